@@ -1,0 +1,88 @@
+"""The four algorithms: what their Lua needs to know, and the scripts composed of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+from .keys import LETTERS
+from .policies import Policy
+
+SCRIPT_VERSION = "1"
+"""Raised when the meaning of a stored value, an argument or the reply changes."""
+
+# A window is at most this many ticks of the compact log's four-byte stamps.
+_MAX_TICKS = 2**31
+
+EXACT = frozenset({"compact", "log", "buckets"})
+"""Algorithms whose retry_after holds whatever else happens: nothing is admitted before it."""
+
+
+def tick_us(policy: Policy) -> int:
+    """The grain of the compact log's stamps, in microseconds."""
+    return -(-policy.window_us // _MAX_TICKS)
+
+
+def span_ticks(policy: Policy) -> int:
+    """How many ticks a hit of the compact log counts.
+
+    A stamp says when a hit came to within a tick, and so does the clock: where a
+    tick is coarser than the clock's own microsecond, one more keeps a hit from
+    leaving early.
+    """
+    tick = tick_us(policy)
+    return -(-policy.window_us // tick) + (tick > 1)
+
+
+def bucket_us(policy: Policy) -> int:
+    """The length of a sub-window, in microseconds."""
+    return -(-policy.window_us // policy.resolution)
+
+
+def grain(policy: Policy) -> int:
+    """The last script argument of a policy: tick, or length of a sub-window."""
+    if policy.algorithm == "compact":
+        return tick_us(policy)
+    if policy.algorithm == "buckets":
+        return bucket_us(policy)
+    return 1
+
+
+def counts_for_us(policy: Policy) -> int:
+    """How long a hit counts, as the script takes it: whole ticks for the compact log."""
+    if policy.algorithm == "compact":
+        return span_ticks(policy) * tick_us(policy)
+    return policy.window_us
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A composed Lua source and its SHA1, by which Redis knows it."""
+
+    source: str
+    sha: str
+
+
+@lru_cache(maxsize=None)
+def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
+    """The source for a sorted set of algorithms, ending in `evaluate` or `refund`."""
+    names = ["prelude", *algorithms, evaluator]
+    head = (
+        f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
+    )
+    source = head + "".join(_read(name) for name in names)
+    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def letters(policies: tuple[Policy, ...]) -> tuple[str, ...]:
+    """The algorithms in use, sorted: the name of a composed script."""
+    return tuple(sorted({policy.algorithm for policy in policies}))
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+__all__ = ["EXACT", "LETTERS", "SCRIPT_VERSION", "Script", "script"]

@@ -1,0 +1,99 @@
+"""What a check answers. Durations in seconds, never time stamps."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from .policies import Policy
+
+# Reasons of a decision.
+ALLOWED = "allowed"
+UNLIMITED = "unlimited"  # no policy counts this identifier
+OBSERVED = "observe"  # admitted, though an observing profile would have refused
+LIMIT = "limit"
+FALLBACK = "fallback"  # refused by this process's own windows while the store is away
+DENY = "deny"  # refused because the store is away
+IDENTITY_ERROR = "identity_error"  # whom to count could not be told
+
+# Sources of a decision.
+REDIS = "redis"
+LOCAL = "local"
+SHIELD = "shield"
+ALLOW = "allow"
+# DENY names a source as well.
+
+# `limit` and `remaining` of a decision without a limit, so that comparisons hold.
+NO_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one policy says of the request."""
+
+    profile: str
+    policy: Policy
+    key: str
+    """The window's key in the store."""
+    allowed: bool
+    observed: bool
+    """Of an observing profile: a refusal does not count."""
+    limit: int
+    """The limit that was applied: less than the policy's in the local fallback."""
+    remaining: int
+    """Hits left after this request."""
+    retry_after: float | None
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    reset_after: float
+    """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
+
+
+class Receipt:
+    """What was charged, so that it can be given back once."""
+
+    __slots__ = ("_lock", "_used", "charges", "local", "stamp")
+
+    def __init__(self, charges: tuple[Charge, ...], *, stamp: int, local: bool) -> None:
+        self.charges = charges
+        self.stamp = stamp
+        self.local = local
+        self._used = False
+        self._lock = threading.Lock()
+
+    def use(self) -> bool:
+        """True for the first caller only."""
+        with self._lock:
+            used, self._used = self._used, True
+        return not used
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The hits that one key was charged."""
+
+    key: str
+    policy: Policy
+    cost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer to a request, and the policy that decided it."""
+
+    allowed: bool
+    profile: str
+    policy: Policy | None
+    """The policy that decided; None where no policy counts."""
+    limit: int
+    remaining: int
+    """Hits left after this request."""
+    retry_after: float | None
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    reset_after: float
+    """Seconds until the oldest counted hit leaves."""
+    reason: str
+    source: str
+    verdicts: tuple[Verdict, ...] = ()
+    """One for each policy looked at."""
+    receipt: Receipt | None = field(default=None, repr=False, compare=False)
+    """What `refund` gives back; None if nothing was charged."""

@@ -1,0 +1,115 @@
+"""Names of windows in the store: <prefix>:<axis>:{<identifier>}:<scope>:<letter><window>.
+
+The braces are a Redis hash tag, so all the windows of one identifier live in one
+cluster slot. Every part is escaped in a way that can be read back, so two
+identities never meet in one key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from urllib.parse import quote, unquote
+
+from .policies import ALGORITHMS, Policy
+
+MAX_IDENTIFIER = 128
+"""Characters of an escaped identifier; a longer one is shortened by a hash."""
+
+# Plain in a key: printable ASCII that means nothing in a key ("{", "}", "%", "#"),
+# in a SCAN pattern or between quotes.
+_PLAIN = "!$&()+,-./:;<=>@_|~"
+_PLAIN_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]+")
+_PART_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN.replace(':', ''))}]+")
+_EMPTY = "%"
+_HASHED = "#"
+_KEPT_OF_LONG = 24
+
+LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
+_NAMES = {letter: name for name, letter in LETTERS.items()}
+_SUFFIX = re.compile(r"([a-z])(\d+(?:\.\d+)?)")
+
+
+def escape(text: str) -> str:
+    """The text as it stands in a key: never empty, injective."""
+    if len(text) <= MAX_IDENTIFIER and _PLAIN_TEXT.fullmatch(text):
+        return text
+    if not text:
+        return _EMPTY
+    escaped = quote(text, safe=_PLAIN, errors="surrogatepass")
+    if len(escaped) <= MAX_IDENTIFIER:
+        return escaped
+    head = quote(text[:_KEPT_OF_LONG], safe=_PLAIN, errors="surrogatepass")
+    return f"{head}{_HASHED}{_digest(text)}"
+
+
+def unescape(text: str) -> str:
+    """The identifier behind its text in a key; a shortened one stays shortened."""
+    if text == _EMPTY:
+        return ""
+    return unquote(text, errors="surrogatepass")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def join_identifiers(parts: list[str]) -> str:
+    """One identifier out of several, for an axis such as ip+endpoint; injective."""
+    return "+".join(part.replace("%", "%25").replace("+", "%2B") for part in parts)
+
+
+def _escape_part(text: str) -> str:
+    """An axis or a scope, which the next colon ends."""
+    if _PART_TEXT.fullmatch(text):
+        return text
+    return quote(text, safe=_PLAIN.replace(":", ""), errors="surrogatepass")
+
+
+def key_ends(prefix: str, axis: str, scope: str) -> tuple[str, str]:
+    """What stands before and after an escaped identifier, without the policy's suffix."""
+    return f"{prefix}:{_escape_part(axis)}:{{", f"}}:{_escape_part(scope)}:"
+
+
+def suffix(policy: Policy) -> str:
+    """The policy's part of a key: algorithm and window, but not the limit."""
+    return LETTERS[policy.algorithm] + policy.window_text
+
+
+def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy) -> str:
+    """The key of one window."""
+    before, after = key_ends(prefix, axis, scope)
+    return before + escape(identifier) + after + suffix(policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyParts:
+    """A key read back."""
+
+    axis: str
+    identifier: str
+    scope: str
+    algorithm: str
+    window: float
+    """Seconds."""
+    shortened: bool
+    """The identifier is only its beginning and a hash."""
+
+
+def parse_key(key: str, prefix: str) -> KeyParts | None:
+    """The parts of a key, or None if it is none of ours."""
+    match = re.fullmatch(
+        rf"{re.escape(prefix)}:([^:{{}}]+):{{([^{{}}]+)}}:([^:{{}}]+):([^:{{}}]+)", key
+    )
+    ending = _SUFFIX.fullmatch(match[4]) if match else None
+    if match is None or ending is None or ending[1] not in _NAMES:
+        return None
+    return KeyParts(
+        axis=unescape(match[1]),
+        identifier=unescape(match[2]),
+        scope=unescape(match[3]),
+        algorithm=_NAMES[ending[1]],
+        window=float(ending[2]),
+        shortened=_HASHED in match[2],
+    )

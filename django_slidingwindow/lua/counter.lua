@@ -1,0 +1,90 @@
+-- counter: hits of this window and of the one before, which counts by the part of it that the
+-- sliding window still covers. The value is the text `window number:before:this`.
+local function counter_store(s)
+  local windows = s.this > 0 and 2 or 1
+  if s.this + s.before == 0 then
+    call('DEL', s.key)
+  else
+    call('SET', s.key, string.format('%.0f:%.0f:%.0f', s.number, s.before, s.this),
+      'PX', ceil((windows * s.window - s.elapsed) / 1000))
+  end
+end
+
+local function counter_estimate(before, this, elapsed, window)
+  return before * (window - elapsed) / window + this
+end
+
+local function counter_look(key, window)
+  local s = {key = key, window = window, number = floor(now / window), elapsed = now % window, before = 0, this = 0}
+  local value = call('GET', key)
+  if value then
+    local number, before, this = string.match(value, '^(%d+):(%d+):(%d+)$')
+    number, before, this = tonumber(number), tonumber(before), tonumber(this)
+    if number == s.number then
+      s.before, s.this = before, this
+    elseif number == s.number - 1 then
+      s.before = this
+    elseif number > s.number then
+      s.this = before + this
+      if writes then counter_store(s) end
+    end
+  end
+  s.count = counter_estimate(s.before, s.this, s.elapsed, window)
+  return s
+end
+
+local function counter_lasts(window)
+  return 2 * window - now % window
+end
+
+local function counter_leaves(s)
+  return (s.before > 0 and 1 or 2) * s.window - s.elapsed
+end
+
+-- How long until the estimate leaves room for `cost`, if nobody else comes, and until the
+-- oldest hits leave; both with `added` hits of this refusal stored.
+local function counter_refused(s, limit, cost, added)
+  local before, this, elapsed, waited = s.before, s.this, s.elapsed, 0
+  if added > 0 then
+    this = min(this + added, limit)
+    before = min(before, limit - this)
+  end
+  local reset = (before > 0 and 1 or this > 0 and 2 or 0) * s.window - elapsed
+  if cost > limit then return -1, max(0, reset) end
+  if this + cost > limit then
+    -- Not in this window: it becomes the one before.
+    waited = s.window - elapsed
+    before, this, elapsed = this, 0, 0
+  end
+  -- The solution of the estimate for its time, then the last microsecond by trying.
+  local at = max(elapsed, ceil(s.window - (limit - this - cost) * s.window / before))
+  while at > elapsed and counter_estimate(before, this, at - 1, s.window) + cost <= limit do at = at - 1 end
+  while counter_estimate(before, this, at, s.window) + cost > limit do at = at + 1 end
+  return waited + at - elapsed, reset
+end
+
+local function counter_charge(s, cost, keep)
+  s.this = s.this + cost
+  if keep then
+    s.this = min(s.this, keep)
+    s.before = min(s.before, keep - s.this)
+  end
+  counter_store(s)
+end
+
+local function counter_refund(key, window, _, stamp, cost)
+  local s = counter_look(key, window)
+  local number = floor(min(stamp, now) / window)
+  local taken = 0
+  if number == s.number then
+    taken = min(cost, s.this)
+    s.this = s.this - taken
+  elseif number == s.number - 1 then
+    taken = min(cost, s.before)
+    s.before = s.before - taken
+  end
+  if taken > 0 then counter_store(s) end
+  return taken
+end
+
+algorithms.w = {look = counter_look, lasts = counter_lasts, leaves = counter_leaves, refused = counter_refused, charge = counter_charge, refund = counter_refund}

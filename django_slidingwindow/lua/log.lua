@@ -1,0 +1,87 @@
+-- log: the exact log in a sorted set. The score is the hit's microsecond; the member is the
+-- same, with a running number from the second hit of that microsecond on.
+local LOG_BATCH = 1000   -- members in one ZADD: Lua's stack is finite
+
+local function log_member(number)
+  local stamp = string.format('%.0f', now)
+  return number == 0 and stamp or string.format('%s-%08d', stamp, number)
+end
+
+local function log_add(s, cost)
+  local number = 0
+  if s.newest == now then number = (tonumber(string.match(s.member, '-(%d+)$')) or 0) + 1 end
+  while cost > 0 do
+    local batch = {}
+    for i = 1, min(cost, LOG_BATCH) do
+      batch[2 * i - 1], batch[2 * i] = now, log_member(number)
+      number = number + 1
+    end
+    call('ZADD', s.key, unpack(batch))
+    cost = cost - LOG_BATCH
+  end
+end
+
+local function log_newest(s)
+  local last = call('ZREVRANGE', s.key, 0, 0, 'WITHSCORES')
+  s.member, s.newest = last[1], tonumber(last[2])
+end
+
+local function log_look(key, window)
+  local s = {key = key, window = window, stale = 0, count = call('ZCARD', key)}
+  if s.count == 0 then return s end
+  log_newest(s)
+  if s.newest > now and writes then
+    local above = string.format('(%.0f', now)
+    local ahead = call('ZREMRANGEBYSCORE', key, above, '+inf')
+    if ahead < s.count then log_newest(s) else s.newest = nil end
+    log_add(s, ahead)
+    log_newest(s)
+    call('PEXPIRE', key, expiry(now, window))
+  end
+  local gone = now - window
+  s.oldest = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if s.oldest <= gone then
+    s.stale = call('ZCOUNT', key, '-inf', gone)
+    s.count = s.count - s.stale
+  end
+  return s
+end
+
+local function log_lasts(window)
+  return window
+end
+
+local function log_leaves(s, n)
+  local at = s.stale + n - 1
+  local stamp = s.oldest
+  if at > 0 then stamp = tonumber(call('ZRANGE', s.key, at, at, 'WITHSCORES')[2]) end
+  return min(stamp, now) + s.window - now
+end
+
+local function log_charge(s, cost, keep)
+  local dropped = s.stale
+  if keep then dropped = max(dropped, s.stale + s.count + cost - keep) end
+  if dropped > 0 then call('ZREMRANGEBYRANK', s.key, 0, dropped - 1) end
+  log_add(s, cost)
+  if not s.newest or dropped >= s.stale + s.count or expiry_moved(s.newest) then
+    call('PEXPIRE', s.key, expiry(now, s.window))
+  end
+end
+
+local function log_refund(key, window, _, stamp, cost)
+  local s = log_look(key, window)
+  local hit = min(stamp, now)
+  local taken = 0
+  while taken < cost do
+    local members = call('ZREVRANGEBYSCORE', key, hit, hit, 'LIMIT', 0, min(cost - taken, LOG_BATCH))
+    if #members == 0 then break end
+    taken = taken + call('ZREM', key, unpack(members))
+  end
+  if taken > 0 then
+    log_newest(s)
+    if s.newest then call('PEXPIRE', key, max(1, expiry(s.newest, window))) end
+  end
+  return taken
+end
+
+algorithms.l = {look = log_look, lasts = log_lasts, leaves = log_leaves, charge = log_charge, refund = log_refund}

@@ -1,0 +1,230 @@
+"""Policies (how much in how long) and profiles (whom a set of policies counts)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .exceptions import PolicyError
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+MIN_WINDOW = 0.001
+MAX_WINDOW = 400 * 86_400
+# A compact log spends four bytes a hit, and a Redis string holds 512 MB.
+MAX_LIMIT = 100_000_000
+MAX_RESOLUTION = 1_000
+
+ALGORITHMS = ("compact", "log", "buckets", "counter")
+ENFORCE, OBSERVE = MODES = ("enforce", "observe")
+FALLBACKS = ("local", "allow", "deny")
+ANONYMOUS = ("ip", "skip")
+
+_UNITS = {
+    "ms": 0.001,
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600),
+    **dict.fromkeys(("d", "day", "days"), 86_400),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800),
+}
+_UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
+_RATE_HELP = 'a rate is a whole number, "/" and a window, such as "120/m", "10/30s" or "100/d"'
+_WINDOW = re.compile(r"\s*(\d*)\s*([a-zA-Z]*)\s*", re.ASCII)
+
+
+def parse_window(value: object) -> float:
+    """The window in seconds, from seconds, a timedelta or text such as "1m"."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str):
+        seconds = _window_from_text(value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise PolicyError(
+            f"window {value!r} is neither seconds, a timedelta nor text such as '1m'"
+        )
+    # Written so that NaN fails as well.
+    if not MIN_WINDOW <= seconds <= MAX_WINDOW:
+        raise PolicyError(
+            f"window {value!r} is out of range: allowed is from 1 millisecond to 400 days"
+        )
+    return round(seconds * 1_000_000) / 1_000_000
+
+
+def _window_from_text(text: str) -> float:
+    match = _WINDOW.fullmatch(text)
+    if match is None or not match[2]:
+        raise PolicyError(
+            f"window {text!r} is not understood: allowed is a whole number and a unit, {_UNITS_HELP}"
+        )
+    count, unit = match.groups()
+    if unit not in _UNITS:
+        raise PolicyError(f"unknown unit {unit!r} in {text!r}: allowed is {_UNITS_HELP}")
+    return int(count or 1) * _UNITS[unit]
+
+
+def parse_limit(value: object) -> int:
+    """The limit, a whole number of hits; 0 blocks everything."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PolicyError(f"limit {value!r} is not a whole number")
+    if not 0 <= value <= MAX_LIMIT:
+        raise PolicyError(f"limit {value!r} is out of range: allowed is 0 to {MAX_LIMIT:,}")
+    return value
+
+
+def parse_rate(rate: object) -> tuple[int, float]:
+    """Limit and window in seconds, from text such as "120/m"."""
+    if not isinstance(rate, str):
+        raise PolicyError(f"rate {rate!r} is not text: {_RATE_HELP}")
+    limit, slash, window = rate.partition("/")
+    limit = limit.strip()
+    if not slash:
+        raise PolicyError(f"rate {rate!r} has no '/': {_RATE_HELP}")
+    if not re.fullmatch(r"\d+", limit, re.ASCII):
+        raise PolicyError(f"limit {limit!r} of rate {rate!r} is not a whole number: {_RATE_HELP}")
+    return parse_limit(int(limit)), parse_window(window)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How many hits in how long, and how they are counted."""
+
+    limit: int
+    """Hits admitted in any window; 0 admits none."""
+    window: float
+    """Seconds. Accepts what `parse_window` does."""
+    algorithm: str = "compact"
+    resolution: int = 60
+    """Sub-windows in a window; for the algorithm `buckets` alone."""
+
+    def __post_init__(self) -> None:
+        parse_limit(self.limit)
+        object.__setattr__(self, "window", parse_window(self.window))
+        if self.algorithm not in ALGORITHMS:
+            raise PolicyError(
+                f"unknown algorithm {self.algorithm!r}: allowed is one of {', '.join(ALGORITHMS)}"
+            )
+        resolution: object = self.resolution
+        if (
+            not isinstance(resolution, int)
+            or isinstance(resolution, bool)
+            or not 1 <= resolution <= MAX_RESOLUTION
+        ):
+            raise PolicyError(
+                f"resolution {resolution!r} is not a whole number from 1 to {MAX_RESOLUTION}"
+            )
+
+    @classmethod
+    def parse(cls, rate: str, *, algorithm: str = "compact", resolution: int = 60) -> Policy:
+        """The policy of a rate such as "120/m"."""
+        limit, window = parse_rate(rate)
+        return cls(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
+
+    @property
+    def window_us(self) -> int:
+        """The window in microseconds, the unit of the stores' clocks."""
+        return round(self.window * 1_000_000)
+
+    @property
+    def window_text(self) -> str:
+        """The window in seconds as plain digits: 60, 0.25."""
+        whole, micro = divmod(self.window_us, 1_000_000)
+        return f"{whole}.{micro:06}".rstrip("0") if micro else str(whole)
+
+    @property
+    def label(self) -> str:
+        """A short name for people: 120/60s."""
+        return f"{self.limit}/{self.window_text}s"
+
+
+# What a limit callable may return: a rate, a bare limit (the profile has the
+# window), several of them, or None for no limit.
+LimitValue: TypeAlias = "str | int | list[str] | tuple[str, ...] | None"
+LimitCallable: TypeAlias = "Callable[[str, HttpRequest | None], LimitValue]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A named set of policies, whom it counts, and what it does."""
+
+    name: str
+    axis: str
+    policies: tuple[Policy, ...] = ()
+    """Empty where `limit_for` decides for each identifier."""
+    scope: str = ""
+    """What shares one window; the profile's name unless it says otherwise."""
+    mode: str = ENFORCE
+    count_rejected: bool = False
+    fallback: str | None = None
+    """None: as the setting FALLBACK says."""
+    anonymous: str = "ip"
+    """What the axis `user` does without a user: count the address, or skip."""
+    limit_for: LimitCallable | None = None
+    window: float | None = None
+    """Seconds; completes the bare limits that `limit_for` may return."""
+    algorithm: str = "compact"
+    """Of the policies that `limit_for` makes."""
+    resolution: int = 60
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.axis:
+            raise PolicyError("a profile needs a name and an axis")
+        if bool(self.policies) == (self.limit_for is not None):
+            raise PolicyError(f"profile {self.name!r} needs either policies or limit_for")
+        for field, allowed in (("mode", MODES), ("anonymous", ANONYMOUS)):
+            if getattr(self, field) not in allowed:
+                raise PolicyError(
+                    f"{field} {getattr(self, field)!r} of profile {self.name!r} is not one of "
+                    + ", ".join(allowed)
+                )
+        if self.fallback is not None and self.fallback not in FALLBACKS:
+            raise PolicyError(
+                f"fallback {self.fallback!r} of profile {self.name!r} is not one of "
+                + ", ".join(FALLBACKS)
+            )
+        if not self.scope:
+            object.__setattr__(self, "scope", self.name)
+
+    @property
+    def observed(self) -> bool:
+        """Whether the profile only watches."""
+        return self.mode == OBSERVE
+
+    def policies_for(
+        self, identifier: str, request: HttpRequest | None = None
+    ) -> tuple[Policy, ...]:
+        """The policies that count this identifier; none means no limit."""
+        if self.limit_for is None:
+            return self.policies
+        answer: Any = self.limit_for(identifier, request)
+        if answer is None:
+            return ()
+        values = answer if isinstance(answer, (list, tuple)) else (answer,)
+        return tuple(self._policy_from(value) for value in values)
+
+    def _policy_from(self, value: object) -> Policy:
+        if isinstance(value, str):
+            limit, window = parse_rate(value)
+        elif self.window is None:
+            raise PolicyError(
+                f"the limit of profile {self.name!r} came out as {value!r}, "
+                f"and it has no window of its own: {_RATE_HELP}"
+            )
+        else:
+            limit, window = parse_limit(value), self.window
+        return Policy(
+            limit=limit, window=window, algorithm=self.algorithm, resolution=self.resolution
+        )
+
+
+def parse_cost(value: object) -> int:
+    """A cost, a whole number of hits from 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"cost {value!r} is not a whole number from 0")
+    return value

@@ -1,0 +1,68 @@
+"""What a store is asked, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+from ..decisions import Charge
+from ..policies import Policy
+
+
+class Line(NamedTuple):
+    """What a request asks of one window, without the window's key."""
+
+    policy: Policy
+    cost: int
+    observed: bool = False
+    count_rejected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Look at every window; if all admit and `writes`, charge all.
+
+    The answer, all integers, times in microseconds: admitted (1 or 0), the store's
+    clock, then for each window: admits (1 or 0), remaining, retry (0 if it admits,
+    -1 for never), reset.
+    """
+
+    keys: tuple[str, ...]
+    lines: tuple[Line, ...]
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refund:
+    """Take back hits that were charged when the store's clock said `stamp`.
+
+    The answer: for each charge, the hits taken back.
+    """
+
+    charges: tuple[Charge, ...]
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Forget whole windows. The answer: how many there were."""
+
+    keys: tuple[str, ...]
+
+
+Call: TypeAlias = "Evaluate | Refund | Reset"
+
+
+class Store(Protocol):
+    """Where windows live. Raises nothing but StoreError."""
+
+    source: str
+    """What a decision of this store names as its source."""
+
+    def run(self, call: Call) -> list[int]: ...
+
+    async def arun(self, call: Call) -> list[int]: ...
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        """The positions of keys that one call can hold together; None for all of them."""
+        ...
