@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.plugin import SERVER
+from tests.servers import RedisCluster, RedisServer, SentinelGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+SHARED_GROUPS = ("cluster", "sentinels")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Send the tests of one group of servers to one worker: it is started once."""
+    for item in items:
+        for name in SHARED_GROUPS:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> RedisServer:
+    """This worker's server, the one of the cache alias `default`. Not to be killed."""
+    return pytestconfig.stash[SERVER]
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    """A client of this worker's server, which is empty."""
+    with redis_server.client() as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def fresh_server() -> Iterator[RedisServer]:
+    """A server for this test alone, which may kill, freeze or restart it."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _running_cluster() -> Iterator[RedisCluster]:
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_running_cluster: RedisCluster) -> RedisCluster:
+    """An empty Redis Cluster, shared by the tests that ask for it."""
+    _running_cluster.flush()
+    return _running_cluster
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[SentinelGroup]:
+    """A primary, two replicas and three sentinels, shared by one module's tests."""
+    with SentinelGroup() as group:
+        yield group

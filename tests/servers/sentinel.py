@@ -1,0 +1,107 @@
+"""A primary with two replicas, watched by three sentinels."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from redis.sentinel import Sentinel
+
+from .redis import HOST, RedisServer, wait_until
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    Address = tuple[str, int]
+
+
+class SentinelGroup:
+    """Fails over within a few seconds after `primary` is killed or frozen."""
+
+    name = "main"
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self.servers: list[RedisServer] = []
+        self.sentinels: list[RedisServer] = []
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where the sentinels listen."""
+        return [(HOST, sentinel.port) for sentinel in self.sentinels]
+
+    @property
+    def url(self) -> str:
+        """The LOCATION for django-redis, whose OPTIONS["SENTINELS"] are `addresses`."""
+        return f"redis://{self.name}/0"
+
+    @property
+    def primary(self) -> RedisServer:
+        """The server that the sentinels call the primary now."""
+        port = self._primary_port(0)
+        return next(server for server in self.servers if server.port == port)
+
+    def wait_for_failover(self, old: RedisServer) -> RedisServer:
+        """The new primary, as soon as all sentinels agree on one other than `old`."""
+
+        def agreed() -> bool:
+            ports = {self._primary_port(number) for number in range(3)}
+            return len(ports) == 1 and ports != {old.port}
+
+        wait_until(agreed, "the sentinels agree on a new primary", 30)
+        primary = self.primary
+        with primary.client() as client:
+            wait_until(lambda: client.role()[0] == "master", "it takes writes")
+        return primary
+
+    def start(self) -> Self:
+        try:
+            primary = self._run(RedisServer())
+            replicas = [self._run(RedisServer(replica_of=primary)) for _ in range(2)]
+            self.servers = [primary, *replicas]
+            with primary.client() as client:
+                wait_until(
+                    lambda: client.info("replication")["connected_slaves"] == 2,
+                    "both replicas follow",
+                )
+            self.sentinels = [self._run(self._sentinel(primary)) for _ in range(3)]
+            wait_until(self._complete, "the sentinels know one another")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self, server: RedisServer) -> RedisServer:
+        return self._stack.enter_context(server)
+
+    def _sentinel(self, primary: RedisServer) -> RedisServer:
+        return RedisServer(
+            f"sentinel monitor {self.name} {HOST} {primary.port} 2",
+            f"sentinel down-after-milliseconds {self.name} 700",
+            f"sentinel failover-timeout {self.name} 3000",
+            sentinel=True,
+        )
+
+    def _complete(self) -> bool:
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                state = client.sentinel_master(self.name)
+            if (state["num-other-sentinels"], state["num-slaves"]) != (2, 2):
+                return False
+        return True
+
+    def _primary_port(self, number: int) -> int:
+        sentinel = Sentinel([self.addresses[number]], socket_timeout=2)
+        try:
+            return int(sentinel.discover_master(self.name)[1])
+        finally:
+            sentinel.sentinels[0].close()
