@@ -1,0 +1,100 @@
+"""The package's imports point upward only, towards layers that know less."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "django_slidingwindow"
+ROOT = Path(__file__).parent.parent / PACKAGE
+
+# A name stands for its submodules as well. A new module must be placed here.
+LAYERS = [
+    {"exceptions", "policies", "decisions", "keys"},
+    {"algorithms", "stores", "breaker", "shield", "cluster"},
+    {"limiter"},
+    {"conf", "signals", "identity", "guard", "limits", "testing"},
+    {"headers", "responses", "decorators", "middleware", "contrib"},
+    {"models", "recorder", "admin", "management", "checks", "apps", "migrations"},
+]
+EDGES = 4
+SHARED_BY_EDGES = {"headers", "responses"}
+
+
+def module_name(path: Path) -> str:
+    """`stores.redis` for django_slidingwindow/stores/redis.py; "" for the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = [name for name, path in PATHS.items() if path.name != "__init__.py"]
+
+
+def layer(module: str) -> int:
+    place = [number for number, names in enumerate(LAYERS) if module.split(".")[0] in names]
+    assert place, f"{module} is in no layer: place it in LAYERS, and in the documentation"
+    return place[0]
+
+
+def imported(module: str) -> set[str]:
+    """All full names that a module imports, wherever in the file it does."""
+    path = PATHS[module]
+    package = [PACKAGE, *module.split(".")[:-1]]
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) + 1 - node.level] if node.level else []
+            origin = ".".join([*start, *filter(None, [node.module])])
+            names |= {f"{origin}.{alias.name}" for alias in node.names}
+    return names
+
+
+def dependencies(module: str) -> set[str]:
+    """The package's own modules that a module imports."""
+    found = set()
+    for name in imported(module):
+        parts = name.split(".")
+        if parts[0] == PACKAGE:
+            # The longest start that is a module: the rest names something inside it.
+            starts = (".".join(parts[1:end]) for end in range(len(parts), 0, -1))
+            found.add(next(start for start in starts if start in PATHS))
+    return found - {""}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_only_from_its_own_layer_and_those_above(module: str) -> None:
+    wrong = {other for other in dependencies(module) if layer(other) > layer(module)}
+    assert not wrong, f"{module} imports from a layer below its own"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_edge_imports_no_other_edge(module: str) -> None:
+    if layer(module) == EDGES:
+        edges = {other for other in dependencies(module) if layer(other) == EDGES}
+        assert edges <= SHARED_BY_EDGES
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    graph = {module: dependencies(module) for module in MODULES}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_only_conf_reads_the_settings() -> None:
+    names = {"django.conf", "django.conf.settings"}
+    assert [module for module in MODULES if imported(module) & names] in ([], ["conf"])
+
+
+def test_packages_inside_are_only_folders() -> None:
+    inside = set(PATHS) - set(MODULES) - {""}
+    assert not [package for package in inside if PATHS[package].read_text()]
+
+
+def test_package_itself_holds_nothing_but_the_version() -> None:
+    (statement,) = ast.parse(PATHS[""].read_text()).body
+    assert ast.unparse(statement).startswith("__version__ = ")
