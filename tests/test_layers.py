@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 
 # A name stands for its submodules as well. A new module must be placed here.
 LAYERS = [
-    {"exceptions", "policies", "decisions", "keys"},
+    {"exceptions", "flows", "policies", "decisions", "keys"},
     {"algorithms", "stores", "breaker", "shield", "cluster"},
     {"limiter"},
     {"conf", "signals", "identity", "guard", "limits", "testing"},
