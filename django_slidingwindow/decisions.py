@@ -48,14 +48,23 @@ class Verdict:
     """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The hits that one key was charged."""
+
+    key: str
+    policy: Policy
+    cost: int
+
+
 class Receipt:
-    """What was charged, so that it can be given back once."""
+    """What was charged and when by the store's clock, so that it can be given back once."""
 
-    __slots__ = ("_lock", "_used", "charges", "local", "stamp")
+    __slots__ = ("_lock", "_used", "local", "parts")
 
-    def __init__(self, charges: tuple[Charge, ...], *, stamp: int, local: bool) -> None:
-        self.charges = charges
-        self.stamp = stamp
+    def __init__(self, parts: tuple[tuple[tuple[Charge, ...], int], ...], *, local: bool) -> None:
+        """`parts`: charges that were made together, and the store's clock then."""
+        self.parts = parts
         self.local = local
         self._used = False
         self._lock = threading.Lock()
@@ -65,15 +74,6 @@ class Receipt:
         with self._lock:
             used, self._used = self._used, True
         return not used
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """The hits that one key was charged."""
-
-    key: str
-    policy: Policy
-    cost: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,3 +13,10 @@ class PolicyError(SlidingWindowError, ValueError):
 
 class StoreError(SlidingWindowError):
     """The store could not answer. Always raised from the cause."""
+
+    outage: bool
+    """The store as a whole cannot answer now, rather than this one call."""
+
+    def __init__(self, message: str, *, outage: bool = True) -> None:
+        super().__init__(message)
+        self.outage = outage

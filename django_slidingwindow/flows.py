@@ -1,0 +1,45 @@
+"""One flow, two drivers: logic as a generator that asks, and whoever drives it does the I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+Question = TypeVar("Question")
+Result = TypeVar("Result")
+
+
+def drive(
+    flow: Generator[Question, Any, Result], answer: Callable[[Question], Any]
+) -> Result:
+    """The flow's result. What `answer` raises is raised where the flow asked."""
+    try:
+        question = next(flow)
+        while True:
+            try:
+                reply = answer(question)
+            except Exception as error:
+                question = flow.throw(error)
+            else:
+                question = flow.send(reply)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+
+
+async def adrive(
+    flow: Generator[Question, Any, Result], answer: Callable[[Question], Awaitable[Any]]
+) -> Result:
+    """As `drive`, awaiting each answer."""
+    try:
+        question = next(flow)
+        while True:
+            try:
+                reply = await answer(question)
+            except Exception as error:
+                question = flow.throw(error)
+            else:
+                question = flow.send(reply)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result

@@ -1,0 +1,119 @@
+"""Calls as bytes: what can be packed once per set of policies is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from redis.exceptions import NoScriptError
+
+from ..algorithms import Script, counts_for_us, grain, letters, script
+from ..keys import LETTERS
+from .base import Call, Evaluate, Line, Refund
+
+_OBSERVED, _COUNT_REJECTED = 1, 2
+# A server that flushes its scripts between our loading and calling them is asked
+# by source in the end.
+_LOADS = 3
+
+
+def bulk(value: bytes) -> bytes:
+    """One argument in the Redis protocol."""
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+def pack(*arguments: bytes) -> bytes:
+    """A command in the Redis protocol."""
+    return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One call, packed. `script` is None for a plain command."""
+
+    payload: bytes
+    keys: tuple[str, ...]
+    script: Script | None = None
+
+    @property
+    def load(self) -> bytes:
+        """The command that makes the server know the script."""
+        assert self.script is not None
+        return pack(b"SCRIPT", b"LOAD", self.script.source.encode())
+
+    @property
+    def by_source(self) -> bytes:
+        """The same call with the whole script in it."""
+        assert self.script is not None
+        by_sha = bulk(b"EVALSHA") + bulk(self.script.sha.encode())
+        return self.payload.replace(
+            by_sha, bulk(b"EVAL") + bulk(self.script.source.encode()), 1
+        )
+
+
+def encode(call: Call, clock: int | None) -> Command:
+    """The command for a call; `clock` in microseconds, None for the server's own."""
+    if isinstance(call, Evaluate):
+        keys = call.keys
+        head, tail, source = _evaluate(call.lines, call.writes)
+    elif isinstance(call, Refund):
+        keys = tuple(charge.key for charge in call.charges)
+        head, tail, source = _refund(call)
+    else:
+        return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
+    parts = [head]
+    parts += [bulk(key.encode()) for key in keys]
+    parts.append(b"$0\r\n\r\n" if clock is None else bulk(b"%d" % clock))
+    parts.append(tail)
+    return Command(b"".join(parts), keys, source)
+
+
+@lru_cache(maxsize=4096)
+def _evaluate(lines: tuple[Line, ...], writes: bool) -> tuple[bytes, bytes, Script]:
+    arguments: list[object] = [int(writes)]
+    for line in lines:
+        policy = line.policy
+        flags = _OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected
+        arguments += [LETTERS[policy.algorithm], policy.limit, counts_for_us(policy)]
+        arguments += [line.cost, flags, grain(policy)]
+    return _script_call("evaluate", tuple(line.policy for line in lines), arguments)
+
+
+def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
+    arguments: list[object] = [1]
+    for charge in call.charges:
+        policy = charge.policy
+        arguments += [LETTERS[policy.algorithm], counts_for_us(policy), grain(policy)]
+        arguments += [call.stamp, charge.cost]
+    return _script_call("refund", tuple(charge.policy for charge in call.charges), arguments)
+
+
+def _script_call(
+    evaluator: str, policies: Any, arguments: list[object]
+) -> tuple[bytes, bytes, Script]:
+    """What stands before the keys, and after keys and clock."""
+    script_ = script(evaluator, letters(policies))
+    count = 4 + len(policies) + len(arguments)
+    head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(script_.sha.encode())
+    head += bulk(b"%d" % len(policies))
+    return head, b"".join(bulk(str(value).encode()) for value in arguments), script_
+
+
+def known_script(command: Command, reply: Any) -> Generator[bytes, Any, Any]:
+    """Goes on after a first reply until the server knows the script.
+
+    Yields payloads to send and takes their replies. NOSCRIPT ran nothing, so
+    sending again charges once.
+    """
+    for _ in range(_LOADS):
+        if not isinstance(reply, NoScriptError):
+            return reply
+        loaded = yield command.load
+        if isinstance(loaded, Exception):
+            return loaded
+        reply = yield command.payload
+    if isinstance(reply, NoScriptError):
+        reply = yield command.by_source
+    return reply
