@@ -20,6 +20,7 @@ import redis
 import redis_binary
 import trustme
 from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.retry import Retry
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class RedisServer:
         tls: bool = False,
         sentinel: bool = False,
     ) -> None:
+        self.binary = redis_binary.find()
         self.lines = lines
         self.replica_of = replica_of
         self.password = password
@@ -182,7 +184,7 @@ class RedisServer:
         config = self.folder / "redis.conf"
         if not (self.sentinel and config.exists()):  # a sentinel keeps its state there
             config.write_text("\n".join(self._config()) + "\n")
-        command = [redis_binary.find(), str(config)]
+        command = [self.binary, str(config)]
         if self.sentinel:
             command.append("--sentinel")
         with (self.folder / "log").open("wb") as log:
@@ -228,8 +230,10 @@ class RedisServer:
         with self.client(socket_timeout=5) as client:
             while self.process.poll() is None and time.monotonic() < deadline:
                 try:
-                    return bool(client.ping())
-                except redis.AuthenticationError:
+                    client.ping()
+                    # Were the port taken, its owner would answer until ours is gone.
+                    return bool(client.info("server")["process_id"] == self.process.pid)
+                except (AuthenticationError, NoPermissionError):
                     return True  # it runs; the test has its own users
                 except redis.RedisError:
                     time.sleep(0.01)
