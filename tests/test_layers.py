@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 LAYERS = [
     {"exceptions", "flows", "policies", "decisions", "keys"},
     {"algorithms", "stores", "breaker", "shield", "cluster"},
-    {"limiter"},
-    {"conf", "signals", "identity", "guard", "limits", "testing"},
+    {"claims", "answers", "limiter"},
+    {"conf", "registry", "signals", "identity", "guard", "limits", "testing"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"},
 ]

@@ -1,0 +1,138 @@
+"""The setting SLIDING_WINDOW, one typed property a key. The only module that reads settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+NAME = "SLIDING_WINDOW"
+
+
+class Conf:
+    """Read on first access and kept until a setting changes."""
+
+    @cached_property
+    def user(self) -> Mapping[str, Any]:
+        """The project's dict, as it is."""
+        value = getattr(settings, NAME, {})
+        if not isinstance(value, Mapping):
+            raise ImproperlyConfigured(f"{NAME} must be a dict, not {type(value).__name__}")
+        return value
+
+    @cached_property
+    def cache(self) -> str:
+        """The django-redis alias that holds the windows."""
+        return self._get("CACHE", "default")
+
+    @cached_property
+    def profiles(self) -> Mapping[str, Any]:
+        return self._get("PROFILES", {})
+
+    @cached_property
+    def identities(self) -> Mapping[str, Any]:
+        """Axis to dotted path or callable: request -> str | None."""
+        return self._get("IDENTITIES", {})
+
+    @cached_property
+    def rules(self) -> Sequence[Mapping[str, Any]]:
+        return self._get("RULES", [])
+
+    @cached_property
+    def trusted_proxies(self) -> Sequence[str]:
+        return self._get("TRUSTED_PROXIES", [])
+
+    @cached_property
+    def ipv6_prefix(self) -> int:
+        return self._get("IPV6_PREFIX", 64)
+
+    @cached_property
+    def fallback(self) -> str:
+        return self._get("FALLBACK", "local")
+
+    @cached_property
+    def fallback_processes(self) -> int:
+        return self._get("FALLBACK_PROCESSES", 1)
+
+    @cached_property
+    def fallback_max_keys(self) -> int:
+        return self._get("FALLBACK_MAX_KEYS", 100_000)
+
+    @cached_property
+    def shield_seconds(self) -> float:
+        return self._get("SHIELD_SECONDS", 1.0)
+
+    @cached_property
+    def headers(self) -> Sequence[str]:
+        return self._get("HEADERS", ["draft", "legacy"])
+
+    @cached_property
+    def prefix(self) -> str:
+        return self._get("PREFIX", "throttle")
+
+    @cached_property
+    def hash_key(self) -> bytes:
+        """The key of the hashes that stand for secrets."""
+        value = self._get("HASH_KEY", None)
+        if value is None:
+            return f"{__package__}:{settings.SECRET_KEY}".encode()
+        return value if isinstance(value, bytes) else str(value).encode()
+
+    @cached_property
+    def latency_budget(self) -> float:
+        """Seconds that one check may add to a request."""
+        return self._get("LATENCY_BUDGET", 0.1)
+
+    @cached_property
+    def identity_error(self) -> str:
+        return self._get("IDENTITY_ERROR", "deny")
+
+    @cached_property
+    def exempt(self) -> Sequence[str]:
+        return self._get("EXEMPT", [])
+
+    @cached_property
+    def response(self) -> Any:
+        return self._get("RESPONSE", None)
+
+    @cached_property
+    def log(self) -> bool:
+        return self._get("LOG", True)
+
+    @cached_property
+    def log_days(self) -> int:
+        return self._get("LOG_DAYS", 30)
+
+    @cached_property
+    def log_client(self) -> bool:
+        return self._get("LOG_CLIENT", False)
+
+    @cached_property
+    def log_identifiers(self) -> str:
+        return self._get("LOG_IDENTIFIERS", "plain")
+
+    @cached_property
+    def enabled(self) -> bool:
+        return self._get("ENABLED", True)
+
+    def reset(self) -> None:
+        """Forgets what was read."""
+        vars(self).clear()
+
+    def _get(self, key: str, default: Any) -> Any:
+        return self.user.get(key, default)
+
+
+conf = Conf()
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting in (NAME, "SECRET_KEY"):
+        conf.reset()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -1,0 +1,133 @@
+"""Limits for code that is no view: a task before it calls an upstream with a quota."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from django.core.signals import setting_changed
+
+from . import signals
+from .claims import Claim
+from .conf import NAME, conf
+from .decisions import Decision
+from .exceptions import StoreError
+from .identity import canonical
+from .limiter import Hooks, Limiter
+from .policies import Profile, parse_cost
+from .registry import registry
+from .shield import Shield
+from .stores.memory import MemoryStore
+from .stores.redis import RedisStore
+
+logger = logging.getLogger("django_slidingwindow")
+
+_lock = threading.Lock()
+_limiter: Limiter | None = None
+
+
+def get_limiter() -> Limiter:
+    """This process's limiter, made of the settings on first use."""
+    global _limiter
+    if _limiter is None:
+        with _lock:
+            if _limiter is None:
+                _limiter = _make_limiter()
+    return _limiter
+
+
+def _make_limiter() -> Limiter:
+    alias = conf.cache
+    return Limiter(
+        RedisStore(alias, budget=conf.latency_budget),
+        prefix=conf.prefix,
+        fallback=conf.fallback,
+        processes=conf.fallback_processes,
+        local=MemoryStore(max_keys=conf.fallback_max_keys),
+        shield=Shield(conf.shield_seconds) if conf.shield_seconds > 0 else None,
+        budget=conf.latency_budget,
+        hooks=Hooks(checked=_checked, degraded=_degraded, recovered=_recovered),
+    )
+
+
+def _checked(decision: Decision, seconds: float | None) -> None:
+    signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
+
+
+def _degraded(error: StoreError) -> None:
+    logger.error("Redis is away (%s): limits fall back to %r", error, conf.fallback)
+    signals.tell(signals.store_degraded, Limiter, alias=conf.cache, error=error)
+
+
+def _recovered(seconds: float) -> None:
+    logger.warning("Redis is back after %.1f s", seconds)
+    signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
+
+
+def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
+    global _limiter
+    if setting in (NAME, "CACHES"):
+        with _lock:
+            _limiter = None
+
+
+setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")
+
+
+def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
+    """Charges `cost` hits to the identifier if the profile admits them."""
+    return get_limiter().check([_claim(profile, identifier, cost)])
+
+
+async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
+    return await get_limiter().acheck([_claim(profile, identifier, cost)])
+
+
+def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
+    """What `check` would answer; charges nothing."""
+    return get_limiter().peek([_claim(profile, identifier, cost)])
+
+
+async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
+    return await get_limiter().apeek([_claim(profile, identifier, cost)])
+
+
+def acquire(
+    profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
+) -> Decision:
+    """Waits until admitted. Refused if that would take longer than `timeout` seconds, or for ever."""
+    return get_limiter().acquire([_claim(profile, identifier, cost)], timeout)
+
+
+async def aacquire(
+    profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
+) -> Decision:
+    return await get_limiter().aacquire([_claim(profile, identifier, cost)], timeout)
+
+
+def refund(decision: Decision) -> int:
+    """Gives back what the decision was charged, once; the hits given back."""
+    return get_limiter().refund(decision)
+
+
+async def arefund(decision: Decision) -> int:
+    return await get_limiter().arefund(decision)
+
+
+def reset(profile: str | Profile, identifier: str) -> int:
+    """Forgets the identifier's windows in this profile; how many there were."""
+    limiter = get_limiter()
+    return limiter.reset(limiter.keys(_claim(profile, identifier, 1)))
+
+
+async def areset(profile: str | Profile, identifier: str) -> int:
+    limiter = get_limiter()
+    return await limiter.areset(limiter.keys(_claim(profile, identifier, 1)))
+
+
+def _claim(profile: str | Profile, identifier: str, cost: int) -> Claim:
+    if isinstance(profile, str):
+        profile = registry.get(profile)
+    identifier = canonical(profile.axis, identifier)
+    return Claim(profile, identifier, profile.policies_for(identifier), parse_cost(cost))

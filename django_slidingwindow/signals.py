@@ -1,0 +1,32 @@
+"""What others may listen to. Receivers cannot fail a request: what they raise is logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+logger = logging.getLogger("django_slidingwindow")
+
+request_limited = Signal()
+"""A request was refused, or would have been by an observing profile.
+Arguments: request, decision."""
+
+limit_checked = Signal()
+"""A check was answered. Arguments: decision, seconds (what the store took, or None)."""
+
+store_degraded = Signal()
+"""The store went away and the fallback took over. Arguments: alias, error."""
+
+store_recovered = Signal()
+"""The store is back. Arguments: alias, seconds (how long it was away)."""
+
+
+def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
+    """Sends to whoever listens, if anybody does."""
+    if not signal.has_listeners(sender):
+        return
+    for receiver, answer in signal.send_robust(sender, **arguments):
+        if isinstance(answer, Exception):
+            logger.error("a signal receiver failed: %r", receiver, exc_info=answer)
