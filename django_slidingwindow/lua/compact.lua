@@ -109,9 +109,10 @@ local function compact_look(key, window, tick)
     local low, high = 1, s.size
     if not s.slots then
       -- Under steady traffic few have left: look at the tail. After a pause, few are left.
+      local near = min(CHUNK, s.size)
       compact_at(s, 1)
-      if compact_at(s, CHUNK) > gone then
-        high = CHUNK
+      if compact_at(s, near) > gone then
+        high = near
       else
         low = CHUNK
         local last = max(low, high - CHUNK + 1)
