@@ -10,8 +10,9 @@ local function counter_store(s)
   end
 end
 
-local function counter_estimate(before, this, elapsed, window)
-  return before * (window - elapsed) / window + this
+-- How many of the hits before still count, rounded up: all of this algorithm in whole hits.
+local function counter_share(before, elapsed, window)
+  return ceil(before * (window - elapsed) / window)
 end
 
 local function counter_look(key, window)
@@ -29,7 +30,7 @@ local function counter_look(key, window)
       if writes then counter_store(s) end
     end
   end
-  s.count = counter_estimate(s.before, s.this, s.elapsed, window)
+  s.count = counter_share(s.before, s.elapsed, window) + s.this
   return s
 end
 
@@ -41,14 +42,22 @@ local function counter_leaves(s)
   return (s.before > 0 and 1 or 2) * s.window - s.elapsed
 end
 
+-- Hits before and in this window with `added` more, the oldest dropped until `keep` count.
+local function counter_kept(s, added, keep)
+  local this = min(s.this + added, keep)
+  local room = keep - this
+  -- The solution of the share for its hits, then the last one by trying: numbers are rounded.
+  local before = min(s.before, floor(room * s.window / (s.window - s.elapsed)))
+  while before < s.before and counter_share(before + 1, s.elapsed, s.window) <= room do before = before + 1 end
+  while counter_share(before, s.elapsed, s.window) > room do before = before - 1 end
+  return before, this
+end
+
 -- How long until the estimate leaves room for `cost`, if nobody else comes, and until the
 -- oldest hits leave; both with `added` hits of this refusal stored.
 local function counter_refused(s, limit, cost, added)
   local before, this, elapsed, waited = s.before, s.this, s.elapsed, 0
-  if added > 0 then
-    this = min(this + added, limit)
-    before = min(before, limit - this)
-  end
+  if added > 0 then before, this = counter_kept(s, added, limit) end
   local reset = (before > 0 and 1 or this > 0 and 2 or 0) * s.window - elapsed
   if cost > limit then return -1, max(0, reset) end
   if this + cost > limit then
@@ -56,18 +65,19 @@ local function counter_refused(s, limit, cost, added)
     waited = s.window - elapsed
     before, this, elapsed = this, 0, 0
   end
-  -- The solution of the estimate for its time, then the last microsecond by trying.
-  local at = max(elapsed, ceil(s.window - (limit - this - cost) * s.window / before))
-  while at > elapsed and counter_estimate(before, this, at - 1, s.window) + cost <= limit do at = at - 1 end
-  while counter_estimate(before, this, at, s.window) + cost > limit do at = at + 1 end
+  -- The solution of the share for its time, then the last microsecond by trying.
+  local room = limit - this - cost
+  local at = max(elapsed, ceil(s.window - room * s.window / before))
+  while at > elapsed and counter_share(before, at - 1, s.window) <= room do at = at - 1 end
+  while counter_share(before, at, s.window) > room do at = at + 1 end
   return waited + at - elapsed, reset
 end
 
 local function counter_charge(s, cost, keep)
-  s.this = s.this + cost
   if keep then
-    s.this = min(s.this, keep)
-    s.before = min(s.before, keep - s.this)
+    s.before, s.this = counter_kept(s, cost, keep)
+  else
+    s.this = s.this + cost
   end
   counter_store(s)
 end

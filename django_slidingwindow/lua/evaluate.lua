@@ -17,7 +17,7 @@ end
 
 -- How long until the n oldest hits have left, those that this request adds included.
 local function leaves(s, n)
-  if n > ceil(s.count) then return s.algorithm.lasts(s.window, s.grain) end
+  if n > s.count then return s.algorithm.lasts(s.window, s.grain) end
   return s.algorithm.leaves(s, n)
 end
 
@@ -27,7 +27,7 @@ for i = 1, #KEYS do
   local limit, cost, count = s.limit, s.cost, s.count
   local added, dropped, retry, reset = 0, 0, 0, 0
   if not s.admits then
-    if s.flags >= 2 then
+    if s.flags >= 2 and limit > 0 then
       added = min(cost, limit)
       dropped = max(0, count + added - limit)
       s.keep = limit
@@ -44,7 +44,7 @@ for i = 1, #KEYS do
   if reset == 0 and count + added > 0 then reset = leaves(s, dropped + 1) end
   s.added = added
   local at = 4 * i - 1
-  reply[at], reply[at + 1] = s.admits and 1 or 0, max(0, floor(limit - count - added))
+  reply[at], reply[at + 1] = s.admits and 1 or 0, max(0, limit - count - added)
   reply[at + 2], reply[at + 3] = retry, reset
 end
 
