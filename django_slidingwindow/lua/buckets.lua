@@ -62,6 +62,10 @@ local function buckets_leaves(s, n)
   return last + s.window - now
 end
 
+local function buckets_drop_stale(s)
+  if #s.stale > 0 then call('HDEL', s.key, unpack(s.stale)) end
+end
+
 -- Takes the oldest hits away until at most `room` are left.
 local function buckets_trim(s, room)
   table.sort(s.ends)
@@ -77,7 +81,7 @@ local function buckets_trim(s, room)
 end
 
 local function buckets_charge(s, cost, keep)
-  if #s.stale > 0 then call('HDEL', s.key, unpack(s.stale)) end
+  buckets_drop_stale(s)
   if keep then buckets_trim(s, keep - cost) end
   buckets_add(s, cost)
   if keep or not s.hits[s.current] then buckets_expire(s.key, s.current, s.window) end
@@ -87,7 +91,8 @@ local function buckets_refund(key, window, length, stamp, cost)
   local s = buckets_look(key, window, length)
   local last = buckets_end(min(stamp, now), length)
   local hits = s.hits[last]
-  if not hits then return 0 end
+  if not hits or cost == 0 then return 0 end
+  buckets_drop_stale(s)
   local field = string.format('%.0f', last)
   if hits > cost then
     call('HINCRBY', key, field, -cost)
@@ -97,7 +102,7 @@ local function buckets_refund(key, window, length, stamp, cost)
   table.sort(s.ends)
   local newest = s.ends[#s.ends]
   if newest == last then newest = s.ends[#s.ends - 1] end
-  if newest then buckets_expire(key, newest, window) else call('DEL', key) end
+  if newest then buckets_expire(key, newest, window) end
   return hits
 end
 

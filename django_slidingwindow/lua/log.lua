@@ -72,14 +72,15 @@ local function log_refund(key, window, _, stamp, cost)
   local s = log_look(key, window)
   local hit = min(stamp, now)
   local taken = 0
-  while taken < cost do
+  while taken < cost and hit > now - window do
     local members = call('ZREVRANGEBYSCORE', key, hit, hit, 'LIMIT', 0, min(cost - taken, LOG_BATCH))
     if #members == 0 then break end
     taken = taken + call('ZREM', key, unpack(members))
   end
   if taken > 0 then
+    if s.stale > 0 then call('ZREMRANGEBYRANK', key, 0, s.stale - 1) end
     log_newest(s)
-    if s.newest then call('PEXPIRE', key, max(1, expiry(s.newest, window))) end
+    if s.newest then call('PEXPIRE', key, expiry(s.newest, window)) end
   end
   return taken
 end
