@@ -1,0 +1,255 @@
+"""Windows in this process's memory, with the arithmetic of the Lua scripts.
+
+Times are in microseconds. A window is looked at first, which changes nothing, and
+the view that comes out of it answers; only then is it charged.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from math import ceil, floor
+from typing import TypeAlias
+
+from ..algorithms import bucket_us
+from ..policies import Policy
+
+
+class Log:
+    """Hits in the order of their stamps, those of one stamp together.
+
+    A stamp is the hit's microsecond or, for `buckets`, the end of its sub-window.
+    """
+
+    # `totals` counts the hits up to and with each stamp, from the first on that ever was;
+    # `base` are those that are not there any more, `start` the first stamp that is.
+    __slots__ = ("base", "key", "known", "span", "stamps", "start", "totals")
+
+    def __init__(self, key: str, policy: Policy) -> None:
+        self.key = key
+        self.known = 0  # the store's note of how many stamps it has counted
+        self.span = policy.window_us
+        self.stamps = array("q")
+        self.totals = array("q")
+        self.start = 0
+        self.base = 0
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def clear(self) -> None:
+        del self.stamps[:], self.totals[:]
+        self.start = self.base = 0
+
+    def expired(self, now: int) -> bool:
+        return self.stamps[-1] + self.span <= now
+
+    def look(self, now: int, policy: Policy, writes: bool) -> LogView:
+        """The hits that count now; if it `writes`, those ahead of the clock are set to it."""
+        stamps, first, before = self.stamps, self.start, self.base
+        stamp = _stamp(now, policy)
+        if not stamps:
+            return LogView(self, now, stamp, 0, 0, 0)
+        if writes and stamps[-1] > stamp:
+            self._set_back(stamp)
+        gone = now - self.span
+        if stamps[first] <= gone:
+            first = bisect_right(stamps, gone, first)
+            before = self.totals[first - 1]
+        return LogView(self, now, stamp, first, before, self.totals[-1] - before)
+
+    def _set_back(self, stamp: int) -> None:
+        hits = self.totals[-1]
+        kept = bisect_left(self.stamps, stamp, self.start)
+        del self.stamps[kept:], self.totals[kept:]
+        self.stamps.append(stamp)
+        self.totals.append(hits)
+
+    def drop(self, first: int, before: int) -> None:
+        """Forget the oldest hits, `before` of them, and the stamps before `first`."""
+        self.start, self.base = first, before
+        # As many are deleted as have to move: no hit pays for more than one other.
+        if 2 * first >= len(self.stamps):
+            del self.stamps[:first], self.totals[:first]
+            self.start = 0
+
+    def refund(self, now: int, policy: Policy, charged: int, cost: int) -> int:
+        """Take back up to `cost` hits that came when the clock said `charged`."""
+        view = self.look(now, policy, True)
+        hit = _stamp(min(charged, now), policy)
+        at = bisect_left(self.stamps, hit, view.first)
+        if at == len(self.stamps) or self.stamps[at] != hit:
+            return 0
+        earlier = self.totals[at - 1] if at > view.first else view.before
+        hits = self.totals[at] - earlier
+        taken = min(cost, hits)
+        for later in range(at, len(self.totals)):
+            self.totals[later] -= taken
+        if taken == hits:
+            del self.stamps[at], self.totals[at]
+        self.drop(view.first, view.before)
+        return taken
+
+
+def _stamp(time: int, policy: Policy) -> int:
+    if policy.algorithm != "buckets":
+        return time
+    length = bucket_us(policy)
+    return (time // length + 1) * length
+
+
+class LogView:
+    """A log at one instant: the hits from the stamp `first` on count."""
+
+    __slots__ = ("before", "count", "first", "now", "stamp", "window")
+
+    def __init__(self, log: Log, now: int, stamp: int, first: int, before: int, count: int) -> None:
+        self.window = log
+        self.now = now
+        self.stamp = stamp
+        self.first = first
+        self.before = before
+        self.count = count
+
+    def leaves(self, n: int) -> int:
+        """How long until the n oldest hits have left, those that are added now included."""
+        stamp = self.stamp
+        if n <= self.count:
+            log = self.window
+            stamp = min(stamp, log.stamps[bisect_left(log.totals, self.before + n, self.first)])
+        return stamp + self.window.span - self.now
+
+    def refused(self, limit: int, cost: int, added: int) -> tuple[int, int]:
+        """Retry and reset of a refusal, with `added` hits of it stored."""
+        count = self.count + added
+        retry = self.leaves(count + cost - limit)
+        dropped = max(0, count - limit) if added else 0
+        return retry, self.leaves(dropped + 1) if count else 0
+
+    def charge(self, cost: int, keep: int | None) -> None:
+        """Add hits and drop those that have left, and with `keep` all but the newest so many."""
+        log, first, before = self.window, self.first, self.before
+        total = before + self.count + cost
+        if keep is not None and total - keep > before:
+            before = total - keep
+            first = bisect_right(log.totals, before, first)
+        if log.stamps and log.stamps[-1] == self.stamp:
+            log.totals[-1] = total
+            first = min(first, len(log.stamps) - 1)
+        else:
+            log.stamps.append(self.stamp)
+            log.totals.append(total)
+        if first != log.start or before != log.base:
+            log.drop(first, before)
+
+
+class Counter:
+    """Hits of one window of the clock and of the one before."""
+
+    __slots__ = ("before", "key", "known", "number", "span", "this")
+
+    def __init__(self, key: str, policy: Policy) -> None:
+        self.key = key
+        self.known = 0  # the store's note of how many stamps it has counted
+        self.span = policy.window_us
+        self.clear()
+
+    def clear(self) -> None:
+        self.number = self.before = self.this = 0
+
+    def __len__(self) -> int:
+        return (self.before > 0) + (self.this > 0)
+
+    def expired(self, now: int) -> bool:
+        return (self.number + 1 + (self.this > 0)) * self.span <= now
+
+    def look(self, now: int, policy: Policy, writes: bool) -> CounterView:
+        number, elapsed = divmod(now, self.span)
+        before = this = 0
+        if self.number == number:
+            before, this = self.before, self.this
+        elif self.number == number - 1:
+            before = self.this
+        elif self.number > number:
+            # The clock has stepped back: all of them come now.
+            this = self.before + self.this
+            if writes:
+                self.number, self.before, self.this = number, 0, this
+        return CounterView(self, number, elapsed, before, this)
+
+    def refund(self, now: int, policy: Policy, charged: int, cost: int) -> int:
+        view = self.look(now, policy, True)
+        number = min(charged, now) // self.span
+        this = min(cost, view.this) if number == view.number else 0
+        before = min(cost, view.before) if number == view.number - 1 else 0
+        if this or before:
+            self.number, self.before, self.this = (
+                view.number,
+                view.before - before,
+                view.this - this,
+            )
+        return this + before
+
+
+class CounterView:
+    """A counter at one instant: the hits of the window before count by the part still covered."""
+
+    __slots__ = ("before", "count", "elapsed", "number", "span", "this", "window")
+
+    def __init__(self, counter: Counter, number: int, elapsed: int, before: int, this: int) -> None:
+        self.window = counter
+        self.span = counter.span
+        self.number = number
+        self.elapsed = elapsed
+        self.before = before
+        self.this = this
+        self.count = self._share(before, elapsed) + this
+
+    def _share(self, before: int, elapsed: int) -> int:
+        # In floats and in this order: Lua has no other numbers, and both must agree.
+        return ceil(float(before) * (self.span - elapsed) / self.span)
+
+    def leaves(self, n: int) -> int:
+        return (1 if self.before else 2) * self.span - self.elapsed
+
+    def _kept(self, keep: int, added: int) -> tuple[int, int]:
+        """Hits before and in this window, the oldest dropped until `keep` count."""
+        this = min(self.this + added, keep)
+        room = keep - this
+        before = min(self.before, floor(float(room) * self.span / (self.span - self.elapsed)))
+        while before < self.before and self._share(before + 1, self.elapsed) <= room:
+            before += 1
+        while self._share(before, self.elapsed) > room:
+            before -= 1
+        return before, this
+
+    def refused(self, limit: int, cost: int, added: int) -> tuple[int, int]:
+        before, this = self._kept(limit, added) if added else (self.before, self.this)
+        elapsed, waited = self.elapsed, 0
+        reset = (1 if before else 2 if this else 0) * self.span - elapsed
+        if cost > limit:
+            return -1, max(0, reset)
+        if this + cost > limit:
+            # Not in this window: it becomes the one before.
+            waited = self.span - elapsed
+            before, this, elapsed = this, 0, 0
+        room = limit - this - cost
+        # The solution of the share for its time, then the last microsecond by trying.
+        at = max(elapsed, ceil(self.span - float(room) * self.span / before))
+        while at > elapsed and self._share(before, at - 1) <= room:
+            at -= 1
+        while self._share(before, at) > room:
+            at += 1
+        return waited + at - elapsed, reset
+
+    def charge(self, cost: int, keep: int | None) -> None:
+        counter = self.window
+        counter.number = self.number
+        if keep is None:
+            counter.before, counter.this = self.before, self.this + cost
+        else:
+            counter.before, counter.this = self._kept(keep, cost)
+
+
+Window: TypeAlias = "Log | Counter"
+View: TypeAlias = "LogView | CounterView"
