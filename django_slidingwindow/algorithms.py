@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 
-from .keys import LETTERS
 from .policies import Policy
 
 SCRIPT_VERSION = "1"
@@ -65,7 +64,7 @@ class Script:
     sha: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
     """The source for a sorted set of algorithms, ending in `evaluate` or `refund`."""
     names = ["prelude", *algorithms, evaluator]
@@ -76,13 +75,10 @@ def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-def letters(policies: tuple[Policy, ...]) -> tuple[str, ...]:
+def in_use(policies: tuple[Policy, ...]) -> tuple[str, ...]:
     """The algorithms in use, sorted: the name of a composed script."""
     return tuple(sorted({policy.algorithm for policy in policies}))
 
 
 def _read(name: str) -> str:
     return (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-
-
-__all__ = ["EXACT", "LETTERS", "SCRIPT_VERSION", "Script", "script"]

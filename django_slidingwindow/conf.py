@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 NAME = "SLIDING_WINDOW"
+
+Value = TypeVar("Value")
 
 
 class Conf:
@@ -31,7 +33,10 @@ class Conf:
 
     @cached_property
     def profiles(self) -> Mapping[str, Any]:
-        return self._get("PROFILES", {})
+        value: Mapping[str, Any] = self._get("PROFILES", {})
+        if not isinstance(value, Mapping):
+            raise ImproperlyConfigured(f"{NAME}['PROFILES'] must be a dict, not {value!r}")
+        return value
 
     @cached_property
     def identities(self) -> Mapping[str, Any]:
@@ -72,12 +77,18 @@ class Conf:
 
     @cached_property
     def prefix(self) -> str:
-        return self._get("PREFIX", "throttle")
+        """Begins every key. Without braces: they would take the place of the hash tag."""
+        value = self._get("PREFIX", "throttle")
+        if not isinstance(value, str) or not value or set(value) & set("{}"):
+            raise ImproperlyConfigured(
+                f"{NAME}['PREFIX'] must be text without braces, not {value!r}"
+            )
+        return value
 
     @cached_property
     def hash_key(self) -> bytes:
         """The key of the hashes that stand for secrets."""
-        value = self._get("HASH_KEY", None)
+        value = self.user.get("HASH_KEY")
         if value is None:
             return f"{__package__}:{settings.SECRET_KEY}".encode()
         return value if isinstance(value, bytes) else str(value).encode()
@@ -123,8 +134,9 @@ class Conf:
         """Forgets what was read."""
         vars(self).clear()
 
-    def _get(self, key: str, default: Any) -> Any:
-        return self.user.get(key, default)
+    def _get(self, key: str, default: Value) -> Value:
+        value: Value = self.user.get(key, default)
+        return value
 
 
 conf = Conf()

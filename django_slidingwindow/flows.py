@@ -9,16 +9,14 @@ Question = TypeVar("Question")
 Result = TypeVar("Result")
 
 
-def drive(
-    flow: Generator[Question, Any, Result], answer: Callable[[Question], Any]
-) -> Result:
+def drive(flow: Generator[Question, Any, Result], answer: Callable[[Question], Any]) -> Result:
     """The flow's result. What `answer` raises is raised where the flow asked."""
     try:
         question = next(flow)
         while True:
             try:
                 reply = answer(question)
-            except Exception as error:
+            except BaseException as error:  # noqa: BLE001 -- the flow handles it, or not
                 question = flow.throw(error)
             else:
                 question = flow.send(reply)
@@ -36,7 +34,7 @@ async def adrive(
         while True:
             try:
                 reply = await answer(question)
-            except Exception as error:
+            except BaseException as error:  # noqa: BLE001 -- the flow handles it, or not
                 question = flow.throw(error)
             else:
                 question = flow.send(reply)

@@ -24,7 +24,7 @@ _PLAIN_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]+")
 _PART_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN.replace(':', ''))}]+")
 _EMPTY = "%"
 _HASHED = "#"
-_KEPT_OF_LONG = 24
+_KEPT_OF_LONG = 64
 
 LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
 _NAMES = {letter: name for name, letter in LETTERS.items()}
@@ -37,11 +37,18 @@ def escape(text: str) -> str:
         return text
     if not text:
         return _EMPTY
-    escaped = quote(text, safe=_PLAIN, errors="surrogatepass")
-    if len(escaped) <= MAX_IDENTIFIER:
+    head = text[:MAX_IDENTIFIER]
+    escaped = _quote(head)
+    if len(text) <= MAX_IDENTIFIER and len(escaped) <= MAX_IDENTIFIER:
         return escaped
-    head = quote(text[:_KEPT_OF_LONG], safe=_PLAIN, errors="surrogatepass")
-    return f"{head}{_HASHED}{_digest(text)}"
+    while len(escaped) > _KEPT_OF_LONG:
+        head = head[: len(head) // 2]
+        escaped = _quote(head)
+    return f"{escaped}{_HASHED}{_digest(text)}"
+
+
+def _quote(text: str) -> str:
+    return quote(text, safe=_PLAIN, errors="surrogatepass")
 
 
 def unescape(text: str) -> str:
@@ -99,6 +106,13 @@ class KeyParts:
 
 def parse_key(key: str, prefix: str) -> KeyParts | None:
     """The parts of a key, or None if it is none of ours."""
+    try:
+        return _parse_key(key, prefix)
+    except UnicodeDecodeError:
+        return None
+
+
+def _parse_key(key: str, prefix: str) -> KeyParts | None:
     match = re.fullmatch(
         rf"{re.escape(prefix)}:([^:{{}}]+):{{([^{{}}]+)}}:([^:{{}}]+):([^:{{}}]+)", key
     )

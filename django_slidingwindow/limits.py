@@ -96,7 +96,7 @@ async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decis
 def acquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
-    """Waits until admitted. Refused if that would take longer than `timeout` seconds, or for ever."""
+    """Waits until admitted; refused if that would take more than `timeout` seconds, or for ever."""
     return get_limiter().acquire([_claim(profile, identifier, cost)], timeout)
 
 

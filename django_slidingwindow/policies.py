@@ -34,21 +34,22 @@ _UNITS = {
 }
 _UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
 _RATE_HELP = 'a rate is a whole number, "/" and a window, such as "120/m", "10/30s" or "100/d"'
-_WINDOW = re.compile(r"\s*(\d*)\s*([a-zA-Z]*)\s*", re.ASCII)
+# Bounded, because int() refuses some thousand digits with an error of its own.
+_WINDOW = re.compile(r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*", re.ASCII)
+_LIMIT = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def parse_window(value: object) -> float:
     """The window in seconds, from seconds, a timedelta or text such as "1m"."""
+    seconds: float
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, str):
         seconds = _window_from_text(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = value
     else:
-        raise PolicyError(
-            f"window {value!r} is neither seconds, a timedelta nor text such as '1m'"
-        )
+        raise PolicyError(f"window {value!r} is neither seconds, a timedelta nor text such as '1m'")
     # Written so that NaN fails as well.
     if not MIN_WINDOW <= seconds <= MAX_WINDOW:
         raise PolicyError(
@@ -61,7 +62,8 @@ def _window_from_text(text: str) -> float:
     match = _WINDOW.fullmatch(text)
     if match is None or not match[2]:
         raise PolicyError(
-            f"window {text!r} is not understood: allowed is a whole number and a unit, {_UNITS_HELP}"
+            f"window {text!r} is not understood: "
+            f"allowed is a whole number and a unit, {_UNITS_HELP}"
         )
     count, unit = match.groups()
     if unit not in _UNITS:
@@ -86,7 +88,7 @@ def parse_rate(rate: object) -> tuple[int, float]:
     limit = limit.strip()
     if not slash:
         raise PolicyError(f"rate {rate!r} has no '/': {_RATE_HELP}")
-    if not re.fullmatch(r"\d+", limit, re.ASCII):
+    if not _LIMIT.fullmatch(limit):
         raise PolicyError(f"limit {limit!r} of rate {rate!r} is not a whole number: {_RATE_HELP}")
     return parse_limit(int(limit)), parse_window(window)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -12,7 +13,17 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .conf import NAME, conf
-from .policies import ANONYMOUS, FALLBACKS, MODES, Policy, Profile, parse_window
+from .exceptions import PolicyError
+from .policies import (
+    ANONYMOUS,
+    FALLBACKS,
+    MODES,
+    Policy,
+    Profile,
+    parse_limit,
+    parse_rate,
+    parse_window,
+)
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},
@@ -25,12 +36,13 @@ KEYS = frozenset(
     "axis limit window rate rates algorithm resolution scope mode count_rejected"
     " fallback anonymous".split()
 )
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _CHOICES = {"mode": MODES, "fallback": FALLBACKS, "anonymous": ANONYMOUS}
 
 
 def near(name: str, known: Iterable[str]) -> str:
     """A hint at what was meant, ready to end a sentence."""
-    names = sorted(known)
+    names = sorted(map(str, known))
     matches = difflib.get_close_matches(name, names, n=3)
     if matches:
         return "did you mean " + " or ".join(repr(match) for match in matches) + "?"
@@ -51,6 +63,8 @@ def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
         yield path, "a profile's name is text."
         return
     if isinstance(config, Profile):
+        if config.name != name:
+            yield path, f"is the profile {config.name!r}, of another name."
         return
     if not isinstance(config, Mapping):
         yield path, f"a profile is a dict, not {type(config).__name__}."
@@ -77,52 +91,82 @@ def _limit_problems(path: str, config: Mapping[str, Any]) -> Iterator[tuple[str,
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
         yield path, f"needs one of limit (with window), rate or rates; found {found}."
-        return
-    if "window" in config and given != ["limit"]:
-        yield f"{path}['window']", "goes with limit; a rate has its window in it."
-    if given == ["rates"] and (
-        not isinstance(config["rates"], (list, tuple)) or not config["rates"]
-    ):
-        yield f"{path}['rates']", 'must be a list of rates, such as ["5/m", "20/h"].'
-        return
-    if given == ["limit"] and "window" not in config:
+    elif given == ["limit"] and "window" not in config:
         yield path, "a limit needs a window, such as 60 or '1m'."
-        return
+    elif given != ["limit"] and "window" in config:
+        yield f"{path}['window']", "goes with limit; a rate has its window in it."
+    for key, read in _READERS.items():
+        if key in config:
+            yield from _problems(f"{path}[{key!r}]", read, config[key])
+    if "rates" in config:
+        rates = config["rates"]
+        if not isinstance(rates, (list, tuple)) or not rates:
+            yield f"{path}['rates']", 'must be a list of rates, such as ["5/m", "20/h"].'
+            return
+        for i, rate in enumerate(rates):
+            yield from _problems(f"{path}['rates'][{i}]", parse_rate, rate)
+
+
+def _problems(path: str, read: Callable[[Any], Any], value: Any) -> Iterator[tuple[str, str]]:
     try:
-        _limits(config)
+        read(value)
     except (ValueError, ImportError) as error:
-        yield f"{path}[{given[0]!r}]", str(error)
+        yield path, str(error)
+
+
+def _read_limit(value: Any) -> Any:
+    """A number of hits, or the callable that gives it."""
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        if not _PATH.fullmatch(value):
+            raise PolicyError(
+                f"limit {value!r} is neither a whole number nor the dotted path of a callable"
+            )
+        return _imported(value)
+    return parse_limit(value)
+
+
+def _read_rate(value: Any) -> Any:
+    """Limit and window, or the callable that gives them."""
+    if callable(value):
+        return value
+    if isinstance(value, str) and _PATH.fullmatch(value):
+        return _imported(value)
+    return parse_rate(value)
+
+
+def _imported(path: str) -> Any:
+    found = import_string(path)
+    if not callable(found):
+        raise PolicyError(f"{path!r} is no callable (identifier, request) -> rate")
+    return found
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "limit": _read_limit,
+    "window": parse_window,
+    "rate": _read_rate,
+    "algorithm": lambda value: Policy(limit=0, window=1, algorithm=value),
+    "resolution": lambda value: Policy(limit=0, window=1, resolution=value),
+}
 
 
 def _limits(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a profile that says how much."""
     counting = {key: config[key] for key in ("algorithm", "resolution") if key in config}
-    if "limit" in config:
-        limit, window = config["limit"], parse_window(config["window"])
-        if not callable(limit) and not isinstance(limit, str):
-            policy = Policy(limit=limit, window=window, **counting)
-            return {"policies": (policy,)}
-        found = {"limit_for": _callable(limit), "window": window}
-    elif "rates" in config:
+    if "rates" in config:
         return {"policies": tuple(Policy.parse(rate, **counting) for rate in config["rates"])}
-    elif callable(config["rate"]) or _is_path(config["rate"]):
-        found = {"limit_for": _callable(config["rate"])}
+    if "limit" in config:
+        limit, window = _read_limit(config["limit"]), parse_window(config["window"])
+        if callable(limit):
+            return {"limit_for": limit, "window": window, **counting}
     else:
-        return {"policies": (Policy.parse(config["rate"], **counting),)}
-    # Made once here, so that a wrong algorithm is found before the first request.
-    Policy(limit=0, window=1, **counting)
-    return found | counting
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, str) and "." in value and "/" not in value
-
-
-def _callable(value: Any) -> Any:
-    found = import_string(value) if isinstance(value, str) else value
-    if not callable(found):
-        raise ValueError(f"{value!r} is no callable (identifier, request) -> rate.")
-    return found
+        rate = _read_rate(config["rate"])
+        if callable(rate):
+            return {"limit_for": rate, **counting}
+        limit, window = rate
+    return {"policies": (Policy(limit=limit, window=window, **counting),)}
 
 
 def _build(name: str, config: Any) -> Profile:
@@ -143,14 +187,16 @@ class Registry:
 
     def get(self, name: str) -> Profile:
         """The profile of that name; ImproperlyConfigured if there is none or it is wrong."""
-        profile = self._profiles.get(name)
+        profiles = self._profiles
+        profile = profiles.get(name)
         if profile is None:
             config = self.configs().get(name)
             if config is None:
                 raise ImproperlyConfigured(
                     f"unknown rate-limit profile {name!r}: {near(str(name), self.configs())}"
                 )
-            profile = self._profiles[name] = read_profile(name, config)
+            # Into the dict from above: whoever replaced it meanwhile has newer settings.
+            profile = profiles[name] = read_profile(name, config)
         return profile
 
     def configs(self) -> dict[str, Any]:
@@ -162,7 +208,7 @@ class Registry:
         read = read_profile(name, profile)
         with self._lock:
             self._registered[name] = profile
-            self._profiles.pop(name, None)
+            self._profiles = {}
         return read
 
     def unregister(self, name: str) -> None:
@@ -172,11 +218,11 @@ class Registry:
                 raise ImproperlyConfigured(
                     f"no profile {name!r} was registered: {near(name, self._registered)}"
                 )
-            self._profiles.pop(name, None)
+            self._profiles = {}
 
     def reset(self) -> None:
         """Forgets what was read from the settings; what was registered stays."""
-        self._profiles.clear()
+        self._profiles = {}
 
 
 registry = Registry()

@@ -1,4 +1,8 @@
-"""What others may listen to. Receivers cannot fail a request: what they raise is logged."""
+"""What others may listen to. Receivers cannot fail a request: what they raise is logged.
+
+Receivers are plain functions: a check tells them at once, in whatever thread or event
+loop it runs.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,9 @@ def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
     """Sends to whoever listens, if anybody does."""
     if not signal.has_listeners(sender):
         return
-    for receiver, answer in signal.send_robust(sender, **arguments):
-        if isinstance(answer, Exception):
-            logger.error("a signal receiver failed: %r", receiver, exc_info=answer)
+    try:
+        # Logs itself what a receiver raises.
+        signal.send_robust(sender, **arguments)
+    except RuntimeError:
+        # A coroutine function listens, and this thread's event loop is busy with the check.
+        logger.exception("a signal could not be sent to an asynchronous receiver")

@@ -9,8 +9,9 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from ..algorithms import Script, counts_for_us, grain, letters, script
+from ..algorithms import Script, counts_for_us, grain, in_use, script
 from ..keys import LETTERS
+from ..policies import Policy
 from .base import Call, Evaluate, Line, Refund
 
 _OBSERVED, _COUNT_REJECTED = 1, 2
@@ -48,9 +49,7 @@ class Command:
         """The same call with the whole script in it."""
         assert self.script is not None
         by_sha = bulk(b"EVALSHA") + bulk(self.script.sha.encode())
-        return self.payload.replace(
-            by_sha, bulk(b"EVAL") + bulk(self.script.source.encode()), 1
-        )
+        return self.payload.replace(by_sha, bulk(b"EVAL") + bulk(self.script.source.encode()), 1)
 
 
 def encode(call: Call, clock: int | None) -> Command:
@@ -91,10 +90,10 @@ def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
 
 
 def _script_call(
-    evaluator: str, policies: Any, arguments: list[object]
+    evaluator: str, policies: tuple[Policy, ...], arguments: list[object]
 ) -> tuple[bytes, bytes, Script]:
     """What stands before the keys, and after keys and clock."""
-    script_ = script(evaluator, letters(policies))
+    script_ = script(evaluator, in_use(policies))
     count = 4 + len(policies) + len(arguments)
     head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(script_.sha.encode())
     head += bulk(b"%d" % len(policies))
