@@ -14,11 +14,12 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 # A name stands for its submodules as well. A new module must be placed here.
 LAYERS = [
     {"exceptions", "flows", "policies", "decisions", "keys"},
-    {"algorithms", "stores", "breaker", "shield", "cluster"},
+    {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "limiter"},
     {"conf", "registry", "signals", "identity", "guard", "limits", "testing"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
-    {"models", "recorder", "admin", "management", "checks", "apps", "migrations"},
+    {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
+    | {"matching", "readings", "inspection"},
 ]
 EDGES = 4
 SHARED_BY_EDGES = {"headers", "responses"}

@@ -1,0 +1,94 @@
+"""Stored windows read back in Python, for people who look at them.
+
+Each value is the one that the algorithm's Lua file describes at its top. Times are
+in microseconds until the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from .algorithms import bucket_us, span_ticks, tick_us
+from .policies import Policy
+
+Hits: TypeAlias = "list[tuple[float, int]]"
+"""Age in seconds and count, the oldest first. The counts add up to the window's hits."""
+
+_RING_BYTES = 24
+_WRAP = 2**32
+
+
+def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
+    """The hits of a compact log that still count."""
+    if not value:
+        return []
+    tick = tick_us(policy)
+    present = now // tick
+    gone = present - span_ticks(policy)
+    newest = int.from_bytes(value[1:8], "big")
+    stamps = [newest - (newest - slot) % _WRAP for slot in _slots(value, newest)]
+    alive = (min(stamp, present) for stamp in stamps if stamp > gone)
+    return _ages(((stamp * tick, 1) for stamp in alive), now)
+
+
+def _slots(value: bytes, newest: int) -> Sequence[int]:
+    """The lower halves of all stored stamps, the oldest first."""
+    if value[0] == 1:
+        return [*_numbers(value[8:]), newest % _WRAP]
+    _, capacity, tail, size = _numbers(value[8:_RING_BYTES])
+    ring = _numbers(value[_RING_BYTES : _RING_BYTES + 4 * capacity])
+    return (ring[tail:] + ring[:tail])[:size]
+
+
+def _numbers(value: bytes) -> list[int]:
+    return [int.from_bytes(value[at : at + 4], "big") for at in range(0, len(value), 4)]
+
+
+def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
+    """The hits of a sorted set that still count; `members` come with their scores."""
+    gone = now - policy.window_us
+    return _ages(((min(int(score), now), 1) for _, score in members if score > gone), now)
+
+
+def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
+    """The sub-windows that still count, each as old as its youngest possible hit."""
+    current = (now // bucket_us(policy) + 1) * bucket_us(policy)
+    ends = sorted((min(int(end), current), int(hits)) for end, hits in fields.items())
+    alive = ((end, hits) for end, hits in ends if end + policy.window_us > now)
+    return _ages(alive, now)
+
+
+def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
+    """The two windows of the clock, the one before by the part that still counts."""
+    if not value:
+        return []
+    stored, before, this = map(int, value.split(b":"))
+    number, elapsed = divmod(now, policy.window_us)
+    if stored > number:
+        before, this = 0, before + this
+    elif stored == number - 1:
+        before, this = this, 0
+    elif stored < number:
+        before = this = 0
+    # In floats and in this order, as Lua has it.
+    share = -(-float(before) * (policy.window_us - elapsed) // policy.window_us)
+    pairs = ((now - elapsed, int(share)), (now, this))
+    return _ages((pair for pair in pairs if pair[1]), now)
+
+
+def _ages(stamps: Iterable[tuple[int, int]], now: int) -> Hits:
+    return [
+        (max(0, now - stamp) / 1_000_000, sum(count for _, count in group))
+        for stamp, group in groupby(stamps, key=lambda pair: pair[0])
+    ]
+
+
+DECODERS: Mapping[str, Callable[[Any, Policy, int], Hits]] = {
+    "compact": compact_hits,
+    "log": log_hits,
+    "buckets": buckets_hits,
+    "counter": counter_hits,
+}
+"""By algorithm: from what Redis holds, the policy and Redis's clock."""

@@ -1,0 +1,212 @@
+"""Live windows in Redis: who has how much left, and who is kept out.
+
+For people, not for requests. Keys are found by SCAN, never by KEYS, and looked at
+many in a round trip. Raises StoreError when Redis is away.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from . import readings
+from .keys import parse_key
+from .limits import get_limiter
+from .matching import Match, Search
+from .readings import Look
+
+_KEYS_A_SCAN = 1_000
+
+Progress: TypeAlias = "Callable[[int, int], None]"
+"""Told the keys seen so far, and about how many there are in the database."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyState:
+    """One window as it is now."""
+
+    key: str
+    axis: str
+    identifier: str
+    scope: str
+    algorithm: str
+    window: float
+    """Seconds."""
+    profile: str | None
+    """The configured profile that counts in this window; None if there is none."""
+    limit: int | None
+    hits: int
+    remaining: int | None
+    use: float | None
+    """Hits by limit, 0 to 1."""
+    blocked: bool
+    """Whether a request of cost 1 would be refused now."""
+    retry_after: float | None
+    """Seconds until it would pass; 0.0 when it would now, None for never."""
+    reset_after: float
+    """Seconds until the oldest counted hit leaves."""
+    ttl: float | None
+    """Seconds until Redis forgets the key; None if it never does."""
+    bytes: int | None
+    """What the key takes in Redis; None where the server does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some windows, and where to go on."""
+
+    states: list[KeyState]
+    cursor: str
+    """For the next page; "0" when there is none."""
+
+
+def scan(
+    *,
+    profile: str | None = None,
+    axis: str | None = None,
+    identifier: str | None = None,
+    cursor: str = "0",
+    count: int = 100,
+) -> Page:
+    """A page of windows; it may hold fewer or more than `count`, or none.
+
+    A whole identifier is looked up in the windows of the configured profiles. One
+    that ends in "*" is searched for among all keys.
+    """
+    search = Search(profile=profile, axis=axis, identifier=identifier)
+    cursor, keys = _find(search, cursor, count)
+    return Page(states=_states(_matches(keys, search)), cursor=cursor)
+
+
+def walk(
+    *,
+    profile: str | None = None,
+    axis: str | None = None,
+    identifier: str | None = None,
+    blocked: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[KeyState]:
+    """All windows, page by page; a window may come twice while keys are being moved."""
+    search = Search(profile=profile, axis=axis, identifier=identifier)
+    for matches in _pages(search, progress):
+        if blocked:
+            matches = [match for match, look in _looked(matches) if look.blocked]
+        yield from _states(matches)
+
+
+def keys_top(
+    n: int,
+    *,
+    profile: str | None = None,
+    axis: str | None = None,
+    identifier: str | None = None,
+    blocked: bool = False,
+    progress: Progress | None = None,
+) -> list[KeyState]:
+    """The n windows that are used most, in memory for n and a page, however many there are."""
+    search = Search(profile=profile, axis=axis, identifier=identifier)
+    heap: list[tuple[float, str]] = []
+    kept: set[str] = set()
+    for matches in _pages(search, progress):
+        for match, look in _looked(matches):
+            if match.key in kept or (blocked and not look.blocked):
+                continue
+            kept.add(match.key)
+            heapq.heappush(heap, (_use(look.hits, match.limit) or 0.0, match.key))
+            if len(heap) > n:
+                kept.discard(heapq.heappop(heap)[1])
+    best = [key for _, key in sorted(heap, reverse=True)]
+    return _states(_matches(best, search))
+
+
+def describe(key: str) -> KeyState | None:
+    """The window of a key; None if it is empty or none of ours."""
+    states = _states(_matches([key], Search()))
+    return states[0] if states else None
+
+
+def hits(key: str) -> list[tuple[float, int]]:
+    """The hits that count in a window, as (age in seconds, count), the oldest first."""
+    for match in _matches([key], Search()):
+        return readings.hits(match)
+    return []
+
+
+def reset_key(key: str) -> bool:
+    """Forgets a window, in this process's memory as well; whether there was one."""
+    limiter = get_limiter()
+    return parse_key(key, limiter.prefix) is not None and limiter.reset([key]) > 0
+
+
+def _find(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
+    limiter = get_limiter()
+    exact = search.exact_keys(limiter)
+    if exact is not None:
+        return "0", exact
+    return readings.scan(cursor, search.pattern(limiter.prefix), count)
+
+
+def _pages(search: Search, progress: Progress | None) -> Iterator[list[Match]]:
+    cursor, seen = "0", 0
+    total = readings.key_count() if progress is not None else 0
+    while True:
+        cursor, keys = _find(search, cursor, _KEYS_A_SCAN)
+        seen += len(keys)
+        yield _matches(keys, search)
+        if progress is not None:
+            progress(seen, total)
+        if cursor == "0":
+            return
+
+
+def _matches(keys: Iterable[str], search: Search) -> list[Match]:
+    prefix = get_limiter().prefix
+    found = (search.match(key, prefix) for key in dict.fromkeys(keys))
+    return [match for match in found if match is not None]
+
+
+def _looked(matches: list[Match]) -> Iterator[tuple[Match, Look]]:
+    for match, look in zip(matches, readings.looks(matches), strict=True):
+        if look is not None:
+            yield match, look
+
+
+def _states(matches: list[Match]) -> list[KeyState]:
+    found = list(_looked(matches))
+    sizes = readings.sizes([match.key for match, _ in found])
+    return [
+        _state(match, look, pttl, size)
+        for (match, look), (pttl, size) in zip(found, sizes, strict=True)
+        if pttl != -2
+    ]
+
+
+def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
+    parts, limit = match.parts, match.limit
+    blocked = limit is not None and look.blocked
+    return KeyState(
+        key=match.key,
+        axis=parts.axis,
+        identifier=parts.identifier,
+        scope=parts.scope,
+        algorithm=parts.algorithm,
+        window=parts.window,
+        profile=match.profile,
+        limit=limit,
+        hits=look.hits,
+        remaining=None if limit is None else max(0, limit - look.hits),
+        use=_use(look.hits, limit),
+        blocked=blocked,
+        retry_after=look.retry_after if blocked else 0.0,
+        reset_after=look.reset_after,
+        ttl=None if pttl < 0 else pttl / 1_000,
+        bytes=size,
+    )
+
+
+def _use(hits: int, limit: int | None) -> float | None:
+    if limit is None:
+        return None
+    return min(1.0, hits / limit) if limit else 1.0

@@ -1,0 +1,126 @@
+"""Which windows are meant, and which configured profile a window belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .claims import Claim
+from .identity import canonical
+from .keys import KeyParts, escape, key_ends, parse_key
+from .limiter import Limiter
+from .policies import MAX_LIMIT, Policy, Profile
+from .registry import registry
+
+_GLOB = re.compile(r"([*?\[\]\\^])")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A key that was searched for, and what is configured for it."""
+
+    key: str
+    parts: KeyParts
+    profile: str | None
+    policy: Policy
+    """How the window is read; its limit is the configured one if there is one."""
+    limit: int | None
+
+
+class Search:
+    """What a person looks for. ImproperlyConfigured if there is no such profile."""
+
+    def __init__(
+        self,
+        *,
+        profile: str | None = None,
+        axis: str | None = None,
+        identifier: str | None = None,
+    ) -> None:
+        self._profile = None if profile is None else registry.get(profile)
+        self._axis = axis if self._profile is None else self._profile.axis
+        self._nothing = axis is not None and axis != self._axis
+        self._identifier = identifier
+
+    def pattern(self, prefix: str) -> str:
+        """What SCAN is to match."""
+        stem = key_ends(prefix, self._axis or "", "")[0]
+        before = _literal(stem) if self._axis else _literal(f"{prefix}:") + "*:{"
+        inner = (
+            _literal(escape(self._identifier[:-1])) if self._identifier not in (None, "*") else ""
+        )
+        scope = self._profile.scope if self._profile else None
+        after = _literal(key_ends("", "", scope)[1]) if scope else "}:*:"
+        return f"{before}{inner}*{after}*"
+
+    def exact_keys(self, limiter: Limiter) -> list[str] | None:
+        """The keys that a whole identifier has in the configured profiles; None to SCAN."""
+        if self._nothing:
+            return []
+        if self._identifier is None or self._identifier.endswith("*"):
+            return None
+        found: dict[str, None] = {}
+        for profile in self._profiles:
+            # As a request would have it, and as it stands in a list of keys or in the log.
+            for identifier in (canonical(profile.axis, self._identifier), self._identifier):
+                policies = _policies(profile, identifier)
+                found |= dict.fromkeys(limiter.keys(Claim(profile, identifier, policies)))
+        return list(found)
+
+    def match(self, key: str, prefix: str) -> Match | None:
+        """The key's place in the configuration; None if it is not what is searched for."""
+        parts = parse_key(key, prefix)
+        if parts is None:
+            return None
+        for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
+            for policy in self._policies(profile, parts):
+                if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
+                    return Match(key, parts, profile.name, policy, policy.limit)
+        if self._profile is not None:
+            return None
+        policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
+        return Match(key, parts, None, policy, None)
+
+    def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:
+        if not parts.shortened or profile.limit_for is None:
+            return _policies(profile, parts.identifier)
+        # Only who is searched for by the whole identifier is known.
+        return () if self._identifier is None else _policies(profile, self._identifier)
+
+    @cached_property
+    def _profiles(self) -> list[Profile]:
+        if self._profile is not None:
+            return [self._profile]
+        return [p for p in configured() if self._axis in (None, p.axis)]
+
+    @cached_property
+    def _profiles_of(self) -> dict[tuple[str, str], list[Profile]]:
+        found: dict[tuple[str, str], list[Profile]] = {}
+        for profile in self._profiles:
+            found.setdefault((profile.axis, profile.scope), []).append(profile)
+        return found
+
+
+def configured() -> list[Profile]:
+    """All profiles that can be used; the system checks tell of the others."""
+    profiles = []
+    for name in registry.configs():
+        try:
+            profiles.append(registry.get(name))
+        except ImproperlyConfigured:
+            continue
+    return profiles
+
+
+def _policies(profile: Profile, identifier: str) -> tuple[Policy, ...]:
+    try:
+        return profile.policies_for(identifier)
+    except Exception:  # noqa: BLE001 -- a limit callable is the project's code
+        return ()
+
+
+def _literal(text: str) -> str:
+    return _GLOB.sub(r"\\\1", text)
