@@ -1,0 +1,119 @@
+"""What matters in production alone, and what only the Redis server can tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.core.checks import ERROR, CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+
+from ..conf import conf
+from ..keys import make_key
+from ..policies import Policy
+from . import catalog
+from .aliases import check_alias
+from .axes import parts
+from .project import Project
+from .rights import INSPECTION, needed, refusals
+from .server import Server, connected, place, pools
+
+_OLDEST = (6, 2)
+
+
+def check_all() -> list[CheckMessage]:
+    """All messages of the checks for `--deploy`."""
+    try:
+        project = Project.read(conf.user)
+    except ImproperlyConfigured:
+        return []  # the other checks tell
+    return [*check_settings(project), *check_servers(project)]
+
+
+def check_settings(project: Project) -> Iterator[CheckMessage]:
+    own = project.conf
+    if not own.enabled:
+        yield catalog.SWITCHED_OFF()
+    if own.fallback == "local" and "FALLBACK_PROCESSES" not in project.given:
+        yield catalog.ONE_PROCESS()
+    if "TRUSTED_PROXIES" not in project.given:
+        by_address = [p.name for p in project.profiles() if "ip" in parts(p)]
+        if by_address:
+            yield catalog.NO_PROXIES(name=by_address[0])
+
+
+def check_servers(project: Project) -> Iterator[CheckMessage]:
+    """Connects; every question is bounded in time."""
+    alias = project.conf.cache
+    if any(message.level >= ERROR for message in check_alias(project)):
+        return
+    try:
+        found = pools(alias)
+    except (RedisError, OSError) as error:
+        yield catalog.UNREACHABLE(alias=alias, error=error)
+        return
+    for pool in found:
+        yield from _check_server(project, alias, pool)
+
+
+def _check_server(project: Project, alias: str, pool: Any) -> Iterator[CheckMessage]:
+    try:
+        with connected(pool) as server:
+            yield from check_facts(alias, server)
+            yield from check_rights(project, alias, server)
+    except AuthenticationError as error:
+        yield catalog.LOGIN_REFUSED(alias=alias, server=place(pool), error=error)
+    except NoPermissionError:
+        # On connecting, nothing but the choice of a database needs a right.
+        yield catalog.MISSING_COMMANDS(alias=alias, server=place(pool), commands="SELECT")
+    except (RedisError, OSError) as error:
+        yield catalog.UNREACHABLE(alias=alias, error=error)
+
+
+def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
+    """What INFO says."""
+    info = server.info()
+    if info is None:
+        yield catalog.NO_INFO(alias=alias, server=server.name)
+        return
+    version = info.get("redis_version", "")
+    if _numbers(version) < _OLDEST:
+        yield catalog.TOO_OLD(server=server.name, version=version)
+    if info.get("role") == "slave":
+        yield catalog.REPLICA(server=server.name)
+    yield from _check_eviction(server, info)
+
+
+def _check_eviction(server: Server, info: Mapping[str, str]) -> Iterator[CheckMessage]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    # Without a bound on memory nothing is ever evicted.
+    if policy != "noeviction" and info.get("maxmemory", "0") != "0":
+        yield catalog.EVICTION(server=server.name, policy=policy)
+
+
+def check_rights(project: Project, alias: str, server: Server) -> Iterator[CheckMessage]:
+    """What the user of the alias may do, tried without doing it."""
+    prefix = project.conf.prefix
+    key = make_key(prefix, "check", "rights", "deploy", Policy(limit=1, window=1))
+    commands = needed(project.algorithms())
+    found = refusals(server, commands, key)
+    if found is None:
+        yield catalog.NO_REHEARSAL(alias=alias, server=server.name)
+        return
+    if found.commands:
+        yield catalog.MISSING_COMMANDS(
+            alias=alias, server=server.name, commands=", ".join(found.commands)
+        )
+    if found.keys:
+        yield catalog.MISSING_KEYS(alias=alias, server=server.name, pattern=f"{prefix}:*")
+    extra = refusals(server, {k: v for k, v in INSPECTION.items() if k not in commands}, key)
+    if extra is not None and extra.commands:
+        yield catalog.NO_INSPECTION(
+            alias=alias, server=server.name, commands=", ".join(extra.commands)
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

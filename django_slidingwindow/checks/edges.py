@@ -1,0 +1,76 @@
+"""Proxies, exemptions, the project's own response, and the middleware's place."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.checks import CheckMessage
+
+from . import catalog
+from .callables import accepts, found
+from .project import Project
+
+_MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+
+
+def check_proxies(project: Project) -> Iterator[CheckMessage]:
+    for value in project.conf.trusted_proxies:
+        problem = _network_problem(value)
+        if problem is not None:
+            yield catalog.BAD_PROXY(value=value, problem=problem)
+
+
+def check_trust(project: Project) -> Iterator[CheckMessage]:
+    for value in project.conf.trusted_proxies:
+        if _network_problem(value) is None and ipaddress.ip_network(value).prefixlen == 0:
+            yield catalog.TRUSTS_ALL(value=value)
+
+
+def check_exemptions(project: Project) -> Iterator[CheckMessage]:
+    for value in project.conf.exempt:
+        problem = _network_problem(value)
+        if problem is not None and (callable(value) or _is_path(value)):
+            function, problem = found(value)
+            if problem is None and not accepts(function, "request"):
+                problem = "cannot be called with (request)."
+        if problem is not None:
+            yield catalog.BAD_EXEMPTION(value=value, problem=problem)
+
+
+def check_response(project: Project) -> Iterator[CheckMessage]:
+    value = project.conf.response
+    if value is None:
+        return
+    function, problem = found(value)
+    if problem is None and not accepts(function, "request", "decision"):
+        problem = "cannot be called with (request, decision)."
+    if problem is not None:
+        yield catalog.BAD_RESPONSE(value=value, problem=problem)
+
+
+def check_middleware_once(project: Project) -> Iterator[CheckMessage]:
+    count = project.middleware_like(_MIDDLEWARE)
+    if count > 1:
+        yield catalog.MIDDLEWARE_TWICE(count=count)
+
+
+def check_rules_read(project: Project) -> Iterator[CheckMessage]:
+    if project.conf.rules and not project.middleware_like(_MIDDLEWARE):
+        yield catalog.RULES_WITHOUT_MIDDLEWARE()
+
+
+def _network_problem(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return f"{type(value).__name__} is no network."
+    try:
+        ipaddress.ip_network(value)
+    except ValueError as error:
+        return f"{error}."
+    return None
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a dotted path is meant, rather than an address that is misspelled."""
+    return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))

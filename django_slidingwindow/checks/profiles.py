@@ -1,0 +1,34 @@
+"""Profiles: right in themselves, and known wherever they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.core.checks import CheckMessage
+
+from ..registry import near, profile_problems
+from . import catalog
+from .callables import accepts, name_of
+from .project import Project
+
+
+def check_profiles(project: Project) -> Iterator[CheckMessage]:
+    for name, config in project.configs.items():
+        for path, problem in profile_problems(name, config):
+            yield catalog.BAD_PROFILE(path=path, problem=problem)
+
+
+def check_limits(project: Project) -> Iterator[CheckMessage]:
+    for profile in project.profiles():
+        limit_for = profile.limit_for
+        if limit_for is not None and not accepts(limit_for, "identifier", "request"):
+            yield catalog.LIMIT_SIGNATURE(name=profile.name, function=name_of(limit_for))
+
+
+def check_usages(project: Project) -> Iterator[CheckMessage]:
+    for usage in project.usages:
+        for name in usage.profiles:
+            if name not in project.configs:
+                yield catalog.UNKNOWN_IN_CODE(
+                    place=usage.place, name=name, near=near(name, project.configs)
+                )

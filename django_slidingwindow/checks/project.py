@@ -1,0 +1,98 @@
+"""What the checks look at, gathered once: every check is a function of it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.cache import caches
+from django.utils.module_loading import import_string
+
+from ..conf import Conf, conf
+from ..policies import Profile
+from ..registry import BUILT_IN, profile_problems, read_profile, registry
+from .values import valid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """A place in the code that names profiles."""
+
+    place: str
+    """For people: the dotted name of a view."""
+    profiles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A project's settings and code, as far as they concern the limits."""
+
+    conf: Conf
+    """Of valid values alone; the default stands for a value that is not."""
+    given: frozenset[str]
+    """The keys of SLIDING_WINDOW that the project writes."""
+    configs: Mapping[str, Any]
+    """All profiles by name as they are written, right or wrong."""
+    usages: Sequence[Usage]
+    middleware: Sequence[str]
+    caches: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, user: Mapping[str, Any]) -> Project:
+        own = Conf()
+        vars(own)["user"] = valid(user)
+        configs = (
+            registry.configs() if isinstance(conf.user.get("PROFILES", {}), Mapping) else BUILT_IN
+        )
+        return cls(
+            conf=own,
+            given=frozenset(user),
+            configs=configs,
+            usages=(),
+            middleware=conf.middleware,
+            caches=caches.settings,
+        )
+
+    def profiles(self) -> Iterator[Profile]:
+        """Those in use that have no problem of their own."""
+        used = self._used()
+        for name, config in self.configs.items():
+            if name in used and not any(profile_problems(name, config)):
+                yield read_profile(name, config)
+
+    def _used(self) -> set[str]:
+        """A built-in profile counts when something names it; whoever writes one, uses it."""
+        used = {name for name in self.configs if self.configs[name] is not BUILT_IN.get(name)}
+        for usage in self.usages:
+            used.update(usage.profiles)
+        for rule in self.conf.rules:
+            used.update(rule_profiles(rule))
+        return used
+
+    def algorithms(self) -> set[str]:
+        """Those that the profiles in use count with; `compact` always."""
+        found = {"compact"}
+        for profile in self.profiles():
+            found |= {policy.algorithm for policy in profile.policies} or {profile.algorithm}
+        return found
+
+    def middleware_like(self, path: str) -> int:
+        """How often MIDDLEWARE lists that class, or one derived from it."""
+        return sum(entry == path or _derives(entry, path) for entry in self.middleware)
+
+
+def rule_profiles(rule: Any) -> tuple[str, ...]:
+    """The profiles that a rule names; none where it is too wrong to tell."""
+    names = rule.get("profiles", ()) if isinstance(rule, Mapping) else ()
+    if not isinstance(names, (list, tuple)):
+        return ()
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _derives(entry: str, path: str) -> bool:
+    try:
+        middleware, base = import_string(entry), import_string(path)
+    except Exception:  # noqa: BLE001 -- Django itself tells of what cannot be imported
+        return False
+    return isinstance(middleware, type) and issubclass(middleware, base)

@@ -1,0 +1,1 @@
+"""The middleware's rules: can they match, and do they name what exists?"""

@@ -1,0 +1,46 @@
+"""All the checks that need nothing but the settings and the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import conf
+from . import aliases, axes, catalog, edges, profiles, values
+from .project import Project
+
+OF_DICT: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
+    values.check_keys,
+    values.check_values,
+    values.check_hash_key,
+)
+OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
+    aliases.check_alias,
+    profiles.check_profiles,
+    profiles.check_limits,
+    profiles.check_usages,
+    axes.check_axes,
+    axes.check_resolvers,
+    axes.check_sessions,
+    axes.check_users,
+    edges.check_proxies,
+    edges.check_trust,
+    edges.check_exemptions,
+    edges.check_response,
+    edges.check_middleware_once,
+    edges.check_rules_read,
+)
+
+
+def check_all() -> list[CheckMessage]:
+    """All messages, in the order of their subjects."""
+    try:
+        user = conf.user
+    except ImproperlyConfigured:
+        return [catalog.NOT_A_DICT()]
+    project = Project.read(user)
+    messages = [message for check in OF_DICT for message in check(user)]
+    return messages + [message for check in OF_PROJECT for message in check(project)]

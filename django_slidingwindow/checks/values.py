@@ -1,0 +1,125 @@
+"""What each key of SLIDING_WINDOW may be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from django.core.checks import CheckMessage
+
+from ..conf import Conf
+from ..policies import FALLBACKS
+from ..registry import near
+from . import catalog
+
+_MIN_HASH_KEY = 16
+
+
+class Value(NamedTuple):
+    """A test of a value, and what passes it in words."""
+
+    test: Callable[[Any], bool]
+    wanted: str
+
+
+def _whole(lowest: int, highest: float = math.inf) -> Value:
+    wanted = f"from {lowest} to {highest}" if highest < math.inf else f"from {lowest}"
+    return Value(
+        lambda value: type(value) is int and lowest <= value <= highest,
+        f"a whole number {wanted}",
+    )
+
+
+def _one_of(*choices: str) -> Value:
+    return Value(
+        lambda value: isinstance(value, str) and value in choices,
+        "one of " + ", ".join(map(repr, choices)),
+    )
+
+
+def _some_of(*choices: str) -> Value:
+    return Value(
+        lambda value: isinstance(value, (list, tuple)) and all(item in choices for item in value),
+        "a list with any of " + ", ".join(map(repr, choices)),
+    )
+
+
+def _number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+_DICT = Value(lambda value: isinstance(value, Mapping), "a dict")
+_LIST = Value(lambda value: isinstance(value, (list, tuple)), "a list")
+_TEXT = Value(lambda value: isinstance(value, str) and bool(value), "text")
+_SWITCH = Value(lambda value: isinstance(value, bool), "True or False")
+
+VALUES: Mapping[str, Value] = {
+    "CACHE": _TEXT._replace(wanted="the name of a cache"),
+    "PROFILES": _DICT._replace(wanted="a dict of profiles by name"),
+    "IDENTITIES": _DICT._replace(wanted="a dict of dotted paths by axis"),
+    "RULES": _LIST._replace(wanted="a list of dicts"),
+    "TRUSTED_PROXIES": _LIST._replace(wanted="a list of networks"),
+    "IPV6_PREFIX": _whole(1, 128),
+    "FALLBACK": _one_of(*FALLBACKS),
+    "FALLBACK_PROCESSES": _whole(1),
+    "FALLBACK_MAX_KEYS": _whole(1),
+    "SHIELD_SECONDS": Value(lambda value: _number(value) and value >= 0, "seconds, 0 for none"),
+    "HEADERS": _some_of("draft", "legacy", "x"),
+    "PREFIX": Value(
+        lambda value: isinstance(value, str) and bool(re.fullmatch(r"[\w.:-]+", value, re.ASCII)),
+        "letters, digits and any of . : _ -",
+    ),
+    "HASH_KEY": Value(
+        lambda value: value is None or (isinstance(value, (str, bytes)) and bool(value)),
+        "text, bytes or None",
+    ),
+    "LATENCY_BUDGET": Value(lambda value: _number(value) and value > 0, "seconds above 0"),
+    "IDENTITY_ERROR": _one_of("deny", "allow"),
+    "EXEMPT": _LIST._replace(wanted="a list of networks and dotted paths"),
+    "RESPONSE": Value(
+        lambda value: value is None or callable(value) or (isinstance(value, str) and bool(value)),
+        "a dotted path or None",
+    ),
+    "LOG": _SWITCH,
+    "LOG_DAYS": _whole(1),
+    "LOG_CLIENT": _SWITCH,
+    "LOG_IDENTIFIERS": _one_of("plain", "hash"),
+    "ENABLED": _SWITCH,
+}
+
+
+def known_keys() -> frozenset[str]:
+    """The keys that the app reads: one property of Conf each."""
+    properties = (name for name, value in vars(Conf).items() if isinstance(value, cached_property))
+    return frozenset(name.upper() for name in properties if name != "user")
+
+
+def valid(user: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of the project's dict that can be worked with."""
+    return {key: value for key, value in user.items() if key in VALUES and VALUES[key].test(value)}
+
+
+def check_keys(user: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    known = known_keys()
+    for key in user:
+        if key not in known:
+            yield catalog.UNKNOWN_KEY(key=key, near=near(str(key), known))
+
+
+def check_values(user: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key, (test, wanted) in VALUES.items():
+        if key in user and not test(user[key]):
+            # Half a secret is a secret.
+            value = "..." if key == "HASH_KEY" else user[key]
+            yield catalog.WRONG_VALUE(key=key, value=value, wanted=wanted)
+
+
+def check_hash_key(user: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    given = valid(user).get("HASH_KEY")
+    if given is not None:
+        length = len(given.encode() if isinstance(given, str) else given)
+        if length < _MIN_HASH_KEY:
+            yield catalog.SHORT_HASH_KEY(length=length)

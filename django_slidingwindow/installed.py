@@ -1,0 +1,24 @@
+"""Whether the project has installed the app, which only the app's users can find out."""
+
+from __future__ import annotations
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+
+APP = "django_slidingwindow"
+NOT_INSTALLED = "django_slidingwindow is used, but it is not in INSTALLED_APPS."
+NOT_INSTALLED_HINT = (
+    "Add 'django_slidingwindow' to INSTALLED_APPS: without it there are no system checks, "
+    "no rejection log and no command."
+)
+
+
+def require_installed() -> None:
+    """Raises ImproperlyConfigured if the app is not in INSTALLED_APPS.
+
+    An app that is not installed cannot register system checks, so whoever is
+    imported by the project's own settings or views asks. Before all apps are
+    loaded nothing can be said, and nothing is raised.
+    """
+    if apps.ready and not apps.is_installed(APP):
+        raise ImproperlyConfigured(f"{NOT_INSTALLED} {NOT_INSTALLED_HINT} ({APP}.E001)")
