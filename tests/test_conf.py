@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_slidingwindow.conf import conf
+
+DEFAULTS = {
+    "CACHE": "default",
+    "PROFILES": {},
+    "IDENTITIES": {},
+    "RULES": [],
+    "TRUSTED_PROXIES": [],
+    "IPV6_PREFIX": 64,
+    "FALLBACK": "local",
+    "FALLBACK_PROCESSES": 1,
+    "FALLBACK_MAX_KEYS": 100_000,
+    "SHIELD_SECONDS": 1.0,
+    "HEADERS": ["draft", "legacy"],
+    "PREFIX": "throttle",
+    "LATENCY_BUDGET": 0.1,
+    "IDENTITY_ERROR": "deny",
+    "EXEMPT": [],
+    "RESPONSE": None,
+    "LOG": True,
+    "LOG_DAYS": 30,
+    "LOG_CLIENT": False,
+    "LOG_IDENTIFIERS": "plain",
+    "ENABLED": True,
+}
+OTHERS = {
+    "CACHE": "limits",
+    "PROFILES": {"a": {"axis": "ip", "rate": "1/m"}},
+    "IDENTITIES": {"tenant": "shop.tenant"},
+    "RULES": [{"path": "^/", "profiles": ["a"]}],
+    "TRUSTED_PROXIES": ["10.0.0.0/8"],
+    "IPV6_PREFIX": 56,
+    "FALLBACK": "deny",
+    "FALLBACK_PROCESSES": 4,
+    "FALLBACK_MAX_KEYS": 7,
+    "SHIELD_SECONDS": 0,
+    "HEADERS": ["x"],
+    "PREFIX": "shop:limits",
+    "LATENCY_BUDGET": 0.5,
+    "IDENTITY_ERROR": "allow",
+    "EXEMPT": ["shop.exempt"],
+    "RESPONSE": "shop.response",
+    "LOG": False,
+    "LOG_DAYS": 7,
+    "LOG_CLIENT": True,
+    "LOG_IDENTIFIERS": "hash",
+    "ENABLED": False,
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_every_setting_has_its_default_and_can_be_set(name: str) -> None:
+    with override_settings(SLIDING_WINDOW={}):
+        assert getattr(conf, name.lower()) == DEFAULTS[name]
+    with override_settings(SLIDING_WINDOW={name: OTHERS[name]}):
+        assert getattr(conf, name.lower()) == OTHERS[name]
+    with override_settings(SLIDING_WINDOW={}):
+        assert getattr(conf, name.lower()) == DEFAULTS[name]
+
+
+def test_a_project_without_the_setting_has_the_defaults(settings: Any) -> None:
+    del settings.SLIDING_WINDOW
+    assert conf.cache == "default"
+
+
+def test_a_setting_is_read_once(settings: Any) -> None:
+    settings.SLIDING_WINDOW = mine = {"CACHE": "one"}
+    assert conf.cache == "one"
+    mine["CACHE"] = "two"
+    assert conf.cache == "one"
+    conf.reset()
+    assert conf.cache == "two"
+
+
+def test_another_setting_forgets_nothing(settings: Any) -> None:
+    settings.SLIDING_WINDOW = mine = {"CACHE": "one"}
+    assert conf.cache == "one"
+    mine["CACHE"] = "two"
+    settings.LANGUAGE_CODE = "de"
+    assert conf.cache == "one"
+
+
+@pytest.mark.parametrize("value", [None, [], "text"])
+def test_a_setting_that_is_no_dict_is_refused(settings: Any, value: Any) -> None:
+    settings.SLIDING_WINDOW = value
+    with pytest.raises(ImproperlyConfigured, match="SLIDING_WINDOW must be a dict"):
+        _ = conf.cache
+
+
+def test_profiles_that_are_no_dict_are_refused(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"PROFILES": ["ip_public"]}
+    with pytest.raises(ImproperlyConfigured, match="must be a dict, not"):
+        _ = conf.profiles
+
+
+@pytest.mark.parametrize("prefix", ["{shop}", "a{", "a}", "", None, 7])
+def test_a_prefix_that_would_break_the_keys_is_refused(settings: Any, prefix: Any) -> None:
+    settings.SLIDING_WINDOW = {"PREFIX": prefix}
+    with pytest.raises(ImproperlyConfigured, match="text without braces"):
+        _ = conf.prefix
+
+
+def test_the_hash_key_comes_from_the_secret_key_unless_it_is_set(settings: Any) -> None:
+    settings.SECRET_KEY = "one"
+    first = conf.hash_key
+    settings.SECRET_KEY = "two"
+    assert conf.hash_key != first
+    assert b"two" in conf.hash_key
+    settings.SLIDING_WINDOW = {"HASH_KEY": "text"}
+    assert conf.hash_key == b"text"
+    settings.SLIDING_WINDOW = {"HASH_KEY": b"bytes"}
+    assert conf.hash_key == b"bytes"

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import threading
+
+import pytest
+
+from django_slidingwindow import decisions
+from django_slidingwindow.decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict
+from django_slidingwindow.policies import Policy
+
+POLICY = Policy(limit=10, window=60)
+
+
+def receipt() -> Receipt:
+    return Receipt((((Charge("key", POLICY, 1),), 17),), local=False)
+
+
+def decision(receipt: Receipt | None = None) -> Decision:
+    return Decision(
+        allowed=True,
+        profile="login",
+        policy=POLICY,
+        limit=10,
+        remaining=9,
+        retry_after=0.0,
+        reset_after=60.0,
+        reason=decisions.ALLOWED,
+        source=decisions.REDIS,
+        receipt=receipt,
+    )
+
+
+def test_a_receipt_works_once() -> None:
+    paper = receipt()
+    assert [paper.use(), paper.use(), paper.use()] == [True, False, False]
+
+
+def test_of_many_threads_one_uses_a_receipt() -> None:
+    paper = receipt()
+    barrier = threading.Barrier(8)
+    used: list[bool] = []
+
+    def use() -> None:
+        barrier.wait()
+        used.append(paper.use())
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(used) == [False] * 7 + [True]
+
+
+def test_a_receipt_is_in_neither_repr_nor_equality() -> None:
+    assert decision(receipt()) == decision()
+    assert hash(decision(receipt())) == hash(decision())
+    assert "receipt" not in repr(decision(receipt()))
+
+
+def test_a_decision_with_a_receipt_can_be_logged_copied_and_sent() -> None:
+    charged = decision(receipt())
+    assert dataclasses.asdict(charged)["remaining"] == 9
+    assert copy.deepcopy(charged) == charged
+    sent = pickle.loads(pickle.dumps(charged))
+    assert sent == charged
+    assert sent.receipt.parts == charged.receipt.parts
+    assert sent.receipt.use()
+
+
+def test_a_decision_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        decision().allowed = False
+
+
+def test_decisions_and_verdicts_tell_apart_what_was_decided() -> None:
+    assert decision() != dataclasses.replace(decision(), remaining=8)
+    verdict = Verdict(
+        profile="login",
+        policy=POLICY,
+        key="key",
+        allowed=True,
+        observed=False,
+        limit=10,
+        remaining=9,
+        retry_after=0.0,
+        reset_after=60.0,
+    )
+    assert dataclasses.replace(verdict, key="other") != verdict
+
+
+def test_no_limit_is_above_every_limit() -> None:
+    assert NO_LIMIT > 100_000_000

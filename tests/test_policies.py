@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_slidingwindow.exceptions import PolicyError, SlidingWindowError, StoreError
+from django_slidingwindow.policies import (
+    MAX_LIMIT,
+    Policy,
+    Profile,
+    parse_cost,
+    parse_limit,
+    parse_rate,
+    parse_window,
+)
+
+ONE = Policy(limit=1, window=1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit", "window"),
+    [
+        ("120/m", 120, 60),
+        ("10/30s", 10, 30),
+        ("100/d", 100, 86_400),
+        ("0/h", 0, 3_600),
+        ("5/250ms", 5, 0.25),
+        ("1/2w", 1, 1_209_600),
+        ("7/hour", 7, 3_600),
+        (" 7 / 2 days ", 7, 172_800),
+        ("100000000/400d", 100_000_000, 34_560_000),
+    ],
+)
+def test_a_rate_is_a_limit_and_a_window(rate: str, limit: int, window: float) -> None:
+    assert parse_rate(rate) == (limit, window)
+    assert Policy.parse(rate) == Policy(limit=limit, window=window)
+
+
+@pytest.mark.parametrize(
+    ("rate", "wrong", "allowed"),
+    [
+        ("10/month", "unknown unit 'month'", "ms, s, m, h, d or w"),
+        ("5/0s", "'0s' is out of range", "from 1 millisecond to 400 days"),
+        ("-1/m", "'-1'", "a whole number"),
+        ("ten/m", "'ten'", "a whole number"),
+        ("1.5/m", "'1.5'", "a whole number"),
+        ("/m", "limit ''", "a whole number"),
+        ("10", "has no '/'", '"120/m"'),
+        ("10/", "window '' is not understood", "a whole number and a unit"),
+        ("10/60", "window '60' is not understood", "a whole number and a unit"),
+        ("10/1.5s", "window '1.5s' is not understood", "a whole number and a unit"),
+        ("10/s/s", "window 's/s' is not understood", "a whole number and a unit"),
+        ("10/401d", "'401d' is out of range", "from 1 millisecond to 400 days"),
+        ("10/0ms", "'0ms' is out of range", "from 1 millisecond to 400 days"),
+        ("100000001/d", "100000001 is out of range", "0 to 100,000,000"),
+        ("٣/m", "'٣'", "a whole number"),
+        (f"{'9' * 5_000}/m", "is not a whole number", '"120/m"'),
+        (f"1/{'9' * 5_000}s", "is not understood", "a whole number and a unit"),
+        (120, "120 is not text", '"120/m"'),
+        (None, "None is not text", '"120/m"'),
+    ],
+)
+def test_a_bad_rate_says_what_is_wrong_and_what_is_allowed(
+    rate: Any, wrong: str, allowed: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_rate(rate)
+    assert wrong in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (60, 60),
+        (0.001, 0.001),
+        (400 * 86_400, 34_560_000),
+        (timedelta(minutes=1), 60),
+        (timedelta(microseconds=1_500), 0.0015),
+        ("1m", 60),
+        ("m", 60),
+        ("250 ms", 0.25),
+        (1.0000004, 1.0),
+    ],
+)
+def test_a_window_is_seconds_a_timedelta_or_text(value: Any, seconds: float) -> None:
+    assert parse_window(value) == seconds
+    assert Policy(limit=1, window=value).window == seconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0,
+        -1,
+        0.0009,
+        400 * 86_400 + 1,
+        float("nan"),
+        float("inf"),
+        10**400,
+        timedelta(0),
+        timedelta(days=401),
+        timedelta(microseconds=999),
+    ],
+)
+def test_a_window_out_of_range_says_the_range(value: Any) -> None:
+    with pytest.raises(PolicyError, match="out of range: allowed is from 1 millisecond to 400 d"):
+        parse_window(value)
+
+
+@pytest.mark.parametrize("value", [None, True, b"1m", [60], object()])
+def test_a_window_of_another_type_says_what_it_may_be(value: Any) -> None:
+    with pytest.raises(PolicyError, match="neither seconds, a timedelta nor text such as '1m'"):
+        parse_window(value)
+
+
+@given(st.integers(1_000, 400 * 86_400 * 1_000_000))
+def test_every_microsecond_of_a_window_is_kept(microseconds: int) -> None:
+    policy = Policy(limit=1, window=timedelta(microseconds=microseconds))
+    assert policy.window_us == microseconds
+    assert parse_window(float(policy.window_text)) == policy.window
+
+
+@pytest.mark.parametrize("value", [1.0, "1", None, True])
+def test_a_limit_is_a_whole_number(value: Any) -> None:
+    with pytest.raises(PolicyError, match="is not a whole number"):
+        parse_limit(value)
+
+
+@pytest.mark.parametrize("value", [-1, MAX_LIMIT + 1])
+def test_a_limit_out_of_range_says_the_range(value: int) -> None:
+    with pytest.raises(PolicyError, match="allowed is 0 to 100,000,000"):
+        Policy(limit=value, window=1)
+
+
+def test_a_limit_of_nothing_is_legal() -> None:
+    assert Policy(limit=0, window=1).limit == 0
+
+
+def test_an_unknown_algorithm_lists_the_known_ones() -> None:
+    with pytest.raises(PolicyError, match=r"'fast'.*compact, log, buckets, counter"):
+        Policy(limit=1, window=1, algorithm="fast")
+
+
+@pytest.mark.parametrize("resolution", [0, 1_001, 2.0, True, "60"])
+def test_a_resolution_is_a_number_of_sub_windows(resolution: Any) -> None:
+    with pytest.raises(PolicyError, match="not a whole number from 1 to 1000"):
+        Policy(limit=1, window=1, resolution=resolution)
+
+
+@pytest.mark.parametrize(
+    ("window", "text", "label"), [(60, "60", "9/60s"), (0.25, "0.25", "9/0.25s")]
+)
+def test_a_policy_has_a_name_for_people(window: float, text: str, label: str) -> None:
+    policy = Policy(limit=9, window=window)
+    assert (policy.window_text, policy.label) == (text, label)
+
+
+@pytest.mark.parametrize("cost", [0, 1, 10**6])
+def test_a_cost_is_a_whole_number_from_nothing(cost: int) -> None:
+    assert parse_cost(cost) == cost
+
+
+@pytest.mark.parametrize("cost", [-1, 1.0, 0.5, "1", None, True])
+def test_a_negative_or_fractional_cost_is_a_value_error(cost: Any) -> None:
+    with pytest.raises(ValueError, match="is not a whole number from 0"):
+        parse_cost(cost)
+
+
+def test_a_profile_shares_its_windows_under_its_own_name_unless_it_says_otherwise() -> None:
+    assert Profile(name="a", axis="ip", policies=(ONE,)).scope == "a"
+    assert Profile(name="a", axis="ip", policies=(ONE,), scope="b").scope == "b"
+
+
+def test_a_profile_that_observes_only_watches() -> None:
+    assert Profile(name="a", axis="ip", policies=(ONE,), mode="observe").observed
+    assert not Profile(name="a", axis="ip", policies=(ONE,)).observed
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"name": ""}, "needs a name and an axis"),
+        ({"axis": ""}, "needs a name and an axis"),
+        ({"policies": ()}, "needs either policies or limit_for"),
+        ({"limit_for": lambda *_: None}, "needs either policies or limit_for"),
+        ({"mode": "warn"}, "mode 'warn' of profile 'a' is not one of enforce, observe"),
+        ({"anonymous": "no"}, "anonymous 'no' of profile 'a' is not one of ip, skip"),
+        ({"fallback": "no"}, "fallback 'no' of profile 'a' is not one of local, allow, deny"),
+    ],
+)
+def test_a_wrong_profile_says_what_is_wrong(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(PolicyError, match=problem):
+        Profile(**{"name": "a", "axis": "ip", "policies": (ONE,), **fields})
+
+
+@pytest.mark.parametrize("fallback", [None, "local", "allow", "deny"])
+def test_a_profile_may_have_a_fallback_of_its_own(fallback: str | None) -> None:
+    assert Profile(name="a", axis="ip", policies=(ONE,), fallback=fallback).fallback == fallback
+
+
+def test_a_fixed_profile_has_the_same_policies_for_all() -> None:
+    profile = Profile(name="a", axis="ip", policies=(ONE,))
+    assert profile.policies_for("x") == profile.policies_for("y") == (ONE,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "policies"),
+    [
+        (None, ()),
+        ("5/m", [(5, 60)]),
+        (7, [(7, 10)]),
+        (["5/m", "20/h"], [(5, 60), (20, 3_600)]),
+        (("5/m",), [(5, 60)]),
+    ],
+)
+def test_a_callable_decides_the_limit_of_each_identifier(answer: Any, policies: Any) -> None:
+    asked = []
+
+    def limit_for(identifier: str, request: object) -> Any:
+        asked.append((identifier, request))
+        return answer
+
+    profile = Profile(
+        name="a", axis="tenant", limit_for=limit_for, window=10, algorithm="log", resolution=9
+    )
+    made = profile.policies_for("acme")
+    assert [(policy.limit, policy.window) for policy in made] == list(policies)
+    assert all((policy.algorithm, policy.resolution) == ("log", 9) for policy in made)
+    assert asked == [("acme", None)]
+
+
+def test_a_bare_limit_without_a_window_says_what_is_missing() -> None:
+    profile = Profile(name="a", axis="tenant", limit_for=lambda *_: 5)
+    with pytest.raises(PolicyError, match="came out as 5, and it has no window"):
+        profile.policies_for("acme")
+
+
+def test_errors_have_one_base_and_a_policy_error_is_a_value_error() -> None:
+    assert issubclass(PolicyError, ValueError)
+    assert issubclass(PolicyError, SlidingWindowError)
+    assert issubclass(StoreError, SlidingWindowError)
+    assert StoreError("gone").outage
+    assert not StoreError("this call alone", outage=False).outage

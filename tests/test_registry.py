@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.registry import (
+    BUILT_IN,
+    near,
+    profile_problems,
+    read_profile,
+    register,
+    registry,
+    unregister,
+)
+
+HERE = __name__
+NOT_CALLABLE = "120/m"
+
+
+def plan_of(identifier: str, request: object) -> str | None:
+    return {"acme": "10000/d", "free": None}.get(identifier, "100/d")
+
+
+def seats_of(identifier: str, request: object) -> int:
+    return len(identifier)
+
+
+@pytest.fixture
+def registered() -> Iterator[Profile]:
+    yield register("app_own", {"axis": "user", "rate": "7/h"})
+    unregister("app_own")
+
+
+def problems(config: Any, name: Any = "mine") -> list[tuple[str, str]]:
+    """Paths, without the beginning that they share, and problems."""
+    start = f"SLIDING_WINDOW['PROFILES'][{name!r}]"
+    found = list(profile_problems(name, config))
+    assert all(path.startswith(start) for path, _ in found)
+    return [(path.removeprefix(start), problem) for path, problem in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "limit", "window"),
+    [
+        ("ip_public", "ip", 120, 60),
+        ("tenant_free", "tenant", 100, 86_400),
+        ("tenant_paid", "tenant", 10_000, 86_400),
+        ("endpoint_expensive", "endpoint", 30, 60),
+        ("endpoint_lightweight", "endpoint", 300, 60),
+    ],
+)
+def test_five_profiles_are_built_in(name: str, axis: str, limit: int, window: float) -> None:
+    profile = registry.get(name)
+    assert profile == Profile(
+        name=name, axis=axis, policies=(Policy(limit=limit, window=window),), scope=name
+    )
+    assert set(BUILT_IN) <= set(registry.configs())
+
+
+def test_a_project_replaces_a_built_in_profile_by_name() -> None:
+    before = registry.get("ip_public")
+    mine = {"axis": "ip", "rate": "9/s"}
+    with override_settings(SLIDING_WINDOW={"PROFILES": {"ip_public": mine}}):
+        assert registry.get("ip_public").policies == (Policy(limit=9, window=1),)
+        assert registry.get("tenant_free").policies == (Policy(limit=100, window=86_400),)
+    assert registry.get("ip_public") == before
+
+
+def test_a_profile_is_made_once() -> None:
+    assert registry.get("ip_public") is registry.get("ip_public")
+
+
+def test_another_setting_does_not_forget_profiles() -> None:
+    before = registry.get("ip_public")
+    with override_settings(LANGUAGE_CODE="de"):
+        assert registry.get("ip_public") is before
+
+
+def test_a_registered_profile_is_known_until_it_is_taken_away(registered: Profile) -> None:
+    assert registry.get("app_own") is registry.get("app_own")
+    assert registry.get("app_own") == registered
+    with override_settings(SLIDING_WINDOW={}):
+        assert registry.get("app_own") == registered
+
+
+def test_a_project_replaces_a_registered_profile_by_name(registered: Profile) -> None:
+    mine = {"axis": "user", "rate": "1/h"}
+    with override_settings(SLIDING_WINDOW={"PROFILES": {"app_own": mine}}):
+        assert registry.get("app_own").policies == (Policy(limit=1, window=3_600),)
+
+
+def test_a_registered_profile_replaces_a_built_in_one_at_once() -> None:
+    assert registry.get("ip_public").policies[0].limit == 120
+    mine = Profile(name="ip_public", axis="ip", policies=(Policy(limit=1, window=1),))
+    assert register("ip_public", mine) is mine
+    assert registry.get("ip_public") is mine
+    unregister("ip_public")
+    assert registry.get("ip_public").policies[0].limit == 120
+
+
+def test_a_wrong_profile_is_not_registered() -> None:
+    with pytest.raises(ImproperlyConfigured, match="an axis is needed"):
+        register("app_wrong", {"rate": "1/m"})
+    assert "app_wrong" not in registry.configs()
+
+
+def test_only_what_was_registered_can_be_taken_away(registered: Profile) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"no profile 'app_owm'.*'app_own'"):
+        unregister("app_owm")
+    with pytest.raises(ImproperlyConfigured, match="no profile 'ip_public' was registered"):
+        unregister("ip_public")
+
+
+def test_an_unknown_name_is_told_what_was_meant() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"'tenant_payed': did you mean 'tenant_paid'"):
+        registry.get("tenant_payed")
+    with pytest.raises(ImproperlyConfigured, match=r"'zzz': known are: endpoint_expensive, "):
+        registry.get("zzz")
+
+
+def test_a_hint_names_what_is_near_or_all_that_is_known() -> None:
+    assert near("limt", ["limit", "rate"]) == "did you mean 'limit'?"
+    assert near("ab", ["abc", "abd"]) == "did you mean 'abd' or 'abc'?"
+    assert near("zzz", [7, "rate"]) == "known are: 7, rate."
+    assert near("zzz", []) == "known are: none."
+
+
+def test_a_profile_of_the_settings_that_is_wrong_is_an_error_on_use_alone() -> None:
+    profiles = {"wrong": {"axis": "ip", "rate": "10/month"}}
+    with override_settings(SLIDING_WINDOW={"PROFILES": profiles}):
+        assert registry.get("ip_public").name == "ip_public"
+        with pytest.raises(ImproperlyConfigured) as caught:
+            registry.get("wrong")
+    assert str(caught.value).startswith("SLIDING_WINDOW['PROFILES']['wrong']['rate']: unknown unit")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"axis": "ip", "limit": 120, "window": 60},
+        {"axis": "ip", "limit": 120, "window": "1m"},
+        {"axis": "ip", "rate": "120/m"},
+        {"axis": "ip", "rates": ["120/m"]},
+    ],
+)
+def test_a_limit_can_be_written_in_several_ways(config: dict[str, Any]) -> None:
+    assert read_profile("a", config).policies == (Policy(limit=120, window=60),)
+
+
+def test_a_profile_takes_all_that_its_dict_says() -> None:
+    config = {
+        "axis": "user",
+        "rates": ("5/m", "20/h"),
+        "algorithm": "buckets",
+        "resolution": 12,
+        "scope": "shared",
+        "mode": "observe",
+        "count_rejected": True,
+        "fallback": "deny",
+        "anonymous": "skip",
+    }
+    counting: dict[str, Any] = {"algorithm": "buckets", "resolution": 12}
+    assert read_profile("login", config) == Profile(
+        name="login",
+        axis="user",
+        policies=(
+            Policy(limit=5, window=60, **counting),
+            Policy(limit=20, window=3_600, **counting),
+        ),
+        scope="shared",
+        mode="observe",
+        count_rejected=True,
+        fallback="deny",
+        anonymous="skip",
+    )
+
+
+@pytest.mark.parametrize("rate", [plan_of, f"{HERE}.plan_of"])
+def test_a_rate_may_be_a_callable_or_its_dotted_path(rate: Any) -> None:
+    profile = read_profile("a", {"axis": "tenant", "rate": rate, "algorithm": "log"})
+    assert profile.policies_for("acme") == (Policy(limit=10_000, window=86_400, algorithm="log"),)
+    assert profile.policies_for("other")[0].limit == 100
+    assert profile.policies_for("free") == ()
+
+
+@pytest.mark.parametrize("limit", [seats_of, f"{HERE}.seats_of"])
+def test_a_limit_may_be_a_callable_or_its_dotted_path(limit: Any) -> None:
+    profile = read_profile("a", {"axis": "tenant", "limit": limit, "window": 60})
+    assert profile.policies_for("acme") == (Policy(limit=4, window=60),)
+
+
+def test_every_problem_of_a_profile_is_listed() -> None:
+    config = {
+        "axis": "",
+        "limit": -1,
+        "rate": "10/month",
+        "rates": ["5/m", "ten/m"],
+        "window": 0,
+        "algorithm": "fast",
+        "resolution": 0,
+        "scope": 7,
+        "mode": "warn",
+        "count_rejected": "yes",
+        "fallback": "none",
+        "anonymous": "no",
+        "burts": 1,
+    }
+    found = problems(config)
+    assert [path for path, _ in found] == [
+        "['burts']",
+        "",
+        "['mode']",
+        "['fallback']",
+        "['anonymous']",
+        "['count_rejected']",
+        "['scope']",
+        "",
+        "['limit']",
+        "['window']",
+        "['rate']",
+        "['algorithm']",
+        "['resolution']",
+        "['rates'][1]",
+    ]
+    first, second = (problem for path, problem in found if not path)
+    assert "an axis is needed" in first
+    assert "found limit and rate and rates" in second
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "problem"),
+    [
+        ([], "", "a profile is a dict, not list."),
+        ({"axis": "ip"}, "", "needs one of limit (with window), rate or rates; found none"),
+        ({"axis": "ip", "limit": 1}, "", "a limit needs a window"),
+        ({"axis": "ip", "rate": "1/m", "window": 1}, "['window']", "goes with limit"),
+        ({"axis": "ip", "rates": []}, "['rates']", "must be a list of rates"),
+        ({"axis": "ip", "rates": "5/m"}, "['rates']", "must be a list of rates"),
+        ({"axis": "ip", "rates": [plan_of]}, "['rates'][0]", "is not text"),
+        ({"axis": "ip", "rate": 5}, "['rate']", "is not text"),
+        ({"axis": "ip", "rate": "1.5/m"}, "['rate']", "'1.5' of rate '1.5/m' is not a whole"),
+        ({"axis": "ip", "rate": "1.5"}, "['rate']", "has no '/'"),
+        ({"axis": "ip", "rate": "no.such.path"}, "['rate']", "No module named 'no'"),
+        ({"axis": "ip", "rate": f"{HERE}.no_such"}, "['rate']", "no_such"),
+        ({"axis": "ip", "rate": f"{HERE}.NOT_CALLABLE"}, "['rate']", "is no callable"),
+        ({"axis": "ip", "limit": "120", "window": 1}, "['limit']", "neither a whole number nor"),
+        ({"axis": "ip", "limit": 1.5, "window": 1}, "['limit']", "1.5 is not a whole number"),
+        ({"axis": "ip", "rate": "1/m", "lmit": 1}, "['lmit']", "did you mean 'limit'?"),
+        ({"axis": "ip", "rate": plan_of, "algorithm": "x"}, "['algorithm']", "unknown algorithm"),
+        ({"axis": "ip", "rate": "1/m", "scope": ""}, "['scope']", "must be text"),
+        (Profile(name="b", axis="ip", limit_for=plan_of), "", "is the profile 'b'"),
+    ],
+)
+def test_one_problem_says_where_and_what_it_is(config: Any, path: str, problem: str) -> None:
+    [(found, said)] = problems(config)
+    assert found == path
+    assert problem in said
+
+
+@pytest.mark.parametrize("name", [None, "", 7])
+def test_a_profile_has_a_name_that_is_text(name: Any) -> None:
+    assert problems({"axis": "ip", "rate": "1/m"}, name) == [("", "a profile's name is text.")]
+
+
+def test_a_profile_without_problems_has_none() -> None:
+    assert problems(Profile(name="mine", axis="ip", limit_for=plan_of)) == []
+    assert all(problems(config, name) == [] for name, config in BUILT_IN.items())

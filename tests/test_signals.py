@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from django_slidingwindow import limits, signals
+from django_slidingwindow.limiter import Limiter
+
+
+class Ear:
+    """Hears a signal, and remembers what it said."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+
+    def __call__(self, **arguments: Any) -> None:
+        self.heard.append(arguments)
+
+    __qualname__ = "Ear"
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[Signal, Any], None]]:
+    connected: list[tuple[Signal, Any]] = []
+
+    def connect(signal: Signal, receiver: Any) -> None:
+        signal.connect(receiver, weak=False)
+        connected.append((signal, receiver))
+
+    yield connect
+    for signal, receiver in connected:
+        signal.disconnect(receiver)
+
+
+def test_whoever_listens_is_told(connect: Any) -> None:
+    ear = Ear()
+    connect(signals.store_degraded, ear)
+    signals.tell(signals.store_degraded, Limiter, alias="default", error=None)
+    [heard] = ear.heard
+    assert heard == {
+        "signal": signals.store_degraded,
+        "sender": Limiter,
+        "alias": "default",
+        "error": None,
+    }
+
+
+def test_nothing_is_sent_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unheard(*_: Any, **__: Any) -> None:
+        raise AssertionError("sent, though nobody listens")
+
+    monkeypatch.setattr(Signal, "send_robust", unheard)
+    signals.tell(signals.limit_checked, Limiter, decision=None, seconds=None)
+    assert not signals.limit_checked.has_listeners(Limiter)
+
+
+def test_a_receiver_that_fails_is_logged_and_the_others_are_told(
+    connect: Any, redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(**_: Any) -> None:
+        raise LookupError("not here")
+
+    ear = Ear()
+    connect(signals.limit_checked, fails)
+    connect(signals.limit_checked, ear)
+    decision = limits.check("ip_public", "203.0.113.1")
+    assert decision.allowed
+    assert [heard["decision"] for heard in ear.heard] == [decision]
+    assert "not here" in caplog.text
+
+
+async def test_a_coroutine_function_that_listens_cannot_fail_a_check(
+    connect: Any, redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listens(**_: Any) -> None: ...
+
+    ear = Ear()
+    connect(signals.limit_checked, listens)
+    connect(signals.limit_checked, ear)
+    decision = await limits.acheck("ip_public", "203.0.113.1")
+    assert decision.allowed
+    assert len(ear.heard) == 1
+    assert "asynchronous receiver" in caplog.text
+
+
+def test_a_coroutine_function_that_listens_is_told_where_no_loop_runs(connect: Any) -> None:
+    heard: list[str] = []
+
+    async def listens(alias: str, **_: Any) -> None:
+        heard.append(alias)
+
+    connect(signals.store_recovered, listens)
+    signals.tell(signals.store_recovered, Limiter, alias="default", seconds=1.0)
+    assert heard == ["default"]
