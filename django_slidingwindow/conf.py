@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -17,6 +18,8 @@ Value = TypeVar("Value")
 
 class Conf:
     """Read on first access and kept until a setting changes."""
+
+    _forced: ClassVar[dict[str, Any]] = {}
 
     @cached_property
     def user(self) -> Mapping[str, Any]:
@@ -76,6 +79,11 @@ class Conf:
         return self._get("HEADERS", ["draft", "legacy"])
 
     @cached_property
+    def headers_partition_key(self) -> bool:
+        """Whether the draft's fields carry `pk`, a keyed hash of the identifier."""
+        return self._get("HEADERS_PARTITION_KEY", False)
+
+    @cached_property
     def prefix(self) -> str:
         """Begins every key. Without braces: they would take the place of the hash tag."""
         value = self._get("PREFIX", "throttle")
@@ -130,9 +138,28 @@ class Conf:
     def enabled(self) -> bool:
         return self._get("ENABLED", True)
 
+    @property
+    def middleware(self) -> Sequence[str]:
+        """Django's own MIDDLEWARE; the checks ask."""
+        return settings.MIDDLEWARE
+
     def reset(self) -> None:
         """Forgets what was read."""
         vars(self).clear()
+        vars(self).update(self._forced)
+
+    @contextmanager
+    def forced(self, **values: Any) -> Iterator[None]:
+        """Within it these properties have these values, whatever the settings say or become."""
+        before = dict(self._forced)
+        self._forced.update(values)
+        self.reset()
+        try:
+            yield
+        finally:
+            self._forced.clear()
+            self._forced.update(before)
+            self.reset()
 
     def _get(self, key: str, default: Value) -> Value:
         value: Value = self.user.get(key, default)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from django.core.signals import setting_changed
@@ -30,11 +33,28 @@ _limiter: Limiter | None = None
 def get_limiter() -> Limiter:
     """This process's limiter, made of the settings on first use."""
     global _limiter
-    if _limiter is None:
+    limiter = _limiter
+    if limiter is None:
         with _lock:
-            if _limiter is None:
-                _limiter = _make_limiter()
-    return _limiter
+            limiter = _limiter = _limiter or _make()
+    return limiter
+
+
+@contextmanager
+def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
+    """Within it `make` makes this process's limiters, for the settings as they then are."""
+    global _limiter, _make
+    with _lock:
+        before, changes = (_limiter, _make), _changes
+        _limiter, _make = None, make
+    try:
+        yield
+    finally:
+        with _lock:
+            _limiter, _make = before
+            if changes != _changes:
+                # It was made for settings that have changed since.
+                _limiter = None
 
 
 def _make_limiter() -> Limiter:
@@ -47,7 +67,7 @@ def _make_limiter() -> Limiter:
         local=MemoryStore(max_keys=conf.fallback_max_keys),
         shield=Shield(conf.shield_seconds) if conf.shield_seconds > 0 else None,
         budget=conf.latency_budget,
-        hooks=Hooks(checked=_checked, degraded=_degraded, recovered=_recovered),
+        hooks=HOOKS,
     )
 
 
@@ -65,11 +85,18 @@ def _recovered(seconds: float) -> None:
     signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
 
 
+HOOKS = Hooks(checked=_checked, degraded=_degraded, recovered=_recovered)
+
+_make: Callable[[], Limiter] = _make_limiter
+_changes = 0
+
+
 def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
-    global _limiter
+    global _limiter, _changes
     if setting in (NAME, "CACHES"):
         with _lock:
             _limiter = None
+            _changes += 1
 
 
 setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")
@@ -118,15 +145,21 @@ async def arefund(decision: Decision) -> int:
 def reset(profile: str | Profile, identifier: str) -> int:
     """Forgets the identifier's windows in this profile; how many there were."""
     limiter = get_limiter()
-    return limiter.reset(limiter.keys(_claim(profile, identifier, 1)))
+    return limiter.reset(limiter.keys(_counted(profile, identifier, 1)))
 
 
 async def areset(profile: str | Profile, identifier: str) -> int:
     limiter = get_limiter()
-    return await limiter.areset(limiter.keys(_claim(profile, identifier, 1)))
+    return await limiter.areset(limiter.keys(_counted(profile, identifier, 1)))
 
 
 def _claim(profile: str | Profile, identifier: str, cost: int) -> Claim:
+    claim = _counted(profile, identifier, cost)
+    # Switched off, there is no limit, and no store to ask.
+    return claim if conf.enabled else replace(claim, policies=())
+
+
+def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
     if isinstance(profile, str):
         profile = registry.get(profile)
     identifier = canonical(profile.axis, identifier)

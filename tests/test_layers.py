@@ -16,7 +16,8 @@ LAYERS = [
     {"exceptions", "flows", "policies", "decisions", "keys"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "limiter"},
-    {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"},
+    {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
+    | {"pytest_plugin"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection"},

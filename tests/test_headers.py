@@ -1,0 +1,312 @@
+"""The fields say the truth, in a form that another parser reads."""
+
+from __future__ import annotations
+
+import http_sf
+import pytest
+from django.http import HttpResponse
+from django.test import override_settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_slidingwindow import headers
+from django_slidingwindow.claims import Claim
+from django_slidingwindow.decisions import Decision, Verdict
+from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.stores.redis import RedisStore
+from django_slidingwindow.testing import FrozenClock
+
+
+def verdict(
+    profile="burst",
+    rate="100/m",
+    *,
+    allowed=True,
+    remaining=50,
+    retry_after=0.0,
+    reset_after=29.2,
+    observed=False,
+    key="throttle:ip:{203.0.113.9}:burst:c60",
+    limit=None,
+):
+    policy = Policy.parse(rate)
+    return Verdict(
+        profile=profile,
+        policy=policy,
+        key=key,
+        allowed=allowed,
+        observed=observed,
+        limit=policy.limit if limit is None else limit,
+        remaining=remaining,
+        retry_after=retry_after,
+        reset_after=reset_after,
+    )
+
+
+def decision(*verdicts, allowed=None, retry_after=0.0):
+    if allowed is None:
+        allowed = all(item.allowed or item.observed for item in verdicts)
+    return Decision(
+        allowed=allowed,
+        profile="burst",
+        policy=None,
+        limit=0,
+        remaining=0,
+        retry_after=retry_after,
+        reset_after=0.0,
+        reason="",
+        source="redis",
+        verdicts=verdicts,
+    )
+
+
+def parsed(text):
+    """Name and parameters of each policy in a field, by a parser that is not ours."""
+    return {name: params for name, params in http_sf.parse(text.encode(), tltype="list")}
+
+
+BURST = verdict()
+DAILY = verdict("daily", "1000/d", remaining=999, reset_after=86_400.0)
+
+
+def with_settings(**keys):
+    return override_settings(SLIDING_WINDOW=keys)
+
+
+def test_draft_fields_list_all_policies():
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(BURST, DAILY)])
+    assert fields == {
+        "RateLimit-Policy": '"burst";q=100;w=60, "daily";q=1000;w=86400',
+        "RateLimit": '"burst";r=50;t=30, "daily";r=999;t=86400',
+    }
+    assert parsed(fields["RateLimit-Policy"]) == {
+        "burst": {"q": 100, "w": 60},
+        "daily": {"q": 1000, "w": 86_400},
+    }
+    assert parsed(fields["RateLimit"]) == {
+        "burst": {"r": 50, "t": 30},
+        "daily": {"r": 999, "t": 86_400},
+    }
+
+
+def test_fields_of_several_decisions_stand_together():
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(BURST), decision(DAILY)])
+        assert fields == headers.field_values([decision(BURST, DAILY)])
+
+
+def test_legacy_and_x_tell_of_the_policy_with_the_least_remaining():
+    with with_settings(HEADERS=["legacy", "x"]):
+        fields = headers.field_values([decision(DAILY, BURST)])
+    assert fields == {
+        "RateLimit-Limit": "100",
+        "RateLimit-Remaining": "50",
+        "RateLimit-Reset": "30",
+        "X-RateLimit-Limit": "100",
+        "X-RateLimit-Remaining": "50",
+        "X-RateLimit-Reset": "30",
+    }
+
+
+def test_legacy_tells_of_the_later_reset_where_two_have_the_same_remaining():
+    slow = verdict("slow", "60/h", remaining=50, reset_after=3_000.0)
+    with with_settings(HEADERS=["legacy"]):
+        assert headers.field_values([decision(BURST, slow)])["RateLimit-Reset"] == "3000"
+
+
+def test_legacy_tells_of_the_refusal_though_another_policy_has_less_left():
+    # A cost of 5 finds 3 left; the other policy, of a cost of 1, admits with 0 left.
+    refused = verdict("heavy", "5/m", allowed=False, remaining=3, retry_after=12.5)
+    full = verdict("light", "9/m", remaining=0)
+    longer = verdict("long", "5/h", allowed=False, remaining=4, retry_after=700.0)
+    with with_settings(HEADERS=["legacy"]):
+        assert headers.field_values([decision(full, refused)]) == {
+            "RateLimit-Limit": "5",
+            "RateLimit-Remaining": "3",
+            "RateLimit-Reset": "13",
+        }
+        fields = headers.field_values([decision(full, refused, longer)])
+        assert fields["RateLimit-Reset"] == "700"
+
+
+def test_default_is_draft_and_legacy():
+    assert set(headers.field_values([decision(BURST)])) == {
+        "RateLimit-Policy",
+        "RateLimit",
+        "RateLimit-Limit",
+        "RateLimit-Remaining",
+        "RateLimit-Reset",
+    }
+
+
+def test_all_three_styles_together():
+    with with_settings(HEADERS=["x", "draft", "legacy"]):
+        assert len(headers.field_values([decision(BURST)])) == 8
+
+
+def test_no_style_gives_no_field():
+    with with_settings(HEADERS=[]):
+        assert headers.field_values([decision(BURST)]) == {}
+
+
+def test_no_verdict_gives_no_field():
+    assert headers.field_values([]) == {}
+    assert headers.field_values([decision()]) == {}
+
+
+def test_observing_profiles_are_not_shown():
+    watched = verdict("watched", "1/d", allowed=False, retry_after=9.0, observed=True)
+    assert headers.field_values([decision(watched)]) == {}
+    with with_settings(HEADERS=["draft", "legacy"]):
+        fields = headers.field_values([decision(watched, BURST)])
+    assert "watched" not in str(fields)
+    assert fields["RateLimit-Limit"] == "100"
+
+
+def test_policies_of_one_profile_are_told_apart_by_their_window():
+    minute, hour = verdict("login", "5/m"), verdict("login", "20/h")
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(minute, hour)])
+    assert fields["RateLimit-Policy"] == '"login:60s";q=5;w=60, "login:3600s";q=20;w=3600'
+    assert list(parsed(fields["RateLimit"])) == ["login:60s", "login:3600s"]
+
+
+def test_names_are_unique_even_where_profiles_make_them_hard():
+    same = [verdict("a", "5/m"), verdict("a", "6/m"), verdict("a:60s", "7/m")]
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(*same)])
+    assert parsed(fields["RateLimit-Policy"]) == {
+        "a:60s": {"q": 5, "w": 60},
+        "a:60s:2": {"q": 6, "w": 60},
+        "a:60s:3": {"q": 7, "w": 60},
+    }
+
+
+def test_window_that_is_not_whole_seconds_is_left_out():
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(verdict(rate="5/250ms"))])
+    assert fields["RateLimit-Policy"] == '"burst";q=5'
+
+
+def test_limit_is_the_one_that_was_applied():
+    with with_settings(HEADERS=["draft", "legacy"]):
+        fields = headers.field_values([decision(verdict(limit=25, remaining=3))])
+    assert parsed(fields["RateLimit-Policy"])["burst"]["q"] == 25
+    assert fields["RateLimit-Limit"] == "25"
+
+
+def test_refused_for_ever_has_no_time():
+    never = verdict(allowed=False, remaining=7, retry_after=None)
+    fields = headers.field_values([decision(never, retry_after=None)])
+    assert fields["RateLimit"] == '"burst";r=7'
+    assert "RateLimit-Reset" not in fields
+
+
+@given(st.text(st.characters(), min_size=1))
+@settings(max_examples=300)
+def test_any_profile_name_is_a_valid_string(name):
+    with with_settings(HEADERS=["draft"]):
+        fields = headers.field_values([decision(verdict(name))])
+    ((read, params),) = http_sf.parse(fields["RateLimit-Policy"].encode("ascii"), tltype="list")
+    assert params == {"q": 100, "w": 60}
+    assert read.isascii()
+    if name.isascii() and name.isprintable() and "%" not in name:
+        assert read == name
+
+
+def test_partition_key_is_a_keyed_hash_in_both_fields():
+    def partition_keys(identifier, **keys):
+        window = f"throttle:ip:{{{identifier}}}:burst:c60"
+        with with_settings(HEADERS=["draft"], HEADERS_PARTITION_KEY=True, **keys):
+            fields = headers.field_values([decision(verdict(key=window))])
+        assert identifier not in str(fields)
+        return {parsed(fields[name])["burst"]["pk"] for name in ("RateLimit", "RateLimit-Policy")}
+
+    (first,) = partition_keys("203.0.113.9")
+    assert isinstance(first, bytes)
+    assert len(first) == 12
+    assert partition_keys("203.0.113.9") == {first}
+    assert partition_keys("203.0.113.8") != {first}
+    assert partition_keys("203.0.113.9", HASH_KEY="another secret of ours") != {first}
+
+
+def test_fields_are_added_to_a_response():
+    response = HttpResponse(headers={"Vary": "Cookie"})
+    with with_settings(HEADERS=["draft"]):
+        headers.apply(response, [decision(BURST)])
+    assert response["RateLimit"] == '"burst";r=50;t=30'
+    assert response["Vary"] == "Cookie"
+
+
+def test_response_without_a_limit_is_left_alone():
+    response = HttpResponse()
+    headers.apply(response, [])
+    assert set(response.headers) == {"Content-Type"}
+
+
+def test_field_that_the_view_has_set_stays():
+    response = HttpResponse(headers={"RateLimit-Limit": "of the view"})
+    headers.apply(response, [decision(BURST)])
+    headers.apply(response, [decision(BURST)])
+    assert response["RateLimit-Limit"] == "of the view"
+    assert response["RateLimit-Remaining"] == "50"
+
+
+def test_field_that_was_ours_is_written_again_when_more_is_known():
+    response = HttpResponse()
+    headers.apply(response, [decision(DAILY)])
+    headers.apply(response, [decision(DAILY), decision(BURST)])
+    assert list(parsed(response["RateLimit"])) == ["daily", "burst"]
+    assert response["RateLimit-Limit"] == "100"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wait", "seconds"),
+    [(True, 0.0, None), (False, None, None), (False, 0.0, 1), (False, 0.01, 1), (False, 2.0, 2)],
+)
+def test_retry_after_is_whole_seconds_rounded_up(allowed, wait, seconds):
+    assert headers.retry_after(decision(allowed=allowed, retry_after=wait)) == seconds
+
+
+def test_violated_policies_are_those_that_refused():
+    refused = verdict("daily", "10/d", allowed=False, retry_after=5.0)
+    watched = verdict("watched", "1/d", allowed=False, retry_after=9.0, observed=True)
+    assert headers.violated(decision(BURST, refused, watched)) == ["daily"]
+
+
+@pytest.mark.parametrize("algorithm", ["compact", "log", "buckets", "counter"])
+@pytest.mark.parametrize("offset", [0.0, 0.25, 0.999_999])
+def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
+    """At that second a request passes; a second earlier it does not."""
+    clock = FrozenClock()
+    clock.advance(offset)
+    limiter = Limiter(RedisStore("default", clock=clock))
+    policies = tuple(Policy.parse(rate, algorithm=algorithm) for rate in ("3/10s", "5/m"))
+    claims = [Claim(Profile(name="p", axis="ip", policies=policies), "203.0.113.9", policies)]
+
+    def wait_and_check(answer):
+        seconds = headers.retry_after(answer)
+        with with_settings(HEADERS=["draft", "legacy"]):
+            fields = headers.field_values([answer])
+        times = [
+            parsed(fields["RateLimit"])[f"p:{item.policy.window_text}s"]["t"]
+            for item in answer.verdicts
+            if not item.allowed
+        ]
+        assert seconds == max(times) == int(fields["RateLimit-Reset"])
+        clock.advance(seconds - 1)
+        assert not limiter.peek(claims).allowed
+        clock.advance(1)
+        assert limiter.peek(claims).allowed
+
+    admitted = 0
+    for _ in range(12):
+        answer = limiter.check(claims)
+        if answer.allowed:
+            admitted += 1
+            clock.advance(0.7)
+        else:
+            wait_and_check(answer)
+    assert admitted >= 5
