@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from django_redis import get_redis_connection
+from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from . import decoding
@@ -64,7 +65,10 @@ def scan(cursor: str, pattern: str, count: int) -> tuple[str, list[str]]:
 def key_count() -> int:
     """About how many keys there are, those of other applications included."""
     with only_store_errors():
-        return int(client().dbsize())
+        server = client()
+        if isinstance(server, RedisCluster):
+            return int(server.dbsize(target_nodes=RedisCluster.PRIMARIES))
+        return int(server.dbsize())
 
 
 def looks(matches: list[Match]) -> list[Look | None]:

@@ -20,7 +20,7 @@ LAYERS = [
     | {"pytest_plugin"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
-    | {"matching", "readings", "inspection"},
+    | {"matching", "readings", "inspection", "overview", "diagnosis"},
 ]
 EDGES = 4
 SHARED_BY_EDGES = {"headers", "responses"}

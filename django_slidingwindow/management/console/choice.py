@@ -1,0 +1,31 @@
+"""Which output a command prints to."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TextIO
+
+from .outputs import JsonOutput, Output, PlainOutput
+
+FORMATS = AUTO, PLAIN, RICH, JSON = ("auto", "plain", "rich", "json")
+
+
+def choose(name: str, stream: TextIO, *, color: bool) -> Output:
+    """`auto` is rich on a terminal where it is installed, else plain.
+
+    ModuleNotFoundError if rich was asked for by name and is not installed.
+    """
+    if name == JSON:
+        return JsonOutput(stream)
+    if name == RICH or (name == AUTO and stream.isatty() and has_rich()):
+        from .rich_output import RichOutput
+
+        return RichOutput(stream, color=color)
+    return PlainOutput(stream)
+
+
+def has_rich() -> bool:
+    try:
+        return find_spec("rich") is not None
+    except ValueError:  # sys.modules["rich"] is None: hidden on purpose
+        return False

@@ -1,0 +1,119 @@
+"""How keys, profiles and findings look to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
+from .text import bar, duration, harmless, number, percent, size
+
+_NEAR = 0.8
+_LEVELS = {"ok": GOOD, "warning": WARN, "error": BAD}
+
+
+def _plain(name: str, render: Callable[[Any], str] = harmless) -> Callable[[Record], Cell]:
+    return lambda record: Cell(render(record[name]))
+
+
+def _or_dash(value: Any) -> str:
+    return "-" if value is None else harmless(value)
+
+
+def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
+    def cell(record: Record) -> Cell:
+        tone = BAD if record["blocked"] else WARN if (record["use"] or 0) >= _NEAR else GOOD
+        return Cell(render(record["use"]), tone)
+
+    return cell
+
+
+def _retry(record: Record) -> Cell:
+    if not record["blocked"]:
+        return Cell("-", DIM)
+    return Cell(duration(record["retry_after"]), BAD)
+
+
+def _window(seconds: float) -> str:
+    return f"{seconds:g} s"
+
+
+KEYS = Layout(
+    [
+        Column("use", _by_use(percent), 4, right=True),
+        Column("", _by_use(bar), graphic=True),
+        Column("hits", _plain("hits", number), 9, right=True),
+        Column("limit", _plain("limit", number), 9, right=True),
+        Column("blocked for", _retry, 11, right=True),
+        Column("profile", _plain("profile", _or_dash), 20),
+        Column("identifier", _plain("identifier"), 24),
+        Column("key", _plain("key")),
+    ]
+)
+
+KEY = Layout(
+    [
+        Column("key", _plain("key")),
+        Column("profile", _plain("profile", _or_dash)),
+        Column("axis", _plain("axis")),
+        Column("identifier", _plain("identifier")),
+        Column("scope", _plain("scope")),
+        Column("algorithm", _plain("algorithm")),
+        Column("window", _plain("window", _window)),
+        Column("limit", _plain("limit", number)),
+        Column("hits", _plain("hits", number)),
+        Column("remaining", _plain("remaining", number)),
+        Column("use", _by_use(percent)),
+        Column("", _by_use(bar), graphic=True),
+        Column("blocked for", _retry),
+        Column("oldest leaves in", _plain("reset_after", duration)),
+        Column("expires in", _plain("ttl", duration)),
+        Column("memory", _plain("bytes", size)),
+    ]
+)
+
+
+def _reset(record: Record) -> Cell:
+    return Cell("forgotten", GOOD) if record["reset"] else Cell("kept", DIM)
+
+
+RESET = Layout(
+    [
+        Column("done", _reset, 9),
+        Column("hits", _plain("hits", number), 9, right=True),
+        Column("key", _plain("key")),
+    ]
+)
+
+
+def _rates(record: Record) -> Cell:
+    if record["problems"]:
+        return Cell(harmless(" ".join(record["problems"])), BAD)
+    if record["dynamic"]:
+        return Cell("by identifier")
+    rates = (f"{p['limit']}/{p['window']:g}s {p['algorithm']}" for p in record["policies"])
+    return Cell(", ".join(rates))
+
+
+def _mode(record: Record) -> Cell:
+    return Cell(_or_dash(record["mode"]), WARN if record["mode"] == "observe" else "")
+
+
+PROFILES = Layout(
+    [
+        Column("profile", _plain("name"), 24),
+        Column("axis", _plain("axis", _or_dash), 12),
+        Column("scope", _plain("scope", _or_dash), 24),
+        Column("mode", _mode, 8),
+        Column("fallback", _plain("fallback", _or_dash), 8),
+        Column("policies", _rates),
+    ]
+)
+
+FINDINGS = Layout(
+    [
+        Column("level", lambda r: Cell(r["level"], _LEVELS[r["level"]]), 7),
+        Column("check", _plain("name"), 12),
+        Column("finding", _plain("text")),
+    ]
+)

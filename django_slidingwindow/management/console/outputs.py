@@ -1,0 +1,102 @@
+"""Three ways to print the same records: JSON, plain text, and (apart) rich."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO, TypeAlias
+
+from .text import in_encoding
+
+Record: TypeAlias = "Mapping[str, Any]"
+GOOD, WARN, BAD, DIM = TONES = ("good", "warn", "bad", "dim")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Harmless text, and a tone where there are colours."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table of records."""
+
+    title: str
+    cell: Callable[[Record], Cell]
+    width: int = 0
+    """Characters in plain text, which cannot know the rows to come."""
+    right: bool = False
+    graphic: bool = False
+    """A drawing: not for plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How records look to people: as rows of a table, or each as a list of facts."""
+
+    columns: Sequence[Column]
+
+
+class Output(Protocol):
+    """Where a command prints."""
+
+    def table(self, layout: Layout, records: Iterable[Record]) -> None:
+        """One row a record, as they come."""
+
+    def facts(self, layout: Layout, record: Record, *below: str) -> None:
+        """One record, a line for each column, and lines of text below."""
+
+    def note(self, text: str) -> None:
+        """A sentence for people; no data."""
+
+
+class JsonOutput:
+    """One object a line, all of it ASCII."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def table(self, layout: Layout, records: Iterable[Record]) -> None:
+        for record in records:
+            self._stream.write(json.dumps(record) + "\n")
+
+    def facts(self, layout: Layout, record: Record, *below: str) -> None:
+        self.table(layout, [record])
+
+    def note(self, text: str) -> None:
+        """Nothing: who reads JSON wants data."""
+
+
+class PlainOutput:
+    """Aligned columns, for a pipe or a terminal without rich."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def table(self, layout: Layout, records: Iterable[Record]) -> None:
+        columns = [column for column in layout.columns if not column.graphic]
+        self._row(columns, [column.title.upper() for column in columns])
+        for record in records:
+            self._row(columns, [column.cell(record).text for column in columns])
+
+    def _row(self, columns: Sequence[Column], texts: Sequence[str]) -> None:
+        padded = [
+            text.rjust(column.width) if column.right else text.ljust(column.width)
+            for column, text in zip(columns, texts, strict=True)
+        ]
+        self.note("  ".join(padded).rstrip())
+
+    def facts(self, layout: Layout, record: Record, *below: str) -> None:
+        columns = [column for column in layout.columns if not column.graphic]
+        width = max(len(column.title) for column in columns)
+        for column in columns:
+            self.note(f"{column.title:<{width}}  {column.cell(record).text}")
+        for line in below:
+            self.note(line)
+
+    def note(self, text: str) -> None:
+        self._stream.write(in_encoding(text, getattr(self._stream, "encoding", None)) + "\n")

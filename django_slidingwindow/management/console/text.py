@@ -1,0 +1,95 @@
+"""Values as text for a terminal: short, and harmless whatever an identifier holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+_ASCII_BLOCKS = " .:-=+*#@"
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\"}
+
+
+def harmless(text: object) -> str:
+    """The text without anything that a terminal obeys: controls are spelled out."""
+    return "".join(
+        char if char.isprintable() and char != "\\" else _spelled(char) for char in str(text)
+    )
+
+
+def _spelled(char: str) -> str:
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: 250 ms, 12.3 s, 4 m 10 s, 2 h 5 m, 3 d 4 h."""
+    if seconds is None:
+        return "never"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, size, smaller, part in (
+        ("m", 60, "s", 1),
+        ("h", 3600, "m", 60),
+        ("d", 86400, "h", 3600),
+    ):
+        if whole < size * (60 if unit == "m" else 24) or unit == "d":
+            rest = whole % size // part
+            return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+    raise AssertionError("days take the rest")
+
+
+def number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def percent(use: float | None) -> str:
+    """A share in whole percent; 100 only if it is full."""
+    return "-" if use is None else f"{int(use * 100)}%"
+
+
+def size(count: int | None) -> str:
+    """Bytes, for people."""
+    if count is None:
+        return "-"
+    if count < 10_000:
+        return f"{count:,} B"
+    return f"{count / 1024:,.1f} KiB" if count < 10 * 1024**2 else f"{count / 1024**2:,.1f} MiB"
+
+
+def bar(use: float | None, width: int = 10) -> str:
+    """A bar that is full only if the limit is reached."""
+    filled = int((use or 0.0) * width)
+    return "█" * filled + "░" * (width - filled)
+
+
+def density(hits: Iterable[tuple[float, int]], window: float, width: int = 60) -> list[int]:
+    """Hits in equal parts of the window, the oldest first."""
+    counts = [0] * width
+    for age, count in hits:
+        counts[width - 1 - min(width - 1, int(age / window * width))] += count
+    return counts
+
+
+def sparkline(counts: Iterable[int]) -> str:
+    """A line of blocks; whatever is not nothing shows."""
+    values = list(counts)
+    most = max(values, default=0) or 1
+    top = len(BLOCKS) - 1
+    return "".join(BLOCKS[-(-value * top // most)] for value in values)
+
+
+def in_encoding(text: str, encoding: str | None) -> str:
+    """The text as the stream can write it: drawings in ASCII, the rest spelled out."""
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        drawn = text.translate(str.maketrans(BLOCKS + "░", _ASCII_BLOCKS + "."))
+        return drawn.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8")
+    return text
