@@ -22,7 +22,7 @@ from .limits import get_limiter
 from .matching import Match
 from .policies import MAX_LIMIT, Policy
 from .stores.base import Evaluate, Line
-from .stores.redis import store_error
+from .stores.errors import store_error
 
 # Windows that one script call looks at: it should not hold up requests.
 _A_CALL = 50

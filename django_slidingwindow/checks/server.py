@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django_redis import get_redis_connection
 from redis.exceptions import ResponseError
 
-from ..stores.redis import sync_connection
+from ..stores.links import Link
 
 PATIENCE = 2.0
 """Seconds for connecting, and for every answer."""
@@ -24,6 +25,7 @@ class Server:
 
     def ask(self, *command: str) -> Any:
         """The reply; a server's error is returned, one of the connection raised."""
+        self._connection.deadline = time.monotonic() + PATIENCE
         self._connection.send_command(*command)
         try:
             return self._connection.read_response()
@@ -42,7 +44,8 @@ class Server:
 @contextlib.contextmanager
 def connected(pool: Any) -> Iterator[Server]:
     """The server of a pool of connections; raises what redis-py does."""
-    connection = sync_connection(pool, PATIENCE)
+    connection = Link.of(pool, PATIENCE).sync()
+    connection.deadline = time.monotonic() + PATIENCE
     try:
         connection.connect()
         yield Server(connection, place(pool))

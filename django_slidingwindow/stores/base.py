@@ -30,6 +30,8 @@ class Evaluate:
     keys: tuple[str, ...]
     lines: tuple[Line, ...]
     writes: bool
+    within: float | None = None
+    """Seconds that the answer may take, if that is less than the store's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Refund:
 
     charges: tuple[Charge, ...]
     stamp: int
+    within: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Reset:
     """Forget whole windows. The answer: how many there were."""
 
     keys: tuple[str, ...]
+    within: float | None = None
 
 
 Call: TypeAlias = "Evaluate | Refund | Reset"
@@ -65,4 +69,8 @@ class Store(Protocol):
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         """The positions of keys that one call can hold together; None for all of them."""
+        ...
+
+    def lane(self, key: str) -> str:
+        """Names the part of the store that holds the key, and that fails as one."""
         ...

@@ -59,6 +59,9 @@ class MemoryStore:
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         return None
 
+    def lane(self, key: str) -> str:
+        return ""
+
     async def arun(self, call: Call) -> list[int]:
         return self.run(call)
 

@@ -30,6 +30,11 @@ def pack(*arguments: bytes) -> bytes:
     return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
 
 
+def text(value: bytes | str) -> str:
+    """A name in a reply, which an alias may have decoded."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One call, packed. `script` is None for a plain command."""

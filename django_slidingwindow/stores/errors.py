@@ -1,0 +1,54 @@
+"""Which errors of a server mean that it cannot answer anybody now."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from redis.exceptions import (
+    AskError,
+    ClusterError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ..exceptions import StoreError
+
+# redis-py has classes for some; within a script, older servers only say it in the text.
+_OUTAGES = (
+    OSError,
+    RedisConnectionError,
+    RedisTimeoutError,
+    ReadOnlyError,
+    OutOfMemoryError,
+    NoPermissionError,
+    ClusterError,
+    MasterDownError,
+)
+_CANNOT_WRITE = re.compile(
+    r"\b(READONLY|OOM|LOADING|CLUSTERDOWN|MASTERDOWN|BUSY|NOPERM|MISCONF|NOREPLICAS)\b"
+)
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether the server as a whole cannot write now, whatever the call."""
+    return isinstance(error, _OUTAGES) or _CANNOT_WRITE.search(str(error)) is not None
+
+
+def store_error(error: Exception) -> StoreError:
+    """The one error that leaves a store."""
+    # A redirection that nobody follows (AskError is MovedError's base): the alias names
+    # a node of a cluster, and not the cluster.
+    outage = is_outage(error) or isinstance(error, AskError)
+    return StoreError(f"{type(error).__name__}: {error}", outage=outage)
+
+
+def checked(reply: Any) -> list[int]:
+    """The integers of a reply; a server's error as StoreError."""
+    if isinstance(reply, Exception):
+        raise store_error(reply) from reply
+    return reply if isinstance(reply, list) else [reply]

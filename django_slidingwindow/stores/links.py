@@ -1,0 +1,168 @@
+"""How connections to a server are made: as the alias says, within a time limit, without retries.
+
+redis-py makes, authenticates and parses each connection, so all that an alias can
+say (TLS, ACL, unix socket, Sentinel) holds.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from redis.asyncio import connection as aio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import (
+    Connection,
+    ConnectionPool,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
+from redis.retry import Retry
+from redis.sentinel import SentinelManagedConnection
+
+# What an alias may say of a connection, sync and async alike. The rest of what a
+# pool hands to its connections is the pool's own business.
+_COMMON = frozenset(
+    "host port db path username password credential_provider client_name"
+    " socket_keepalive socket_keepalive_options socket_type".split()
+)
+_SYNC = ("parser_class", "redis_connect_func")
+# Seconds that are left for data that has come in already, when time is up.
+_GRACE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A server, and what its connections are made of."""
+
+    connection_class: type
+    options: Mapping[str, Any]
+    limit: float | None
+    """Seconds that a call may take; None for no limit."""
+    most: int
+    """Connections at once."""
+
+    @classmethod
+    def of(cls, pool: ConnectionPool, budget: float | None) -> Link:
+        """Such connections as the pool makes, within the budget if its own time-out is longer."""
+        options = pool.connection_kwargs
+        limits = [options.get("socket_timeout"), budget]
+        return cls(
+            pool.connection_class,
+            options,
+            min((limit for limit in limits if limit is not None), default=None),
+            pool.max_connections,
+        )
+
+    def at(self, host: str, port: int) -> Link:
+        """The same for another server."""
+        return replace(self, options={**self.options, "host": host, "port": port})
+
+    def sync(self) -> Any:
+        """A connection that is yet to be connected, and has a `deadline` to be set.
+
+        A script that is sent again may have run before: there are no retries.
+        """
+        options = {name: self.options[name] for name in _SYNC if name in self.options}
+        return _bounded(self.connection_class)(
+            **self._common(), **options, protocol=2, retry=Retry(NoBackoff(), 0)
+        )
+
+    def asynchronous(self) -> Any:
+        """The asynchronous twin. Its time limit is the caller's."""
+        if issubclass(self.connection_class, UnixDomainSocketConnection):
+            connection_class: Any = aio.UnixDomainSocketConnection
+        elif issubclass(self.connection_class, SSLConnection):
+            connection_class = aio.SSLConnection
+        else:
+            connection_class = aio.Connection
+        return connection_class(
+            **self._common(),
+            protocol=2,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            retry=AsyncRetry(NoBackoff(), 0),
+        )
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in self.options.items()
+            if name in _COMMON or name.startswith("ssl_")
+        }
+
+
+class Deadline:
+    """What is left of a call's time: a mixin for redis-py's connections.
+
+    redis-py's time-outs hold for each step of connecting and for each read; this
+    one holds for all of them together, however the bytes drip.
+    """
+
+    deadline: float | None = None
+    """By the monotonic clock; set for each call."""
+
+    def _left(self) -> float | None:
+        if self.deadline is None:
+            return None
+        return max(self.deadline - time.monotonic(), _GRACE)
+
+    def _ignore(self, value: float | None) -> None:
+        """redis-py sets its time-outs; the deadline takes their place."""
+
+    socket_timeout = property(_left, _ignore)
+    socket_connect_timeout = property(_left, _ignore)
+
+    def _connect(self) -> Any:
+        return _Socket(super()._connect(), self)  # type: ignore[misc]
+
+
+class _Socket:
+    """A connected socket that is read until its connection's deadline."""
+
+    def __init__(self, raw: socket.socket, connection: Deadline) -> None:
+        self._raw = raw
+        self._connection = connection
+        self._late: float | None = None
+
+    def sendall(self, payload: bytes) -> None:
+        self._hurry()
+        self._raw.sendall(payload)
+
+    def recv(self, *arguments: Any) -> bytes:
+        self._hurry()
+        return self._raw.recv(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self._hurry()
+        return self._raw.recv_into(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def _hurry(self) -> None:
+        deadline = self._connection.deadline
+        if deadline is None:
+            self._raw.settimeout(None)
+            return
+        left = deadline - time.monotonic()
+        if left < _GRACE:
+            # This process may have been held up: what has come in is read, once.
+            if self._late == deadline:
+                raise TimeoutError("time is up")
+            self._late, left = deadline, _GRACE
+        self._raw.settimeout(left)
+
+
+@cache
+def _bounded(connection_class: type) -> Any:
+    if issubclass(connection_class, SentinelManagedConnection):
+        # Sentinels are asked before a connection is made, within the same limit.
+        secure = issubclass(connection_class, SSLConnection)
+        connection_class = SSLConnection if secure else Connection
+    return type(f"Bounded{connection_class.__name__}", (Deadline, connection_class), {})
