@@ -14,4 +14,8 @@ class SlidingWindowConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # A model can only be imported now.
+        from . import recorder
+
         register_checks()
+        recorder.connect()

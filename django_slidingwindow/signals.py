@@ -26,6 +26,11 @@ store_degraded = Signal()
 store_recovered = Signal()
 """The store is back. Arguments: alias, seconds (how long it was away)."""
 
+log_written = Signal()
+"""A batch of the rejection log was written, or was not. Arguments: rows, hits, seconds (what
+the database took), error (None if it was written), dropped (refusals given up since the last
+time)."""
+
 
 def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
     """Sends to whoever listens, if anybody does."""

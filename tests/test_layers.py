@@ -20,7 +20,9 @@ LAYERS = [
     | {"pytest_plugin"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
-    | {"matching", "readings", "inspection", "overview", "diagnosis"},
+    | {"matching", "readings", "inspection", "overview", "diagnosis"}
+    | {"fields", "printable", "rejections", "tallies", "sandbox", "upsert", "logwriter"}
+    | {"charts", "admin_views"},
 ]
 EDGES = 4
 SHARED_BY_EDGES = {"headers", "responses"}

@@ -1,0 +1,96 @@
+"""The rejection log: who was refused, by which rule, when and how often."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .fields import ExactTextField, text_after
+from .policies import Policy
+
+
+class RejectionQuerySet(models.QuerySet["Rejection"]):
+    def beginning(self, identifier: str) -> RejectionQuerySet:
+        """Rows whose identifier begins so, found through the index."""
+        end = text_after(identifier)
+        found = self.filter(identifier__gte=identifier)
+        return found if end is None else found.filter(identifier__lt=end)
+
+    def before(self, minute: datetime, pk: int) -> RejectionQuerySet:
+        """Rows that the default order lists after this one."""
+        # Not an OR of two ranges: the first condition is one range of the index.
+        return self.filter(minute__lte=minute).exclude(minute=minute, pk__gte=pk)
+
+
+class Rejection(models.Model):
+    """The refusals that one window, view, method, reason and source had in one minute."""
+
+    minute = models.DateTimeField(_("minute"))
+    digest = models.UUIDField(
+        editable=False,
+        help_text=_("A hash of all, but the minute, that sets this row apart."),
+    )
+    profile = models.CharField(_("profile"), max_length=100)
+    limit = models.PositiveIntegerField(_("limit"), null=True)
+    window = models.FloatField(_("window"), null=True, help_text=_("Seconds."))
+    algorithm = models.CharField(_("algorithm"), max_length=16)
+    axis = models.CharField(_("axis"), max_length=100)
+    identifier = ExactTextField(
+        _("identifier"),
+        max_length=200,
+        help_text=_("What cannot be printed stands as %xx. Empty if whom to count was not known."),
+    )
+    scope = models.CharField(_("scope"), max_length=100)
+    view = models.CharField(_("view"), max_length=200, help_text=_("The route."))
+    method = models.CharField(_("method"), max_length=10)
+    reason = models.CharField(_("reason"), max_length=16)
+    source = models.CharField(_("source"), max_length=16)
+    hits = models.PositiveBigIntegerField(_("hits"), help_text=_("Requests refused."))
+    first_at = models.DateTimeField(_("first"))
+    last_at = models.DateTimeField(_("last"))
+    retry_after = models.FloatField(
+        _("longest wait"),
+        null=True,
+        help_text=_("Seconds; empty if waiting could not help."),
+    )
+    client = models.CharField(
+        _("client"), max_length=45, help_text=_("The last address; only with LOG_CLIENT.")
+    )
+    user_agent = models.CharField(
+        _("user agent"), max_length=200, help_text=_("The last one; only with LOG_CLIENT.")
+    )
+
+    objects = RejectionQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("rejection")
+        verbose_name_plural = _("rejections")
+        ordering = ("-minute", "-id")
+        default_permissions = ("view",)
+        permissions = (("unblock", _("Can unblock a live key")),)
+        constraints = (
+            # The minute first: new rows go to one end of the index.
+            models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_rejection"),
+        )
+        # One for each filter of the admin. Databases append the primary key, or sort
+        # within a minute: either way the list's order comes from the index.
+        indexes = (
+            models.Index(fields=("minute",), name="slidingwindow_minute"),
+            models.Index(fields=("profile", "minute"), name="slidingwindow_profile"),
+            models.Index(fields=("axis", "minute"), name="slidingwindow_axis"),
+            models.Index(fields=("identifier", "minute"), name="slidingwindow_identifier"),
+            models.Index(fields=("reason", "minute"), name="slidingwindow_reason"),
+            models.Index(fields=("source", "minute"), name="slidingwindow_source"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.profile} {self.identifier or '-'} {self.minute:%Y-%m-%d %H:%M}: {self.hits}"
+
+    @property
+    def policy(self) -> str:
+        """The policy for people: 120/60s."""
+        if self.limit is None or self.window is None:
+            return ""
+        return Policy(limit=self.limit, window=self.window).label

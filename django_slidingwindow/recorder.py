@@ -1,0 +1,191 @@
+"""Listens for refusals and has them written to the log, by a thread and in batches.
+
+The request path adds to a count in memory, and no more. The thread, which starts with
+the first refusal, writes what has gathered every `INTERVAL` seconds. While the database
+is away requests go on, and what waits is bounded: what finds no room is counted.
+
+In a TestCase nothing is written before `flush()`, which goes through the test's own
+connection and transaction; other tests wait for the thread, or call it as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing.util import Finalize
+from typing import Any
+
+from django.core.signals import setting_changed
+from django.db import connections
+
+from .conf import NAME, conf
+from .decisions import Decision
+from .logwriter import LogWriter, log_alias
+from .rejections import refusals
+from .sandbox import Sandbox, testing
+from .signals import request_limited
+from .tallies import Tallies
+
+logger = logging.getLogger("django_slidingwindow.log")
+
+MAX_ROWS = 10_000
+"""Rows that may wait in a process: some 10 MB."""
+INTERVAL = 2.0
+"""Seconds in which refusals gather."""
+LONGEST_PAUSE = 60.0
+"""Seconds between attempts while the database is away: twice as long each time, up to this."""
+EXIT_SECONDS = 5.0
+"""What the last write may take when the process ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What became of this process's refusals."""
+
+    recorded: int
+    """Refusals."""
+    written: int
+    """Refusals that the table counts."""
+    dropped: int
+    """Refusals that it never will."""
+    waiting: int
+    """Rows that wait to be written."""
+    batches: int
+    """Statements that wrote."""
+    failed: int
+    """Statements that did not."""
+    down: bool
+    """Whether the database was away when it was last asked."""
+
+
+class Recorder:
+    """One process's part of the log."""
+
+    def __init__(
+        self,
+        *,
+        max_rows: int = MAX_ROWS,
+        interval: float = INTERVAL,
+        longest_pause: float = LONGEST_PAUSE,
+    ) -> None:
+        self._max_rows = max_rows
+        self._interval = interval
+        self._longest_pause = longest_pause
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts from nothing, as a forked child must: what waits there is its parent's."""
+        self._tallies = Tallies(self._max_rows)
+        self._sandbox = Sandbox()
+        self._writer = LogWriter(self._tallies, self._sandbox)
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._due = threading.Event()
+        self._urgent = threading.Event()
+        self._stopping = False
+
+    def record(self, request: Any, decision: Decision) -> None:
+        """Counts a refusal. Asks no database and waits for none."""
+        held = testing() and self._sandbox.holds(log_alias(), self._tallies.take)
+        crowded = False
+        for group, tally in refusals(request, decision, time.time()):
+            crowded |= self._tallies.add(group, tally)
+        if held:
+            return
+        self._due.set()
+        if crowded:
+            self._urgent.set()
+        if self._thread is None:
+            self._start()
+
+    def flush(self) -> bool:
+        """Writes at once, through this thread's connection; False if the database is away."""
+        return self._writer.write()
+
+    def stop(self, seconds: float = EXIT_SECONDS) -> None:
+        """Lets the thread write what waits, and end."""
+        self._stopping = True
+        if self._thread is not None:
+            self._due.set()
+            self._urgent.set()
+            self._thread.join(seconds)
+
+    def stats(self) -> Stats:
+        tallies, writer = self._tallies, self._writer
+        return Stats(
+            recorded=tallies.recorded,
+            written=writer.written,
+            dropped=tallies.dropped,
+            waiting=len(tallies),
+            batches=writer.batches,
+            failed=writer.failed,
+            down=writer.down,
+        )
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is not None or self._stopping:
+                return
+            self._thread = threading.Thread(
+                target=self._run, name="django_slidingwindow.log", daemon=True
+            )
+            self._thread.start()
+        atexit.register(self.stop)
+        if multiprocessing.parent_process() is not None:
+            # A child that multiprocessing has forked ends without atexit.
+            Finalize(None, self.stop, exitpriority=0)
+
+    def _run(self) -> None:
+        pause = self._interval
+        while True:
+            self._due.wait()
+            self._urgent.wait(pause)
+            self._due.clear()
+            self._urgent.clear()
+            if self._write():
+                pause = self._interval
+            else:
+                pause = min(2 * pause, self._longest_pause)
+                self._due.set()
+            if self._stopping:
+                return
+
+    def _write(self) -> bool:
+        try:
+            return self._writer.write()
+        except Exception:
+            logger.exception("the rejection log could not be written")
+            return True
+        finally:
+            # None is kept: a fork or a failover would leave it in a bad state.
+            connections.close_all()
+
+
+_recorder = Recorder()
+flush = _recorder.flush
+stats = _recorder.stats
+os.register_at_fork(after_in_child=_recorder.begin)
+
+
+def _record(*, request: Any, decision: Decision, **kwargs: Any) -> None:
+    _recorder.record(request, decision)
+
+
+def connect() -> None:
+    """Listens while LOG is on, also when tests change it; costs nothing while it is off."""
+    _follow(setting=NAME)
+    setting_changed.connect(_follow, dispatch_uid=f"{__name__}.follow")
+
+
+def _follow(*, setting: str, **kwargs: Any) -> None:
+    if setting != NAME:
+        return
+    if conf.log:
+        request_limited.connect(_record, dispatch_uid=__name__)
+    else:
+        request_limited.disconnect(dispatch_uid=__name__)
