@@ -11,8 +11,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import MediaType
 from django.template import Context, Engine, Template, TemplateDoesNotExist, loader
 from django.utils.module_loading import import_string
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext_lazy
 
+from .callables import Ask, aanswer, answer, ask
 from .conf import conf
 from .decisions import DENY, IDENTITY_ERROR, Decision
 from .headers import retry_after, violated
@@ -21,26 +22,23 @@ TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-# A number is shown in the largest unit that makes at least so many of it.
-_FEWEST = 2
+_UNITS = (
+    (2 * 86_400, 86_400, ngettext_lazy("%(number)d day", "%(number)d days", "number")),
+    (2 * 3_600, 3_600, ngettext_lazy("%(number)d hour", "%(number)d hours", "number")),
+    (2 * 60, 60, ngettext_lazy("%(number)d minute", "%(number)d minutes", "number")),
+    (0, 1, ngettext_lazy("%(number)d second", "%(number)d seconds", "number")),
+)
+"""From how many seconds on, of how many seconds, and its name."""
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """429, or 503 where the store is away and the profile says deny; never to be cached."""
-    seconds = retry_after(decision)
-    own = conf.response
-    if own is None:
-        response = _default(request, decision, seconds)
-    else:
-        make = import_string(own) if isinstance(own, str) else own
-        response = make(request, decision)
-    if seconds is not None:
-        response.headers.setdefault("Retry-After", str(seconds))
-    response.headers.setdefault("Cache-Control", "no-store")
-    # Django would log each of them; the rejection log says more, in less time.
-    response._has_been_logged = True
-    return response
+    """429, or 503 where it is the server that cannot tell; never to be cached."""
+    return _finished(answer(_question(request, decision)), decision)
+
+
+async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
+    """The same; what may block, a page of the project's own, is made in a thread."""
+    return _finished(await aanswer(_question(request, decision)), decision)
 
 
 def status_of(decision: Decision) -> int:
@@ -48,19 +46,24 @@ def status_of(decision: Decision) -> int:
     return UNAVAILABLE if decision.source == DENY else TOO_MANY_REQUESTS
 
 
-def _default(request: HttpRequest, decision: Decision, seconds: int | None) -> HttpResponse:
-    status = status_of(decision)
+def _question(request: HttpRequest, decision: Decision) -> Ask:
+    own = conf.response
+    if own is not None:
+        return ask(import_string(own) if isinstance(own, str) else own, request, decision)
     form = _preferred_form(request)
-    if form == "json":
-        return JsonResponse(
-            _problem(decision, status, seconds),
-            status=status,
-            content_type="application/problem+json",
-        )
     if form == "html":
-        return HttpResponse(_page(request, decision, status, seconds), status=status)
-    text = f"{_title(status)}. {_advice(seconds)}\n"
-    return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+        return ask(_page, request, decision)
+    return Ask(_data, _adata, (form, decision))
+
+
+def _finished(response: HttpResponse, decision: Decision) -> HttpResponse:
+    seconds = retry_after(decision)
+    if seconds is not None:
+        response.headers.setdefault("Retry-After", str(seconds))
+    response.headers.setdefault("Cache-Control", "no-store")
+    # Django would log each of them; the rejection log says more, in less time.
+    vars(response)["_has_been_logged"] = True
+    return response
 
 
 def _preferred_form(request: HttpRequest) -> str:
@@ -85,42 +88,51 @@ def _form_of(media_type: MediaType) -> str | None:
     return "html" if (main, sub) in _HTML else None
 
 
-def _problem(decision: Decision, status: int, seconds: int | None) -> dict[str, Any]:
-    """The body of RFC 9457."""
+def _data(form: str, decision: Decision) -> HttpResponse:
+    status, advice = status_of(decision), _advice(decision)
+    if form == "text":
+        text = f"{_title(status)}. {advice}\n"
+        return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
     problem: dict[str, Any] = {
         "type": "about:blank",
         "title": _title(status),
         "status": status,
-        "detail": _advice(seconds),
+        "detail": advice,
     }
-    if status == UNAVAILABLE:
+    if decision.reason == DENY:
         problem["type"] = f"{_PROBLEM_TYPES}temporary-reduced-capacity"
     elif decision.reason != IDENTITY_ERROR:
         problem["type"] = f"{_PROBLEM_TYPES}quota-exceeded"
         problem["violated-policies"] = violated(decision)
-    return problem
+    return JsonResponse(problem, status=status, content_type="application/problem+json")
 
 
-def _page(request: HttpRequest, decision: Decision, status: int, seconds: int | None) -> str:
+async def _adata(form: str, decision: Decision) -> HttpResponse:
+    return _data(form, decision)
+
+
+def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
+    """The project's 429.html (or 503.html), else our own."""
+    status = status_of(decision)
     context = {
         "decision": decision,
         "status": status,
-        "retry_after": seconds,
+        "retry_after": retry_after(decision),
         "title": _title(status),
-        "advice": _advice(seconds),
+        "advice": _advice(decision),
     }
     try:
         template = loader.get_template(f"{status}.html")
     except TemplateDoesNotExist:
-        return _own_template().render(Context(context))
-    return template.render(context, request)
+        return HttpResponse(_own_template().render(Context(context)), status=status)
+    return HttpResponse(template.render(context, request), status=status)
 
 
 @lru_cache(maxsize=1)
 def _own_template() -> Template:
     """By an engine of its own, so it is there whatever TEMPLATES says."""
     folder = Path(__file__).parent / "templates"
-    engine = Engine(dirs=[folder], libraries={"i18n": "django.templatetags.i18n"})
+    engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
     return engine.get_template("django_slidingwindow/429.html")
 
 
@@ -130,20 +142,13 @@ def _title(status: int) -> str:
     return gettext("Too many requests")
 
 
-def _advice(seconds: int | None) -> str:
+def _advice(decision: Decision) -> str:
+    seconds = retry_after(decision)
+    if seconds is None and decision.reason == IDENTITY_ERROR:
+        return gettext("Please try again later.")
     if seconds is None:
         return gettext("This request is not allowed; trying again will not help.")
-    return gettext("Please try again in %(duration)s.") % {"duration": _duration(seconds)}
-
-
-def _duration(seconds: int) -> str:
-    """For people: in one unit, rounded up."""
-    unit, length = next((pair for pair in _UNITS if seconds >= _FEWEST * pair[1]), _UNITS[-1])
-    number = math.ceil(seconds / length)
-    text = {
-        "day": ngettext("%(number)d day", "%(number)d days", number),
-        "hour": ngettext("%(number)d hour", "%(number)d hours", number),
-        "minute": ngettext("%(number)d minute", "%(number)d minutes", number),
-        "second": ngettext("%(number)d second", "%(number)d seconds", number),
-    }[unit]
-    return text % {"number": number}
+    # In one unit, rounded up.
+    _, length, text = next(unit for unit in _UNITS if seconds >= unit[0])
+    duration = text % {"number": math.ceil(seconds / length)}
+    return gettext("Please try again in %(duration)s.") % {"duration": duration}

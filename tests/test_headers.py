@@ -63,7 +63,7 @@ def decision(*verdicts, allowed=None, retry_after=0.0):
 
 def parsed(text):
     """Name and parameters of each policy in a field, by a parser that is not ours."""
-    return {name: params for name, params in http_sf.parse(text.encode(), tltype="list")}
+    return dict(http_sf.parse(text.encode(), tltype="list"))
 
 
 BURST = verdict()

@@ -1,0 +1,296 @@
+"""A refused client gets what it can read, and nobody caches it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.http import HttpResponse
+from django.test import RequestFactory, override_settings
+from django.utils import translation
+from django.utils.log import log_response
+
+from django_slidingwindow import responses
+from django_slidingwindow.decisions import (
+    DENY,
+    IDENTITY_ERROR,
+    LIMIT,
+    REDIS,
+    Decision,
+    Verdict,
+)
+from django_slidingwindow.policies import Policy
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+AXIOS = "application/json, text/plain, */*"
+BURST = Policy.parse("5/m")
+
+
+def refused(retry_after=33.2, *, source=REDIS, reason=LIMIT, verdicts=None):
+    if verdicts is None:
+        verdicts = (
+            Verdict(
+                profile="burst",
+                policy=BURST,
+                key="throttle:ip:{203.0.113.9}:burst:c60",
+                allowed=False,
+                observed=False,
+                limit=5,
+                remaining=0,
+                retry_after=retry_after,
+                reset_after=33.2,
+            ),
+        )
+    return Decision(
+        allowed=False,
+        profile="burst",
+        policy=BURST,
+        limit=5,
+        remaining=0,
+        retry_after=retry_after,
+        reset_after=33.2,
+        reason=reason,
+        source=source,
+        verdicts=verdicts,
+    )
+
+
+DENIED = refused(0.0, source=DENY, reason=DENY, verdicts=())
+
+
+@pytest.fixture(params=["sync", "async"])
+def refuse(request):
+    """The response to a refused request, made by sync and by async code."""
+
+    async def call(http_request, decision):
+        if request.param == "sync":
+            return await sync_to_async(responses.refusal)(http_request, decision)
+        return await responses.arefusal(http_request, decision)
+
+    return call
+
+
+def asking(accept=None, **kwargs):
+    headers = {} if accept is None else {"Accept": accept}
+    return RequestFactory().get("/", headers=headers, **kwargs)
+
+
+def media_type(response):
+    return response["Content-Type"].partition(";")[0]
+
+
+@pytest.mark.parametrize(
+    ("accept", "given"),
+    [
+        (None, "text/plain"),
+        ("", "text/plain"),
+        ("*/*", "text/plain"),
+        ("text/plain", "text/plain"),
+        ("image/png", "text/plain"),
+        ("nonsense;;;q=x,,/", "text/plain"),
+        ("a" * 20_000, "text/plain"),
+        (BROWSER, "text/html"),
+        ("text/html", "text/html"),
+        ("application/xhtml+xml", "text/html"),
+        ("text/html, application/json;q=0.5", "text/html"),
+        (AXIOS, "application/problem+json"),
+        ("application/json", "application/problem+json"),
+        ("application/json; charset=utf-8", "application/problem+json"),
+        ("application/problem+json", "application/problem+json"),
+        ("application/vnd.api+json", "application/problem+json"),
+        ("application/*", "application/problem+json"),
+        ("text/html;q=0.1, application/json;q=0.2", "application/problem+json"),
+        ("application/json;q=0.1, text/plain", "text/plain"),
+        ("application/json;q=0.1, */*;q=0.9", "text/plain"),
+        ("application/json;q=0.8, image/png", "application/problem+json"),
+        ("application/json;q=0", "text/plain"),
+    ],
+)
+def test_form_is_the_one_that_the_client_asks_for(accept, given):
+    response = responses.refusal(asking(accept), refused())
+    assert media_type(response) == given
+    assert response.status_code == 429
+
+
+@pytest.mark.parametrize("accept", ["*/*", BROWSER, AXIOS])
+async def test_refusal_says_when_to_come_back_and_is_not_cached(refuse, accept):
+    response = await refuse(asking(accept), refused(33.2))
+    assert response.status_code == 429
+    assert response["Retry-After"] == "34"
+    assert response["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("accept", ["*/*", BROWSER, AXIOS])
+async def test_refusal_for_ever_names_no_time(refuse, accept):
+    response = await refuse(asking(accept), refused(None))
+    assert response.status_code == 429
+    assert "Retry-After" not in response
+    assert "will not help" in response.text
+
+
+@pytest.mark.parametrize("accept", ["*/*", BROWSER, AXIOS])
+async def test_denied_while_the_store_is_away_is_503(refuse, accept):
+    response = await refuse(asking(accept), DENIED)
+    assert response.status_code == 503
+    assert response["Retry-After"] == "1"
+    assert response["Cache-Control"] == "no-store"
+    assert "Service unavailable" in response.text
+
+
+def test_problem_names_the_violated_policies():
+    response = responses.refusal(asking("application/json"), refused())
+    assert json.loads(response.content) == {
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Too many requests",
+        "status": 429,
+        "detail": "Please try again in 34 seconds.",
+        "violated-policies": ["burst"],
+    }
+
+
+def test_problem_of_a_store_that_is_away_is_reduced_capacity():
+    problem = json.loads(responses.refusal(asking("application/json"), DENIED).content)
+    assert problem["type"].endswith("#temporary-reduced-capacity")
+    assert problem["status"] == 503
+    assert "violated-policies" not in problem
+
+
+def test_problem_of_an_unknown_identity_blames_no_quota():
+    decision = refused(None, source=DENY, reason=IDENTITY_ERROR, verdicts=())
+    problem = json.loads(responses.refusal(asking("application/json"), decision).content)
+    assert problem == {
+        "type": "about:blank",
+        "title": "Service unavailable",
+        "status": 503,
+        "detail": "Please try again later.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.2, "1 second"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (121, "3 minutes"),
+        (7_199, "120 minutes"),
+        (7_201, "3 hours"),
+        (172_800, "2 days"),
+    ],
+)
+def test_text_tells_the_time_for_people(seconds, told):
+    response = responses.refusal(asking(), refused(seconds))
+    assert response.text == f"Too many requests. Please try again in {told}.\n"
+
+
+def test_page_is_complete_and_needs_nothing_from_elsewhere():
+    page = responses.refusal(asking(BROWSER), refused()).text
+    assert page.startswith("<!doctype html>\n")
+    assert '<html lang="en-us">' in page
+    assert "<h1>Too many requests</h1>" in page
+    assert "Please try again in 34 seconds." in page
+    assert "prefers-color-scheme: dark" in page
+    for outside in ("http:", "https:", "url(", "src=", "<link", "<script"):
+        assert outside not in page
+
+
+def test_page_turns_around_for_languages_that_are_written_from_right_to_left():
+    with translation.override("ar"):
+        page = responses.refusal(asking(BROWSER), refused()).text
+    assert '<html lang="ar" dir="rtl">' in page
+
+
+@override_settings(TEMPLATES=[])
+def test_page_is_there_without_any_template_engine():
+    assert "<h1>Too many requests</h1>" in responses.refusal(asking(BROWSER), refused()).text
+
+
+def own_templates(**sources):
+    """TEMPLATES with these templates alone: the names without .html."""
+    loaders = [
+        (
+            "django.template.loaders.locmem.Loader",
+            {f"{name[1:]}.html": source for name, source in sources.items()},
+        )
+    ]
+    backend = "django.template.backends.django.DjangoTemplates"
+    processors = ["django.template.context_processors.request"]
+    options = {"loaders": loaders, "context_processors": processors}
+    return override_settings(TEMPLATES=[{"BACKEND": backend, "OPTIONS": options}])
+
+
+async def test_page_of_the_project_is_used(refuse):
+    source = "Wait {{ retry_after }} s: {{ decision.profile }} {{ status }} {{ request.path }}"
+    with own_templates(_429=source, _503="We are {{ title }}"):
+        response = await refuse(asking(BROWSER), refused())
+        away = await refuse(asking(BROWSER), DENIED)
+    assert response.text == "Wait 34 s: burst 429 /"
+    assert response.status_code == 429
+    assert response["Retry-After"] == "34"
+    assert away.text == "We are Service unavailable"
+    assert away.status_code == 503
+
+
+async def test_page_of_the_project_may_block_but_not_the_loop():
+    seen = []
+
+    class Where:
+        def __str__(self):
+            seen.append(threading.current_thread())
+            return ""
+
+    request = asking(BROWSER)
+    request.where = Where()
+    with own_templates(_429="{{ request.where }}"):
+        await responses.arefusal(request, refused())
+    assert seen
+    assert threading.current_thread() not in seen
+
+
+def own_response(request, decision):
+    return HttpResponse(f"{request.path} {decision.profile}", status=420)
+
+
+async def own_async_response(request, decision):
+    return own_response(request, decision)
+
+
+def own_finished_response(request, decision):
+    return HttpResponse(
+        status=429, headers={"Retry-After": "7", "Cache-Control": "private, no-store"}
+    )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        f"{__name__}.own_response",
+        f"{__name__}.own_async_response",
+        own_response,
+    ],
+)
+async def test_response_of_the_project_is_used(own, refuse):
+    with override_settings(SLIDING_WINDOW={"RESPONSE": own}):
+        response = await refuse(asking(AXIOS), refused())
+    assert (response.status_code, response.text) == (420, "/ burst")
+    assert response["Retry-After"] == "34"
+    assert response["Cache-Control"] == "no-store"
+
+
+def test_response_of_the_project_may_say_all_by_itself():
+    with override_settings(SLIDING_WINDOW={"RESPONSE": own_finished_response}):
+        response = responses.refusal(asking(), refused())
+    assert response["Retry-After"] == "7"
+    assert response["Cache-Control"] == "private, no-store"
+
+
+def test_django_does_not_log_a_refusal_by_itself(caplog):
+    request = asking()
+    with caplog.at_level(logging.DEBUG):
+        log_response("Refused", response=responses.refusal(request, refused()), request=request)
+        assert not caplog.records
+        log_response("Refused", response=HttpResponse(status=429), request=request)
+        assert len(caplog.records) == 1
