@@ -1,6 +1,7 @@
 -- log: the exact log in a sorted set. The score is the hit's microsecond; the member is the
 -- same, with a running number from the second hit of that microsecond on.
 local LOG_BATCH = 1000   -- members in one ZADD: Lua's stack is finite
+local LOG_FEW = 32       -- hits that are written anew rather than more of them taken away
 
 local function log_member(number)
   local stamp = string.format('%.0f', now)
@@ -58,12 +59,27 @@ local function log_leaves(s, n)
   return min(stamp, now) + s.window - now
 end
 
+-- Drops the oldest hits; whether that leaves the key without an expiry. Where few are left of
+-- many, they are written anew, so that it takes no longer the more have gone.
+local function log_drop(key, dropped, left)
+  if dropped == 0 then return false end
+  if left > LOG_FEW or left > 0 and dropped <= LOG_FEW then
+    call('ZREMRANGEBYRANK', key, 0, dropped - 1)
+    return false
+  end
+  local kept = left > 0 and call('ZRANGE', key, dropped, -1, 'WITHSCORES') or {}
+  for i = 1, #kept, 2 do kept[i], kept[i + 1] = kept[i + 1], kept[i] end
+  call('UNLINK', key)
+  if left > 0 then call('ZADD', key, unpack(kept)) end
+  return true
+end
+
 local function log_charge(s, cost, keep)
   local dropped = s.stale
   if keep then dropped = max(dropped, s.stale + s.count + cost - keep) end
-  if dropped > 0 then call('ZREMRANGEBYRANK', s.key, 0, dropped - 1) end
+  local anew = log_drop(s.key, dropped, s.stale + s.count - dropped)
   log_add(s, cost)
-  if not s.newest or dropped >= s.stale + s.count or expiry_moved(s.newest) then
+  if anew or not s.newest or expiry_moved(s.newest) then
     call('PEXPIRE', s.key, expiry(now, s.window))
   end
 end
