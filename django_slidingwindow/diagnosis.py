@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
 
-from . import readings
+from . import readings, recorder
 from .algorithms import SCRIPT_VERSION, in_use, script
 from .breaker import CLOSED
 from .checks.register import TAG
@@ -19,7 +20,9 @@ from .conf import conf
 from .exceptions import StoreError
 from .keys import make_key
 from .limits import get_limiter
+from .logwriter import log_alias
 from .matching import configured
+from .models import Rejection
 from .policies import Policy
 from .stores.base import Evaluate, Line
 
@@ -44,14 +47,13 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings: on the server, this process and the project's settings."""
-    return [*_server(), _breaker(), *_system_checks()]
+    return [*_server(), _breaker(), *_log(), *_system_checks()]
 
 
 def _server() -> Iterator[Finding]:
     data = {"alias": conf.cache}
     try:
-        with readings.only_store_errors():
-            readings.client().ping()
+        readings.store().run_many([_peek()])
     except _NO_REDIS as error:
         text = f"the cache {conf.cache!r} gives no Redis: {error}"
         yield Finding(name="connection", level=ERROR, text=text, data=data)
@@ -72,6 +74,13 @@ def _server() -> Iterator[Finding]:
         except StoreError as error:
             # This user may lack the right to ask; the system checks tell which ones matter.
             yield Finding(name=name, level=WARNING, text=f"not known: {error}")
+
+
+def _peek() -> Evaluate:
+    """A look at a window that is never written."""
+    policy = Policy(limit=1, window=1)
+    key = make_key(get_limiter().prefix, "doctor", "latency", "doctor", policy)
+    return Evaluate((key,), (Line(policy, 1),), False)
 
 
 def _version() -> Finding:
@@ -97,11 +106,9 @@ def _eviction() -> Finding:
 
 
 def _latency() -> Finding:
-    """Of what a check does, on a window that is never written."""
-    policy = Policy(limit=1, window=1)
-    key = make_key(get_limiter().prefix, "doctor", "latency", "doctor", policy)
-    peek = Evaluate((key,), (Line(policy, 1),), False)
-    took = sorted(_timed(lambda: get_limiter().store.run(peek)) for _ in range(_PROBES))
+    """Of what a check does."""
+    peek = _peek()
+    took = sorted(_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES))
     data = {f"p{share}_ms": round(_percentile(took, share) * 1000, 3) for share in (50, 95, 99)}
     data["max_ms"] = round(took[-1] * 1000, 3)
     text = " · ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
@@ -158,6 +165,33 @@ def _breaker() -> Finding:
         level=OK if state == CLOSED else WARNING,
         text=f"{state} in this process; metrics tell of the others",
         data={"state": state},
+    )
+
+
+def _log() -> Iterator[Finding]:
+    if not conf.log:
+        yield Finding(name="log", level=OK, text="off: SLIDING_WINDOW['LOG'] is False")
+        return
+    alias = log_alias()
+    try:
+        newest = Rejection.objects.using(alias).values_list("minute", flat=True).first()
+    except DatabaseError as error:
+        text = f"the table in the database {alias!r} cannot be read: {error}"
+        yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
+        return
+    said = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
+    stats = recorder.stats()
+    troubled = bool(stats.down or stats.dropped or stats.failed)
+    yield Finding(
+        name="log",
+        level=WARNING if troubled else OK,
+        text=f"the database {alias!r}: {said}; in this process {stats.written:,} refusals "
+        f"written, {stats.dropped:,} dropped, {stats.failed:,} batches failed",
+        data={
+            "database": alias,
+            "newest": newest.isoformat() if newest else None,
+            **asdict(stats),
+        },
     )
 
 

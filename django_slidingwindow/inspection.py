@@ -145,17 +145,20 @@ def _find(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
     exact = search.exact_keys(limiter)
     if exact is not None:
         return "0", exact
-    return readings.scan(cursor, search.pattern(limiter.prefix), count)
+    found: tuple[str, list[str]] = readings.store().scan(
+        cursor, search.pattern(limiter.prefix), count
+    )
+    return found
 
 
 def _pages(search: Search, progress: Progress | None) -> Iterator[list[Match]]:
-    cursor, seen = "0", 0
-    total = readings.key_count() if progress is not None else 0
+    cursor, seen, total = "0", 0, None
     while True:
         cursor, keys = _find(search, cursor, _KEYS_A_SCAN)
         seen += len(keys)
         yield _matches(keys, search)
         if progress is not None:
+            total = readings.key_count() if total is None else total
             progress(seen, total)
         if cursor == "0":
             return

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from django_redis import get_redis_connection
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from . import decoding
-from .conf import conf
 from .exceptions import StoreError
 from .limits import get_limiter
 from .matching import Match
@@ -51,15 +49,17 @@ def only_store_errors() -> Iterator[None]:
 
 
 def client() -> Any:
-    """A redis-py client of the server that holds the windows."""
-    return get_redis_connection(conf.cache, write=True)
+    """A redis-py client of the server that holds the windows.
+
+    Its time-outs are the alias's own, perhaps none: ask it nothing before the store has
+    answered, whose patience is bounded.
+    """
+    return store().client()
 
 
-def scan(cursor: str, pattern: str, count: int) -> tuple[str, list[str]]:
-    """The next cursor and some keys."""
-    with only_store_errors():
-        after, found = client().scan(int(cursor), match=pattern, count=count)
-    return str(after), [key.decode("utf-8", "replace") for key in found]
+def store() -> Any:
+    """The store of this process's limiter, which can do more than a limiter asks."""
+    return get_limiter().store
 
 
 def key_count() -> int:
@@ -73,33 +73,32 @@ def key_count() -> int:
 
 def looks(matches: list[Match]) -> list[Look | None]:
     """Each window as it is now; None for a key that another application wrote."""
-    store: Any = get_limiter().store
     keys = tuple(match.key for match in matches)
-    groups = store.groups(keys) or [range(len(keys))]
+    groups = store().groups(keys) or [range(len(keys))]
     chunks = [
         [matches[i] for i in group[at : at + _A_CALL]]
         for group in groups
         for at in range(0, len(group), _A_CALL)
     ]
     found: dict[str, Look] = {}
-    for chunk, reply in _replies(store, chunks):
+    for chunk, reply in _replies(chunks):
         for i, match in enumerate(chunk):
             found[match.key] = _look(reply[2 + _ROW * i : 2 + _ROW * (i + 1)])
     return [found.get(key) for key in keys]
 
 
-def _replies(store: Any, chunks: list[list[Match]]) -> Iterator[tuple[list[Match], list[int]]]:
+def _replies(chunks: list[list[Match]]) -> Iterator[tuple[list[Match], list[int]]]:
     try:
-        yield from zip(chunks, store.run_many([_peek(chunk) for chunk in chunks]), strict=True)
+        replies = store().run_many([_peek(chunk) for chunk in chunks])
+        yield from zip(chunks, replies, strict=True)
+        return
     except StoreError as error:
         if error.outage:
             raise
-    else:
-        return
     # One key that is no window has spoiled the call: it shall spoil only itself.
     for match in (match for chunk in chunks for match in chunk):
         try:
-            yield [match], store.run(_peek([match]))
+            yield [match], store().run_many([_peek([match])])[0]
         except StoreError as error:
             if error.outage:
                 raise
@@ -159,5 +158,5 @@ def hits(match: Match) -> list[tuple[float, int]]:
         else:
             value = client().get(match.key) or b""
     # The clock after the value, so that no hit is younger than now.
-    now = get_limiter().store.run(_peek([match]))[1]
+    now = store().run_many([_peek([match])])[0][1]
     return decoding.DECODERS[algorithm](value, match.policy, now)

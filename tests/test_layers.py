@@ -17,10 +17,10 @@ LAYERS = [
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
-    | {"pytest_plugin"},
+    | {"pytest_plugin", "metrics"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
-    | {"matching", "readings", "inspection", "overview", "diagnosis"}
+    | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}
     | {"fields", "printable", "rejections", "tallies", "sandbox", "upsert", "logwriter"}
     | {"charts", "admin_views"},
 ]

@@ -13,8 +13,9 @@ from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
-from ... import diagnosis, inspection, overview
+from ... import diagnosis, inspection, overview, purging
 from ...exceptions import StoreError
 from ..console import layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
@@ -44,6 +45,7 @@ class Command(BaseCommand):
             "profiles": ("what is configured", None),
             "watch": ("a live view of the windows most used; q to leave", _add_watch),
             "doctor": ("is everything in order? exits 1 on errors", None),
+            "purge": ("delete what the log has kept longer than LOG_DAYS", _add_purge),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
             action.add_argument("--format", choices=FORMATS, default=AUTO)
@@ -133,6 +135,15 @@ class Command(BaseCommand):
         if not ok:
             raise CommandError(f"{levels.count(diagnosis.ERROR)} errors.", returncode=1)
 
+    def purge(self, days: float | None, batch: int, dry_run: bool, **options: Any) -> None:
+        before = purging.cutoff(days)
+        with progress_bar(sys.stderr, "rows") as progress:
+            total = purging.count_old(before) if dry_run or progress else 0
+            tell = None if progress is None else lambda done: progress(done, total)
+            count = total if dry_run else purging.purge(before, batch=batch, progress=tell)
+        record = {"before": before.isoformat(), "rows": count, "deleted": not dry_run}
+        self.output.facts(layouts.PURGE, record)
+
 
 def _add_filters(parser: CommandParser) -> None:
     parser.add_argument("--profile", help="windows of this profile")
@@ -152,7 +163,7 @@ def _add_keys(parser: CommandParser) -> None:
 def _add_watch(parser: CommandParser) -> None:
     _add_filters(parser)
     parser.add_argument("--top", type=_count, metavar="N", default=20)
-    parser.add_argument("--interval", type=_seconds, metavar="SECONDS", default=2.0)
+    parser.add_argument("--interval", type=_positive, metavar="SECONDS", default=2.0)
     parser.add_argument("--count", type=_count, metavar="N", help="leave after N views")
 
 
@@ -168,20 +179,26 @@ def _add_reset(parser: CommandParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
+def _add_purge(parser: CommandParser) -> None:
+    parser.add_argument("--days", type=_positive, metavar="N", help="instead of LOG_DAYS")
+    parser.add_argument("--batch", type=_count, metavar="ROWS", default=purging.BATCH)
+    parser.add_argument("--dry-run", action="store_true", help="only count")
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _positive(text: str) -> float:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 @contextmanager
@@ -190,6 +207,8 @@ def _told_errors() -> Iterator[None]:
         yield
     except StoreError as error:
         raise CommandError(f"Redis is away: {harmless(error)}", returncode=AWAY) from error
+    except DatabaseError as error:
+        raise CommandError(f"The database fails: {harmless(error)}", returncode=AWAY) from error
     except (ImproperlyConfigured, NotImplementedError) as error:
         raise CommandError(harmless(error), returncode=WRONG) from error
 

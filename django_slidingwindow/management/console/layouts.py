@@ -117,3 +117,11 @@ FINDINGS = Layout(
         Column("finding", _plain("text")),
     ]
 )
+
+PURGE = Layout(
+    [
+        Column("older than", _plain("before")),
+        Column("rows", _plain("rows", number)),
+        Column("deleted", lambda r: Cell("yes") if r["deleted"] else Cell("no, dry run", DIM)),
+    ]
+)
