@@ -1,0 +1,103 @@
+"""Profiles as a throttle of Django REST framework.
+
+    class Orders(APIView):
+        throttle_classes = [ProfileThrottle("ip_public", "tenant_paid")]
+
+or, with ProfileThrottle in DEFAULT_THROTTLE_CLASSES or on the view:
+
+    class Orders(APIView):
+        throttle_classes = [ProfileThrottle]
+        rate_limit_profiles = ["ip_public", "tenant_paid"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from django.http import HttpRequest
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+from rest_framework.views import APIView
+
+from .. import headers
+from ..decisions import Decision
+from ..demands import Choice, Demand, methods_from
+from ..guard import check, decisions
+from ..responses import UNAVAILABLE, status_of
+
+_CHARGED = "_rate_limit_charged"
+
+
+class StoreAwayError(APIException):
+    """503: the store is away, and the profile says deny."""
+
+    status_code = UNAVAILABLE
+    default_detail = "Service unavailable."
+    default_code = "unavailable"
+
+    def __init__(self, wait: int | None) -> None:
+        super().__init__()
+        # Where DRF's exception handler finds the value of Retry-After.
+        self.wait = wait
+
+
+class ProfileThrottle(BaseThrottle):
+    """Charges the profiles of all the view's ProfileThrottles at once, or none of them."""
+
+    def __init__(
+        self,
+        *profiles: str | Choice,
+        cost: int | Callable[[HttpRequest], Any] = 1,
+        methods: str | Iterable[str] | None = None,
+    ) -> None:
+        """Names, or functions of the request that choose them; none: those of the view."""
+        self._profiles = profiles
+        self._cost = cost
+        self._methods = methods_from(methods)
+        self._decision: Decision | None = None
+
+    def __call__(self) -> ProfileThrottle:
+        """A throttle for one request: DRF calls what stands in throttle_classes."""
+        return type(self)(*self._profiles, cost=self._cost, methods=self._methods)
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        if hasattr(request, _CHARGED):
+            # The first of the view's throttles has spoken for all.
+            return True
+        setattr(request, _CHARGED, True)
+        # DRF authenticates on first access, and hands the user to Django's request.
+        request.user  # noqa: B018
+        django_request = request._request
+        self._decision = check(django_request, _demands(view))
+        view.headers.update(headers.field_values(decisions(django_request)))
+        if self._decision is None or self._decision.allowed:
+            return True
+        view.headers["Cache-Control"] = "no-store"
+        if status_of(self._decision) == UNAVAILABLE:
+            raise StoreAwayError(headers.retry_after(self._decision))
+        return False
+
+    def wait(self) -> int | None:
+        """Whole seconds until the request would pass; None for never."""
+        return None if self._decision is None else headers.retry_after(self._decision)
+
+    def demands(self, view: APIView) -> list[Demand]:
+        """What this throttle asks of a request to the view."""
+        own = self._profiles or _as_profiles(getattr(view, "rate_limit_profiles", ()))
+        names = tuple(profile for profile in own if isinstance(profile, str))
+        choices = [profile for profile in own if not isinstance(profile, str)]
+        every = [names, *choices] if names else choices
+        return [Demand(profiles, self._cost, self._methods) for profiles in every]
+
+
+def _demands(view: APIView) -> list[Demand]:
+    throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
+    return [demand for throttle in throttles for demand in throttle.demands(view)]
+
+
+def _as_profiles(value: str | Choice | Iterable[str | Choice]) -> Sequence[str | Choice]:
+    if isinstance(value, str) or callable(value):
+        return (cast("str | Choice", value),)
+    return tuple(value)
