@@ -51,7 +51,7 @@ def decision_of(
             )
         )
     allowed = bool(reply[0])
-    deciding = _strictest(verdicts, allowed)
+    deciding = strictest(verdicts, allowed)
     if not allowed:
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
     elif all(verdict.allowed for verdict in verdicts):
@@ -74,7 +74,7 @@ def decision_of(
     )
 
 
-def _strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
+def strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
     """Of refusals the longest, of admissions the one with the least left."""
     enforced = [verdict for verdict in verdicts if not verdict.observed] or verdicts
     if allowed:

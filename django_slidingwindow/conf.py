@@ -55,6 +55,11 @@ class Conf:
         return self._get("TRUSTED_PROXIES", [])
 
     @cached_property
+    def forwarded_header(self) -> str:
+        """What the trusted proxies write: "x-forwarded-for", or "forwarded" (RFC 7239)."""
+        return self._get("FORWARDED_HEADER", "x-forwarded-for")
+
+    @cached_property
     def ipv6_prefix(self) -> int:
         return self._get("IPV6_PREFIX", 64)
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
-    | {"pytest_plugin", "metrics"},
+    | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}

@@ -1,0 +1,56 @@
+"""Questions that a flow asks of code that may block, answered from sync and async alike."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+
+Result = TypeVar("Result")
+
+
+class Ask(NamedTuple):
+    """A function in its two forms, and what it is called with."""
+
+    sync: Callable[..., Any]
+    asynch: Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...]
+
+
+def answer(question: Ask) -> Any:
+    """The answer, for sync code."""
+    return question.sync(*question.args)
+
+
+async def aanswer(question: Ask) -> Any:
+    """The answer, for async code."""
+    return await question.asynch(*question.args)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return iscoroutinefunction(function) or iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 -- an object with an async __call__
+    )
+
+
+def ask(function: Callable[..., Any], *args: Any) -> Ask:
+    """A call of the project's own function, which nobody knows to be quick.
+
+    In async code a sync function runs in a thread, so that it may use the database,
+    and an `async def` runs on the loop. In sync code an `async def` gets a loop.
+    """
+    if is_async(function):
+        return Ask(partial(_on_a_loop, function), function, args)
+    return Ask(function, partial(in_thread, function), args)
+
+
+def _on_a_loop(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    return async_to_sync(function)(*args)
+
+
+async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
+    """The function's result, without blocking the loop."""
+    return await sync_to_async(function)(*args)

@@ -1,0 +1,204 @@
+"""Limits on views."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from . import guard, headers, responses
+from .callables import is_async
+from .demands import EXEMPT, Demand, add_demand, declare
+from .policies import parse_cost
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+if TYPE_CHECKING:
+    from django.views import View as _View
+else:
+    _View = object
+
+logger = logging.getLogger("django_slidingwindow")
+
+
+def rate_limit(
+    *profiles: str,
+    profile: str | Iterable[str] | Callable[[HttpRequest], Any] | None = None,
+    cost: int | Callable[[HttpRequest], Any] = 1,
+    methods: str | Iterable[str] | None = None,
+    charge_when: Callable[[Any], Any] | None = None,
+) -> Callable[[View], View]:
+    """Counts a view's requests by one or several profiles, and refuses those above a limit.
+
+    `profile`: a name, several, or a function of the request that answers a name, several
+    or None. `cost`: hits that a request takes, or a function of the request. `methods`:
+    only these are counted; GET covers HEAD. `charge_when`: a function of the response;
+    the request is charged before the view runs, and the charge is given back if it
+    answers False: `charge_when=lambda response: response.status_code == 401` counts
+    failed logins alone. If the view raises, there is no response and the charge stays.
+
+    Several on one view are charged together, in one call, by the outermost: a refusal by
+    one spends nothing on the others. The middleware, where it is used, charges them with
+    its own rules, before other decorators of the view run. The decision is at
+    `request.rate_limit`. Sync views stay sync, async ones async.
+    """
+    demand = Demand(
+        _profiles(profiles, profile),
+        cost if callable(cost) else parse_cost(cost),
+        guard.methods_from(methods),
+    )
+    caller = sys._getframe(1)
+    place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+
+    def decorate(view: View) -> View:
+        if isinstance(view, type):
+            raise TypeError(
+                f"rate_limit is for views, and {view.__name__} is a class: use "
+                "method_decorator(rate_limit(...), name='dispatch') or RateLimitMixin"
+            )
+        # Django's method_decorator tries a decorator on a function of its own, and then
+        # decorates the bound method, a partial, at every request.
+        if not isinstance(view, partial):
+            own = view.__module__ != "django.utils.decorators"
+            declare(f"{view.__module__}.{view.__qualname__}" if own else place, demand)
+        limited = _limited_async if _answers_async(view) else _limited
+        return cast(View, limited(view, demand, charge_when))
+
+    return decorate
+
+
+def _profiles(
+    names: tuple[str, ...], keyword: Any
+) -> tuple[str, ...] | Callable[[HttpRequest], Any]:
+    if callable(keyword) and not names:
+        return cast(Callable[[HttpRequest], Any], keyword)
+    if isinstance(keyword, str):
+        keyword = (keyword,)
+    found = (*names, *(keyword or ()))
+    if not found or not all(isinstance(name, str) for name in found):
+        raise TypeError('rate_limit needs names of profiles, such as rate_limit("ip_public")')
+    return found
+
+
+def _answers_async(view: Callable[..., Any]) -> bool:
+    """Whether a view has to be awaited; an async class-based one is, by a sync dispatch."""
+    bound = getattr(view.func, "__self__", None) if isinstance(view, partial) else None
+    return is_async(view) or getattr(bound, "view_is_async", False)
+
+
+def _limited(
+    view: Callable[..., Any], demand: Demand, charge_when: Callable[[Any], Any] | None
+) -> Callable[..., Any]:
+    @wraps(view)
+    def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = _plain(request)
+        decision = guard.check(plain, demands)
+        if decision is not None and not decision.allowed:
+            response: Any = responses.refusal(plain, decision)
+        else:
+            response = view(request, *args, **kwargs)
+            if charge_when is not None and not _charges(charge_when, response):
+                guard.refund(plain, demand)
+        return _with_fields(response, plain)
+
+    add_demand(wrapper, demand)
+    demands = guard.demands_of(wrapper)
+    return wrapper
+
+
+def _limited_async(
+    view: Callable[..., Any], demand: Demand, charge_when: Callable[[Any], Any] | None
+) -> Callable[..., Any]:
+    @wraps(view)
+    async def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = _plain(request)
+        decision = await guard.acheck(plain, demands)
+        if decision is not None and not decision.allowed:
+            response: Any = await responses.arefusal(plain, decision)
+        else:
+            response = await view(request, *args, **kwargs)
+            if charge_when is not None and not _charges(charge_when, response):
+                await guard.arefund(plain, demand)
+        return _with_fields(response, plain)
+
+    add_demand(wrapper, demand)
+    demands = guard.demands_of(wrapper)
+    return wrapper
+
+
+def _plain(request: Any) -> HttpRequest:
+    """Django's request, also inside that of Django REST framework."""
+    found = request if isinstance(request, HttpRequest) else getattr(request, "_request", None)
+    if found is None:
+        raise TypeError(
+            f"rate_limit got {type(request).__name__} where a request should be: on a method of "
+            "a class-based view, use method_decorator(rate_limit(...)) or RateLimitMixin"
+        )
+    return found
+
+
+def _charges(charge_when: Callable[[Any], Any], response: Any) -> bool:
+    try:
+        return bool(charge_when(response))
+    except Exception:
+        logger.exception("charge_when failed, and the charge stays: %r", charge_when)
+        return True
+
+
+def _with_fields(response: Any, request: HttpRequest) -> Any:
+    # What a view of another framework returns is not always a response yet.
+    decisions = guard.decisions(request)
+    if decisions and isinstance(response, HttpResponseBase):
+        headers.apply(response, decisions)
+    return response
+
+
+def rate_limit_exempt(view: View) -> View:
+    """Keeps the middleware's rules away from a view; its own `rate_limit` still counts."""
+    if _answers_async(view):
+
+        @wraps(view)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await view(*args, **kwargs)
+    else:
+
+        @wraps(view)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return view(*args, **kwargs)
+
+    setattr(wrapper, EXEMPT, True)
+    return cast(View, wrapper)
+
+
+class RateLimitMixin(_View):
+    """Limits a class-based view by attributes, which mean what `rate_limit`'s arguments do.
+
+    `as_view` may set them for one URL: `as_view(rate_limit_profiles=["login"])`.
+    """
+
+    rate_limit_profiles: str | Sequence[str] | Callable[[HttpRequest], Any] | None = None
+    rate_limit_cost: int | Callable[[HttpRequest], Any] = 1
+    rate_limit_methods: str | Iterable[str] | None = None
+    rate_limit_charge_when: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Callable[..., Any]:
+        """Django's, limited."""
+        view: Callable[..., Any] = super().as_view(**initkwargs)
+
+        def given(name: str) -> Any:
+            return initkwargs.get(name, getattr(cls, name))
+
+        if not given("rate_limit_profiles"):
+            return view
+        return rate_limit(
+            profile=given("rate_limit_profiles"),
+            cost=given("rate_limit_cost"),
+            methods=given("rate_limit_methods"),
+            charge_when=given("rate_limit_charge_when"),
+        )(view)

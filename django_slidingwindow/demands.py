@@ -1,0 +1,86 @@
+"""What views demand to be counted by, and where in the code they say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+Choice: TypeAlias = "Callable[[HttpRequest], Any]"
+"""Answers a profile's name, several, or None; or something to await that does."""
+
+EXEMPT = "rate_limit_exempt"
+_DEMAND = "_rate_limit_demand_"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a decorator, a rule or a throttle wants a request to be counted by.
+
+    The functions may be `async def`. In an async check, those that are not run in a
+    thread, so they may use the database.
+    """
+
+    profiles: tuple[str, ...] | Choice
+    """Names, or a function of the request that answers a name, several, or None."""
+    cost: int | Callable[[HttpRequest], Any] = 1
+    """Of each profile. A function that fails or answers nonsense is logged and costs 1."""
+    methods: frozenset[str] | None = None
+    """None for all; see `methods_from`."""
+
+    def covers(self, request: HttpRequest) -> bool:
+        """Whether the request's method is one of them."""
+        return self.methods is None or request.method in self.methods
+
+
+def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
+    """The methods of a demand; GET covers HEAD, which does the same work."""
+    if methods is None:
+        return None
+    names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
+    return frozenset(names | {"HEAD"} if "GET" in names else names)
+
+
+def add_demand(view: Callable[..., Any], demand: Demand) -> None:
+    """Writes the demand on the view, beside those that it has."""
+    # An attribute each: Django's method_decorator and as_view merge attributes by name.
+    setattr(view, f"{_DEMAND}{id(demand)}", demand)
+
+
+def demands_of(view: Callable[..., Any]) -> tuple[Demand, ...]:
+    """The demands that decorators have declared on a view, whatever else wraps it."""
+    attributes: dict[str, Any] = getattr(view, "__dict__", {})
+    found = tuple(value for name, value in attributes.items() if name.startswith(_DEMAND))
+    return found or (demands_of(view.func) if isinstance(view, partial) else ())
+
+
+def is_exempt(view: Callable[..., Any]) -> bool:
+    """Whether the middleware's rules leave the view alone."""
+    exempt: bool = getattr(view, EXEMPT, False)
+    return exempt or (isinstance(view, partial) and is_exempt(view.func))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A place in the code that demands profiles."""
+
+    view: str
+    """The view's dotted name, or the module and line of what decorates a class."""
+    profiles: tuple[str, ...] | Choice
+
+
+_usages: dict[tuple[str, int], tuple[Usage, Demand]] = {}
+
+
+def declare(place: str, demand: Demand) -> None:
+    """Remembers a place that demands; one that declares again is the same place."""
+    _usages[place, id(demand)] = Usage(place, demand.profiles), demand
+
+
+def usages() -> list[Usage]:
+    """Every place that has demanded profiles since the process started."""
+    return [usage for usage, _ in _usages.values()]

@@ -1,0 +1,87 @@
+"""Who is never limited: the setting EXEMPT."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from .callables import Ask, ask
+from .conf import NAME, conf
+from .identity import ask_user
+from .proxies import Network, UnknownClientError, client_address, parse_network
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+STAFF = "staff"
+"""In EXEMPT: users with `is_staff`. Asking costs what loading the user costs."""
+
+logger = logging.getLogger("django_slidingwindow")
+
+
+@dataclass(frozen=True, slots=True)
+class Exemptions:
+    """What EXEMPT says, ready to be asked."""
+
+    networks: tuple[Network, ...]
+    functions: tuple[Callable[[HttpRequest], Any], ...]
+    staff: bool
+
+    def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
+        """The flow that tells whether a request is exempt. What cannot be told is not."""
+        if self.networks and self._address_is_exempt(request):
+            return True
+        for function in self.functions:
+            try:
+                if (yield ask(function, request)):
+                    return True
+            except Exception:
+                logger.exception("an exemption failed, so it does not apply: %r", function)
+        if self.staff:
+            try:
+                user = yield ask_user(request)
+                return bool(getattr(user, "is_staff", False))
+            except Exception:
+                logger.exception("the user could not be loaded, so nobody is exempt as staff")
+        return False
+
+    def _address_is_exempt(self, request: HttpRequest) -> bool:
+        try:
+            client = client_address(request)
+        except UnknownClientError:
+            return False
+        return not isinstance(client, str) and any(client in network for network in self.networks)
+
+
+@cache
+def exemptions() -> Exemptions | None:
+    """What EXEMPT says; None where nobody is exempt."""
+    networks, functions = [], []
+    entries: list[Any] = list(conf.exempt)
+    for entry in entries:
+        if callable(entry):
+            functions.append(entry)
+        elif not isinstance(entry, str):
+            raise ImproperlyConfigured(f"{NAME}['EXEMPT'] has {entry!r}, which is no text.")
+        elif "/" in entry or ":" in entry or entry.replace(".", "").isdigit():
+            networks.append(parse_network(entry, "EXEMPT"))
+        elif entry != STAFF:
+            functions.append(import_string(entry))
+    if not entries:
+        return None
+    return Exemptions(tuple(networks), tuple(functions), STAFF in entries)
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        exemptions.cache_clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

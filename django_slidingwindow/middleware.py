@@ -1,0 +1,102 @@
+"""Limits on all requests, by the rules of the settings and what the views demand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http.response import HttpResponseBase
+
+from . import guard, headers, responses
+from .conf import conf
+from .demands import Demand
+from .rules import demands_for
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+_SEEN = "_rate_limit_seen"
+
+
+class RateLimitMiddleware:
+    """Counts each request by all the rules that match it, and by what its view demands.
+
+    It may stand anywhere in MIDDLEWARE: it decides when all the others have prepared
+    the request, and before the view runs. Rules and the view's own `rate_limit` are
+    charged together, in one call. A request that another answers before that (an unknown
+    path, a failed CSRF check) is charged by the rules once its response is known.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self.async_mode = iscoroutinefunction(get_response)
+        if self.async_mode:
+            markcoroutinefunction(self)
+            # Django looks at the method itself to tell how to call it.
+            self.process_view = self.aprocess_view  # type: ignore[assignment,method-assign]
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self.async_mode:
+            return self.__acall__(request)
+        response = self.get_response(request)
+        demands = _left(request, response)
+        if demands:
+            decision = guard.check(request, demands)
+            if decision is not None and not decision.allowed:
+                response = responses.refusal(request, decision)
+        return _with_fields(response, request)
+
+    async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
+        response = await self.get_response(request)
+        demands = _left(request, response)
+        if demands:
+            decision = await guard.acheck(request, demands)
+            if decision is not None and not decision.allowed:
+                response = await responses.arefusal(request, decision)
+        return _with_fields(response, request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        """The refusal, if there is one."""
+        decision = guard.check(request, _demands(request, view))
+        if decision is None or decision.allowed:
+            return None
+        return responses.refusal(request, decision)
+
+    async def aprocess_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        """As `process_view`, whose place it takes on an event loop."""
+        decision = await guard.acheck(request, _demands(request, view))
+        if decision is None or decision.allowed:
+            return None
+        return await responses.arefusal(request, decision)
+
+
+def _demands(request: HttpRequest, view: Callable[..., Any]) -> Sequence[Demand]:
+    setattr(request, _SEEN, True)
+    if not conf.enabled:
+        return ()
+    rules = [] if guard.is_exempt(view) else demands_for(request)
+    return (*rules, *guard.demands_of(view))
+
+
+def _left(request: HttpRequest, response: HttpResponseBase) -> Sequence[Demand]:
+    """What the rules demand of a request that was answered before its view."""
+    # A stream has been opened already, a static file for example: nothing is saved.
+    if hasattr(request, _SEEN) or response.streaming or not conf.enabled:
+        return ()
+    match = request.resolver_match
+    return () if match is not None and guard.is_exempt(match.func) else demands_for(request)
+
+
+def _with_fields(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBase:
+    decisions = guard.decisions(request)
+    if decisions:
+        headers.apply(response, decisions)
+    return response
