@@ -76,12 +76,19 @@ def _checked(decision: Decision, seconds: float | None) -> None:
 
 
 def _degraded(error: StoreError) -> None:
-    logger.error("Redis is away (%s): limits fall back to %r", error, conf.fallback)
+    logger.error(
+        "Redis is away (%s): limits fall back to %r",
+        error,
+        conf.fallback,
+        extra={"alias": conf.cache, "fallback": conf.fallback},
+    )
     signals.tell(signals.store_degraded, Limiter, alias=conf.cache, error=error)
 
 
 def _recovered(seconds: float) -> None:
-    logger.warning("Redis is back after %.1f s", seconds)
+    logger.warning(
+        "Redis is back after %.1f s", seconds, extra={"alias": conf.cache, "seconds": seconds}
+    )
     signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
 
 
