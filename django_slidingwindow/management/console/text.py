@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...printable import printable
+
 BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = " .:-=+*#@"
-_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\"}
 
 
-def harmless(text: object) -> str:
-    """The text without anything that a terminal obeys: controls are spelled out."""
-    return "".join(
-        char if char.isprintable() and char != "\\" else _spelled(char) for char in str(text)
-    )
-
-
-def _spelled(char: str) -> str:
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def harmless(value: object) -> str:
+    """The text without anything that a terminal obeys."""
+    return printable(str(value))
 
 
 def duration(seconds: float | None) -> str:
