@@ -6,22 +6,24 @@ from collections.abc import Iterator
 
 from django.core.checks import CheckMessage
 
+from ..identity import BUILT_IN, HEADER
 from ..policies import Profile
 from ..registry import near
 from . import catalog
 from .callables import accepts, found, name_of
 from .project import Project
 
-BUILT_IN_AXES = ("ip", "user", "user_or_ip", "tenant", "endpoint", "global", "session")
 _SESSIONS = "django.contrib.sessions.middleware.SessionMiddleware"
 _USERS = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
 
 def parts(profile: Profile) -> set[str]:
-    """The single axes that a profile looks at, for ip+endpoint both."""
+    """The single axes that a profile looks at: both of ip+endpoint, and what it falls back to."""
     single = set(profile.axis.split("+"))
-    if "user_or_ip" in single or ("user" in single and profile.anonymous == "ip"):
+    if "user_or_ip" in single:
         single |= {"user", "ip"}
+    if single & {"user", "session"} and profile.anonymous == "ip":
+        single.add("ip")
     return single
 
 
@@ -31,8 +33,8 @@ def check_axes(project: Project) -> Iterator[CheckMessage]:
         for axis in sorted(set(profile.axis.split("+")) - set(own)):
             if axis == "tenant":
                 yield catalog.NO_TENANT(name=profile.name)
-            elif axis not in BUILT_IN_AXES and not axis.startswith("header:"):
-                known = {*BUILT_IN_AXES, "header:", *own}
+            elif axis not in BUILT_IN and not axis.startswith(HEADER):
+                known = {*BUILT_IN, "tenant", *own}
                 yield catalog.UNKNOWN_AXIS(name=profile.name, axis=axis, near=near(axis, known))
 
 

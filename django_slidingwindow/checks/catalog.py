@@ -102,11 +102,10 @@ SHARED_POOL = _add(
     "that is used first. Give the limits a LOCATION of their own, such as another database "
     "number, or both caches the same OPTIONS.",
 )
-SLOW_SENTINEL = _add(
+SHORT_TIME_OUT = _add(
     "W017",
-    "The cache {alias!r} may wait {seconds} for a sentinel; LATENCY_BUDGET is {budget} s.",
-    "Set OPTIONS['SENTINEL_KWARGS'] = {'socket_timeout': ..., 'socket_connect_timeout': ...} to "
-    "at most LATENCY_BUDGET, so that a sentinel that hangs does not hold requests.",
+    "The cache {alias!r} gives up after {seconds} s, before LATENCY_BUDGET ({budget} s) is spent.",
+    "Raise OPTIONS['SOCKET_TIMEOUT'], or lower LATENCY_BUDGET: the shorter one counts.",
 )
 
 # Profiles
@@ -161,8 +160,8 @@ RESOLVER_SIGNATURE = _add(
 NO_SESSIONS = _add(
     "W045",
     "The profile {name!r} counts by session, and MIDDLEWARE has no SessionMiddleware.",
-    "Add 'django.contrib.sessions.middleware.SessionMiddleware': a request without a session is "
-    "not counted.",
+    "Add 'django.contrib.sessions.middleware.SessionMiddleware': without a session, everybody is "
+    "anonymous.",
 )
 NO_USERS = _add(
     "W046",
@@ -175,7 +174,8 @@ NO_USERS = _add(
 BAD_PROXY = _add(
     "E051",
     "SLIDING_WINDOW['TRUSTED_PROXIES'] has {value!r}: {problem}",
-    "List addresses and networks, such as '10.0.0.0/8' or 'fd00::/8'.",
+    "List addresses and networks, such as '10.0.0.0/8' or 'fd00::/8', and 'unix' for a proxy "
+    "that connects by a unix socket.",
 )
 TRUSTS_ALL = _add(
     "W052",
@@ -223,8 +223,8 @@ NO_PROXIES = _add(
     "I103",
     "The profile {name!r} counts by address, and SLIDING_WINDOW has no TRUSTED_PROXIES.",
     "Behind a proxy, name it: else all clients have the proxy's address and share one limit. "
-    "Behind a unix socket, clients have no address at all without it. Written as [], this is not "
-    "said again.",
+    "Where the server listens on a unix socket, add 'unix': else clients have no address at all. "
+    "Written as [], this is not said again.",
 )
 
 # With --deploy: the server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from django.core.checks import ERROR, CheckMessage
 from django.core.exceptions import ImproperlyConfigured
@@ -13,12 +12,13 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from ..conf import conf
 from ..keys import make_key
 from ..policies import Policy
+from ..stores.links import Link
 from . import catalog
 from .aliases import check_alias
 from .axes import parts
 from .project import Project
-from .rights import INSPECTION, needed, refusals
-from .server import Server, connected, place, pools
+from .rights import INSPECTION, command_of, needed, refusals
+from .server import Server, connected, links, place
 
 _OLDEST = (6, 2)
 
@@ -50,24 +50,25 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     if any(message.level >= ERROR for message in check_alias(project)):
         return
     try:
-        found = pools(alias)
+        found = links(alias)
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
         return
-    for pool in found:
-        yield from _check_server(project, alias, pool)
+    for link in found:
+        yield from _check_server(project, alias, link)
 
 
-def _check_server(project: Project, alias: str, pool: Any) -> Iterator[CheckMessage]:
+def _check_server(project: Project, alias: str, link: Link) -> Iterator[CheckMessage]:
     try:
-        with connected(pool) as server:
+        with connected(link) as server:
             yield from check_facts(alias, server)
             yield from check_rights(project, alias, server)
     except AuthenticationError as error:
-        yield catalog.LOGIN_REFUSED(alias=alias, server=place(pool), error=error)
-    except NoPermissionError:
-        # On connecting, nothing but the choice of a database needs a right.
-        yield catalog.MISSING_COMMANDS(alias=alias, server=place(pool), commands="SELECT")
+        yield catalog.LOGIN_REFUSED(alias=alias, server=place(link), error=error)
+    except NoPermissionError as error:
+        # Of connecting itself: a database to select, or a name to give.
+        command = command_of(error)
+        yield catalog.MISSING_COMMANDS(alias=alias, server=place(link), commands=command)
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
+from ..proxies import UNIX
 from . import catalog
 from .callables import accepts, found
 from .project import Project
@@ -18,7 +19,7 @@ _MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 def check_proxies(project: Project) -> Iterator[CheckMessage]:
     for value in project.conf.trusted_proxies:
         problem = _network_problem(value)
-        if problem is not None:
+        if problem is not None and value != UNIX:
             yield catalog.BAD_PROXY(value=value, problem=problem)
 
 

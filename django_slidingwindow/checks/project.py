@@ -12,6 +12,7 @@ from django.utils.module_loading import import_string
 from ..conf import Conf, conf
 from ..policies import Profile
 from ..registry import BUILT_IN, profile_problems, read_profile, registry
+from ..rules import Rule, read_rule, rule_problems
 from .values import valid
 
 
@@ -66,9 +67,15 @@ class Project:
         used = {name for name in self.configs if self.configs[name] is not BUILT_IN.get(name)}
         for usage in self.usages:
             used.update(usage.profiles)
-        for rule in self.conf.rules:
-            used.update(rule_profiles(rule))
+        for _, rule in self.rules():
+            used.update(profiles_of(rule))
         return used
+
+    def rules(self) -> Iterator[tuple[int, Rule]]:
+        """The rules that have no problem of their own, with their place in the list."""
+        for number, config in enumerate(self.conf.rules):
+            if not any(rule_problems(number, config)):
+                yield number, read_rule(number, config)
 
     def algorithms(self) -> set[str]:
         """Those that the profiles in use count with; `compact` always."""
@@ -82,12 +89,11 @@ class Project:
         return sum(entry == path or _derives(entry, path) for entry in self.middleware)
 
 
-def rule_profiles(rule: Any) -> tuple[str, ...]:
-    """The profiles that a rule names; none where it is too wrong to tell."""
-    names = rule.get("profiles", ()) if isinstance(rule, Mapping) else ()
-    if not isinstance(names, (list, tuple)):
-        return ()
-    return tuple(name for name in names if isinstance(name, str))
+def profiles_of(rule: Rule) -> tuple[str, ...]:
+    """The profiles that a rule names; unlike a decorator, it cannot leave the choice open."""
+    profiles = rule.demand.profiles
+    assert isinstance(profiles, tuple)
+    return profiles
 
 
 def _derives(entry: str, path: str) -> bool:

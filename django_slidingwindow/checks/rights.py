@@ -6,11 +6,11 @@ DISCARD forgets it: so every right is tried, and nothing runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from .server import Server
 
@@ -65,7 +65,7 @@ INSPECTION: Mapping[str, Arguments] = {
 def needed(algorithms: Iterable[str]) -> dict[str, Arguments]:
     """The commands that limits with these algorithms run."""
     commands = dict(ALWAYS)
-    for algorithm in algorithms:
+    for algorithm in sorted(algorithms):
         commands |= BY_ALGORITHM[algorithm]
     return commands
 
@@ -81,21 +81,31 @@ class Refusals:
 
 def refusals(server: Server, commands: Mapping[str, Arguments], key: str) -> Refusals | None:
     """What the server refuses this user; None if it does not let itself be asked."""
-    if isinstance(server.ask("MULTI"), NoPermissionError):
+    questions = [
+        (*name.split("|"), *(key if argument == KEY else argument for argument in arguments))
+        for name, arguments in commands.items()
+    ]
+    if any(isinstance(reply, ResponseError) for reply in server.ask(["MULTI"], ["DISCARD"])):
         return None
-    missing, keys = [], False
-    for name, arguments in commands.items():
-        filled = (key if argument == KEY else argument for argument in arguments)
-        refusal = server.ask(*name.split("|"), *filled)
-        if isinstance(refusal, NoPermissionError):
-            if _about_keys(refusal):
-                keys = True
-            else:
-                missing.append(name)
-    server.ask("DISCARD")
-    return Refusals(tuple(missing), keys)
+    _, *replies, _ = server.ask(["MULTI"], *questions, ["DISCARD"])
+    refused = {
+        name: str(reply)
+        for name, reply in zip(commands, replies, strict=True)
+        if isinstance(reply, NoPermissionError)
+    }
+    about_keys = [name for name, said in refused.items() if _about_keys(said)]
+    return Refusals(
+        commands=tuple(name for name in refused if name not in about_keys),
+        keys=bool(about_keys),
+    )
 
 
-def _about_keys(refusal: Any) -> bool:
-    # "... one of the keys used as arguments" in 6.2, "No permissions to access a key" after.
-    return "access" in str(refusal)
+def _about_keys(refusal: str) -> bool:
+    # "... to access one of the keys used as arguments" in 6.2, "... to access a key" later.
+    return "access" in refusal
+
+
+def command_of(refusal: NoPermissionError) -> str:
+    """The command that a refusal names, or all that it says."""
+    named = re.search(r"'(\S+)' command", str(refusal))
+    return named[1].upper() if named else str(refusal)

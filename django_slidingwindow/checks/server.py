@@ -2,63 +2,72 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django_redis import get_redis_connection
+from redis.cluster import RedisCluster
 from redis.exceptions import ResponseError
+from redis.sentinel import SentinelConnectionPool
 
+from ..stores import servers
 from ..stores.links import Link
+from ..stores.sentinel import Sentinels
+from ..stores.wire import pack
 
 PATIENCE = 2.0
-"""Seconds for connecting, and for every answer."""
+"""Seconds for finding a server, and for all its answers to some questions."""
+
+
+def links(alias: str) -> list[Link]:
+    """A link to each server that takes the alias's writes; raises what redis-py does."""
+    client = get_redis_connection(alias, write=True)
+    if isinstance(client, RedisCluster):
+        nodes = client.get_primaries()
+        return [Link.of(client.get_redis_connection(node).connection_pool, None) for node in nodes]
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        return [Sentinels(pool, None).find(time.monotonic() + PATIENCE)]
+    return [Link.of(pool, None)]
+
+
+def place(link: Link) -> str:
+    """Where a server is, for people."""
+    options = link.options
+    return str(options.get("path") or f"{options.get('host')}:{options.get('port')}")
 
 
 class Server:
-    """One server, on a connection of its own that never repeats a question."""
+    """One server, on one connection, that is never asked the same twice."""
 
-    def __init__(self, connection: Any, name: str) -> None:
-        self._connection = connection
-        self.name = name
+    def __init__(self, link: Link) -> None:
+        self.name = place(link)
+        self._server = servers.Server(link)
 
-    def ask(self, *command: str) -> Any:
-        """The reply; a server's error is returned, one of the connection raised."""
-        self._connection.deadline = time.monotonic() + PATIENCE
-        self._connection.send_command(*command)
-        try:
-            return self._connection.read_response()
-        except ResponseError as error:
-            return error
+    def ask(self, *commands: Iterable[str]) -> list[Any]:
+        """The reply to each; a server's error is returned, one of the connection raised."""
+        payload = b"".join(pack(*(word.encode() for word in command)) for command in commands)
+        return self._server.exchange(payload, len(commands), time.monotonic() + PATIENCE)
 
     def info(self) -> Mapping[str, str] | None:
         """The facts of INFO; None if this user may not ask."""
-        reply = self.ask("INFO")
+        (reply,) = self.ask(["INFO"])
         if isinstance(reply, ResponseError):
             return None
         lines = (line.partition(":") for line in reply.decode().splitlines())
         return {name: value for name, colon, value in lines if colon}
 
+    def close(self) -> None:
+        self._server.close()
 
-@contextlib.contextmanager
-def connected(pool: Any) -> Iterator[Server]:
-    """The server of a pool of connections; raises what redis-py does."""
-    connection = Link.of(pool, PATIENCE).sync()
-    connection.deadline = time.monotonic() + PATIENCE
+
+@contextmanager
+def connected(link: Link) -> Iterator[Server]:
+    """The server of a link, until the end of the block."""
+    server = Server(link)
     try:
-        connection.connect()
-        yield Server(connection, place(pool))
+        yield server
     finally:
-        connection.disconnect()
-
-
-def pools(alias: str) -> list[Any]:
-    """A pool for each server that takes the alias's writes."""
-    return [get_redis_connection(alias, write=True).connection_pool]
-
-
-def place(pool: Any) -> str:
-    """Where a pool's server is, for people."""
-    kwargs = pool.connection_kwargs
-    return str(kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}")
+        server.close()

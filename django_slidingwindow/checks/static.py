@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import conf
-from . import aliases, axes, catalog, edges, profiles, values
+from . import aliases, axes, catalog, edges, profiles, rules, values
 from .project import Project
 
 OF_DICT: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
@@ -22,6 +22,9 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     profiles.check_profiles,
     profiles.check_limits,
     profiles.check_usages,
+    rules.check_rules,
+    rules.check_rule_profiles,
+    rules.check_rule_views,
     axes.check_axes,
     axes.check_resolvers,
     axes.check_sessions,

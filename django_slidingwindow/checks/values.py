@@ -12,6 +12,7 @@ from django.core.checks import CheckMessage
 
 from ..conf import Conf
 from ..policies import FALLBACKS
+from ..proxies import HEADERS
 from ..registry import near
 from . import catalog
 
@@ -62,12 +63,17 @@ VALUES: Mapping[str, Value] = {
     "IDENTITIES": _DICT._replace(wanted="a dict of dotted paths by axis"),
     "RULES": _LIST._replace(wanted="a list of dicts"),
     "TRUSTED_PROXIES": _LIST._replace(wanted="a list of networks"),
+    "FORWARDED_HEADER": Value(
+        lambda value: isinstance(value, str) and value.lower() in HEADERS,
+        "one of " + ", ".join(map(repr, HEADERS)),
+    ),
     "IPV6_PREFIX": _whole(1, 128),
     "FALLBACK": _one_of(*FALLBACKS),
     "FALLBACK_PROCESSES": _whole(1),
     "FALLBACK_MAX_KEYS": _whole(1),
     "SHIELD_SECONDS": Value(lambda value: _number(value) and value >= 0, "seconds, 0 for none"),
     "HEADERS": _some_of("draft", "legacy", "x"),
+    "HEADERS_PARTITION_KEY": _SWITCH,
     "PREFIX": Value(
         lambda value: isinstance(value, str) and bool(re.fullmatch(r"[\w.:-]+", value, re.ASCII)),
         "letters, digits and any of . : _ -",

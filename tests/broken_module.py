@@ -1,0 +1,3 @@
+"""A module of a project that cannot be imported."""
+
+tenant = 1 / 0
