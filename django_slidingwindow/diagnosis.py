@@ -111,7 +111,7 @@ def _latency() -> Finding:
     took = sorted(_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES))
     data = {f"p{share}_ms": round(_percentile(took, share) * 1000, 3) for share in (50, 95, 99)}
     data["max_ms"] = round(took[-1] * 1000, 3)
-    text = " · ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
+    text = ", ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
     slow = _percentile(took, 99) > conf.latency_budget
     if slow:
         text += f": above LATENCY_BUDGET, {conf.latency_budget} s"

@@ -8,6 +8,8 @@ from ...printable import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = " .:-=+*#@"
+# A unit and its seconds, and the unit below.
+_UNITS = (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
 
 
 def harmless(value: object) -> str:
@@ -24,15 +26,9 @@ def duration(seconds: float | None) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    for unit, size, smaller, part in (
-        ("m", 60, "s", 1),
-        ("h", 3600, "m", 60),
-        ("d", 86400, "h", 3600),
-    ):
-        if whole < size * (60 if unit == "m" else 24) or unit == "d":
-            rest = whole % size // part
-            return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
-    raise AssertionError("days take the rest")
+    unit, size, smaller, part = next(row for row in _UNITS if whole >= row[1])
+    rest = whole % size // part
+    return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
 def number(value: int | None) -> str:
@@ -41,7 +37,7 @@ def number(value: int | None) -> str:
 
 def percent(use: float | None) -> str:
     """A share in whole percent; 100 only if it is full."""
-    return "-" if use is None else f"{int(use * 100)}%"
+    return "-" if use is None else f"{_parts(use, 100)}%"
 
 
 def size(count: int | None) -> str:
@@ -55,8 +51,13 @@ def size(count: int | None) -> str:
 
 def bar(use: float | None, width: int = 10) -> str:
     """A bar that is full only if the limit is reached."""
-    filled = int((use or 0.0) * width)
+    filled = _parts(use or 0.0, width)
     return "█" * filled + "░" * (width - filled)
+
+
+def _parts(use: float, whole: int) -> int:
+    # 0.29 * 100 is a little less than 29.
+    return int(round(use * whole, 6))
 
 
 def density(hits: Iterable[tuple[float, int]], window: float, width: int = 60) -> list[int]:
