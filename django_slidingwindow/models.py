@@ -40,7 +40,7 @@ class Rejection(models.Model):
     identifier = ExactTextField(
         _("identifier"),
         max_length=200,
-        help_text=_("What cannot be printed stands as %xx. Empty if whom to count was not known."),
+        help_text=_("The unprintable stands as %xx; empty if nobody was counted."),
     )
     scope = models.CharField(_("scope"), max_length=100)
     view = models.CharField(_("view"), max_length=200, help_text=_("The route."))

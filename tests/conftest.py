@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.databases import _database_settings, log_database  # noqa: F401, fixtures
 from tests.plugin import SERVER
 from tests.servers import RedisCluster, RedisServer, SentinelGroup
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-SHARED_GROUPS = ("cluster", "sentinels")
+SHARED_GROUPS = ("cluster", "sentinels", "log_database")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
                 (
                     "identifier",
                     django_slidingwindow.fields.ExactTextField(
-                        help_text="What cannot be printed stands as %xx. Empty if whom to count was not known.",
+                        help_text="The unprintable stands as %xx; empty if nobody was counted.",
                         max_length=200,
                         verbose_name="identifier",
                     ),
