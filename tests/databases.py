@@ -270,9 +270,8 @@ def _database_settings() -> Iterator[Callable[[str], dict[str, Any]]]:
                 pytest.skip(server.missing())
             if kind not in running:
                 running[kind] = stack.enter_context(server())
-            with added("template", running[kind].settings):
-                with connections["template"].cursor() as cursor:
-                    cursor.execute(f"CREATE DATABASE {name}")
+            with added("main", running[kind].settings), connections["main"].cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {name}")
             return {**running[kind].settings, "NAME": name}
 
         yield settings
