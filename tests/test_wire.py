@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.connection import Connection
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from django_slidingwindow.algorithms import script
+from django_slidingwindow.decisions import Charge
+from django_slidingwindow.flows import drive
+from django_slidingwindow.policies import Policy
+from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
+from django_slidingwindow.stores.wire import Command, bulk, encode, known_script, pack
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+MINUTE = Policy(limit=5, window=60)
+DAY = Policy(limit=100, window=86_400, algorithm="log")
+SPREAD = Policy(limit=7, window=60, algorithm="buckets", resolution=6)
+
+
+def as_redis_py_packs(*arguments: Any) -> bytes:
+    return b"".join(Connection().pack_command(*arguments))
+
+
+@pytest.fixture
+def exchange(redis: Redis) -> Iterator[Callable[[bytes], Any]]:
+    """Sends what was packed, and gives the reply, or the error that came as one."""
+    redis.script_flush()
+    connection = redis.connection_pool.get_connection()
+
+    def exchange(payload: bytes) -> Any:
+        connection.send_packed_command([payload])
+        try:
+            return connection.read_response()
+        except ResponseError as error:
+            return error
+
+    yield exchange
+    redis.connection_pool.release(connection)
+
+
+def test_a_command_is_packed_as_redis_py_does() -> None:
+    assert pack(b"SET", b"a\r\n", b"") == as_redis_py_packs("SET", "a\r\n", "")
+    assert bulk("é".encode()) == b"$2\r\n\xc3\xa9\r\n"
+
+
+def test_a_check_is_packed_with_each_policys_arguments() -> None:
+    lines = (
+        Line(MINUTE, 2),
+        Line(DAY, 1, observed=True),
+        Line(SPREAD, 1, observed=True, count_rejected=True),
+    )
+    command = encode(Evaluate(("a", "b", "é"), lines, writes=True), clock=17)
+    used = script("evaluate", ("buckets", "compact", "log"))
+    assert command.script is used
+    assert command.keys == ("a", "b", "é")
+    head = ("EVALSHA", used.sha, 3, "a", "b", "é", 17, 1)
+    compact = ("c", 5, 60_000_000, 2, 0, 1)
+    log = ("l", 100, 86_400_000_000, 1, 1, 1)
+    buckets = ("b", 7, 60_000_000, 1, 3, 10_000_000)
+    assert command.payload == as_redis_py_packs(*head, *compact, *log, *buckets)
+
+
+def test_a_peek_says_so_and_leaves_the_clock_to_the_server() -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1, count_rejected=True),), False), None)
+    used = script("evaluate", ("compact",))
+    arguments = ("a", "", 0, "c", 5, 60_000_000, 1, 2, 1)
+    assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 1, *arguments)
+
+
+def test_a_refund_is_packed_with_when_and_what_was_charged() -> None:
+    call = Refund((Charge("a", MINUTE, 2), Charge("b", SPREAD, 3)), stamp=99)
+    command = encode(call, clock=None)
+    used = script("refund", ("buckets", "compact"))
+    assert command.keys == ("a", "b")
+    arguments = ("", 1, "c", 60_000_000, 1, 99, 2, "b", 60_000_000, 10_000_000, 99, 3)
+    assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 2, "a", "b", *arguments)
+
+
+def test_a_reset_is_a_plain_command() -> None:
+    command = encode(Reset(("a", "b")), clock=None)
+    assert command == Command(as_redis_py_packs("UNLINK", "a", "b"), ("a", "b"))
+
+
+def test_a_long_window_is_sent_in_whole_ticks() -> None:
+    day = Policy(limit=5, window=86_400)
+    command = encode(Evaluate(("a",), (Line(day, 1),), True), clock=0)
+    tick = 41
+    span = (-(-86_400_000_000 // tick) + 1) * tick
+    arguments = ("a", 0, 1, "c", 5, span, 1, 0, tick)
+    sha = script("evaluate", ("compact",)).sha
+    assert command.payload == as_redis_py_packs("EVALSHA", sha, 1, *arguments)
+
+
+def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    exchange(command.load)
+    sent: list[bytes] = []
+    reply = drive(known_script(command, exchange(command.payload)), sent.append)
+    assert reply[0] == 1
+    assert sent == []
+
+
+def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    first = exchange(command.payload)
+    assert isinstance(first, NoScriptError)
+    reply = drive(known_script(command, first), exchange)
+    assert reply[3] == 4
+
+
+@pytest.mark.parametrize("flushes", range(1, 6))
+def test_a_server_that_forgets_the_script_at_once_still_answers_once(
+    redis: Redis, exchange: Any, flushes: int
+) -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    left = flushes
+
+    def forgetful(payload: bytes) -> Any:
+        nonlocal left
+        if b"EVALSHA" in payload and left:
+            left -= 1
+            redis.script_flush()
+        return exchange(payload)
+
+    reply = drive(known_script(command, forgetful(command.payload)), forgetful)
+    assert reply[3] == 4, "charged once"
+    assert encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None) == command
+
+
+def test_a_script_that_may_not_be_loaded_is_an_error_of_the_reply() -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    refusal = NoPermissionError("no")
+    sent: list[bytes] = []
+
+    def refuse(payload: bytes) -> Any:
+        sent.append(payload)
+        return refusal
+
+    assert drive(known_script(command, NoScriptError("unknown")), refuse) is refusal
+    assert sent == [command.load]
+
+
+@pytest.mark.parametrize("reply", [[1, 2], ResponseError("another error")])
+def test_other_replies_are_handed_on(reply: Any) -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    sent: list[bytes] = []
+    assert drive(known_script(command, reply), sent.append) is reply
+    assert sent == []
