@@ -11,6 +11,7 @@ connection and transaction; other tests wait for the thread, or call it as well.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import connections
 
@@ -185,7 +187,9 @@ def connect() -> None:
 def _follow(*, setting: str, **kwargs: Any) -> None:
     if setting != NAME:
         return
-    if conf.log:
-        request_limited.connect(_record, dispatch_uid=__name__)
-    else:
-        request_limited.disconnect(dispatch_uid=__name__)
+    # Settings that cannot be read are for the system checks to tell: Django must start for that.
+    with contextlib.suppress(ImproperlyConfigured):
+        if conf.log:
+            request_limited.connect(_record, dispatch_uid=__name__)
+        else:
+            request_limited.disconnect(dispatch_uid=__name__)
