@@ -1,0 +1,207 @@
+"""The client's address: as much of a forwarding header as trusted proxies wrote."""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import ip_address
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
+
+from django_slidingwindow import proxies
+from django_slidingwindow.proxies import UnknownClientError, client_address, parse_address
+
+PROXY, OUTER, CLIENT, LIE = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100.66"
+
+
+@pytest.fixture
+def client(settings):
+    """Asks for the client of a request, behind the proxies 10.0.0.0/8 and fd00::/8."""
+
+    def ask(peer=PROXY, *, trusted=("10.0.0.0/8", "fd00::/8"), kind="x-forwarded-for", **meta):
+        settings.SLIDING_WINDOW = {"TRUSTED_PROXIES": list(trusted), "FORWARDED_HEADER": kind}
+        return str(client_address(RequestFactory().get("/", REMOTE_ADDR=peer, **meta)))
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        (" 203.0.113.9\t", "203.0.113.9"),
+        ("203.0.113.9:8080", "203.0.113.9"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("2001:DB8:0:0:0:0:0:1", "2001:db8::1"),
+        ("2001:0db8:0000:0000:0000:0000:0000:0001", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:443", "2001:db8::1"),
+        ("[2001:db8::1]:_port", "2001:db8::1"),
+        ("2001:db8::1.2.3.4", "2001:db8::102:304"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("[fe80::1%25eth0]:443", "fe80::1"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("::FFFF:cb00:7109", "203.0.113.9"),
+        ("0:0:0:0:0:ffff:203.0.113.9", "203.0.113.9"),
+        ("[::ffff:203.0.113.9]:80", "203.0.113.9"),
+        ("64:ff9b::203.0.113.9", "203.0.113.9"),
+    ],
+)
+def test_address_has_one_form_however_it_is_spelled(text, address):
+    assert parse_address(text) == ip_address(address)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "unknown",
+        "_hidden",
+        "010.0.0.1",
+        "1.2.3",
+        "1.2.3.4.5",
+        "256.1.1.1",
+        "0x7f.1",
+        "2130706433",
+        "[2001:db8::1",
+        "2001:db8::1]",
+        "[[2001:db8::1]]",
+        "2001:db8:::1",
+        "١.2.3.4",
+        "1.2.3.4\x00",
+        "\u202e1.2.3.4",
+        "1.2.3.4/32",
+        "localhost",
+        "9" * 10_000,
+    ],
+)
+def test_text_that_is_no_address_is_none(text):
+    assert parse_address(text) is None
+
+
+def test_forwarding_header_is_ignored_until_proxies_are_named(client):
+    assert client(CLIENT, trusted=(), HTTP_X_FORWARDED_FOR=LIE) == CLIENT
+
+
+def test_forwarding_header_of_an_untrusted_peer_is_ignored(client):
+    assert client(CLIENT, HTTP_X_FORWARDED_FOR=LIE) == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (CLIENT, CLIENT),
+        (f"{LIE}, {CLIENT}", CLIENT),
+        (f"{LIE},{LIE} , {CLIENT}", CLIENT),
+        (f"{LIE}, {CLIENT}, {OUTER}", CLIENT),
+        (f"{OUTER}, {CLIENT}, {OUTER}, {PROXY}", CLIENT),
+        (f"{CLIENT}:51234", CLIENT),
+        ("[2001:db8::7]:443", "2001:db8::7"),
+        (f"::ffff:{CLIENT}", CLIENT),
+        (f"{CLIENT}, ::ffff:{OUTER}", CLIENT),
+        (f"{CLIENT}, fd00::5", CLIENT),
+        # All of them trusted: the first is the one that asked.
+        (f"10.9.9.9, {OUTER}", "10.9.9.9"),
+    ],
+)
+def test_client_is_the_first_from_the_right_that_is_no_proxy(client, header, expected):
+    assert client(HTTP_X_FORWARDED_FOR=header) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("unknown", PROXY),
+        (f"{CLIENT}, unknown", PROXY),
+        (f"{CLIENT}, garbage, {OUTER}", OUTER),
+        ("", PROXY),
+        (",,,", PROXY),
+        (f"{CLIENT},", PROXY),
+    ],
+)
+def test_entry_that_is_no_address_ends_the_walk_at_the_proxy_that_wrote_it(
+    client, header, expected
+):
+    assert client(HTTP_X_FORWARDED_FOR=header) == expected
+
+
+def test_trusted_proxy_without_a_header_is_the_client_itself(client):
+    assert client() == PROXY
+
+
+def test_mapped_peer_is_trusted_as_the_address_that_it_is(client):
+    assert client(f"::ffff:{PROXY}", HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (f"for={CLIENT}", CLIENT),
+        (f"For={CLIENT};proto=https;by=10.0.0.1", CLIENT),
+        (f"proto=https; for={CLIENT} ;by=10.0.0.1", CLIENT),
+        (f'for="{CLIENT}:4711"', CLIENT),
+        ('for="[2001:db8::1]:443"', "2001:db8::1"),
+        (f"for={LIE}, for={CLIENT}", CLIENT),
+        (f"for={LIE}, for={CLIENT}, for={OUTER}", CLIENT),
+        # A client's open quote does not hide what the proxy appends.
+        (f'for="{LIE}, for={CLIENT}', CLIENT),
+        (f'for="{LIE};x=", for={CLIENT}', CLIENT),
+        ("for=_secret", PROXY),
+        ("for=unknown", PROXY),
+        ("proto=https", PROXY),
+        (f"for={LIE};for={CLIENT}", PROXY),
+        (f"xfor={LIE}", PROXY),
+    ],
+)
+def test_forwarded_of_rfc_7239_is_read_where_it_is_chosen(client, header, expected):
+    assert client(kind="forwarded", HTTP_FORWARDED=header) == expected
+
+
+def test_only_the_chosen_header_is_read(client):
+    assert client(HTTP_FORWARDED=f"for={LIE}") == PROXY
+    assert client(kind="Forwarded", HTTP_X_FORWARDED_FOR=LIE) == PROXY
+
+
+def test_unix_socket_is_trusted_only_by_name(client):
+    with pytest.raises(UnknownClientError, match="unix socket"):
+        client("", HTTP_X_FORWARDED_FOR=CLIENT)
+    assert client("", trusted=["unix"], HTTP_X_FORWARDED_FOR=f"{LIE}, {CLIENT}") == CLIENT
+    assert client(
+        "", trusted=["unix", "10.0.0.0/8"], HTTP_X_FORWARDED_FOR=f"{CLIENT}, {OUTER}"
+    ) == (CLIENT)
+
+
+def test_trust_in_the_unix_socket_is_no_trust_in_addresses(client):
+    assert client(LIE, trusted=["unix"], HTTP_X_FORWARDED_FOR=CLIENT) == LIE
+
+
+def test_unix_socket_that_names_no_client_counts_as_one(client):
+    assert client("", trusted=["unix"]) == "unix"
+    assert client("", trusted=["unix"], HTTP_X_FORWARDED_FOR="unknown") == "unix"
+
+
+def test_request_without_any_address_is_unknown(settings):
+    settings.SLIDING_WINDOW = {}
+    request = RequestFactory().get("/")
+    del request.META["REMOTE_ADDR"]
+    with pytest.raises(UnknownClientError, match="TRUSTED_PROXIES"):
+        client_address(request)
+
+
+def test_header_without_declared_proxies_is_warned_of_once_a_process(client, caplog, monkeypatch):
+    monkeypatch.setattr(proxies, "_warned", False)
+    with caplog.at_level(logging.WARNING, "django_slidingwindow"):
+        client(CLIENT, trusted=())
+        assert not caplog.records
+        for _ in range(3):
+            client(CLIENT, trusted=(), HTTP_X_FORWARDED_FOR=LIE)
+    (record,) = caplog.records
+    assert "TRUSTED_PROXIES" in record.getMessage()
+
+
+def test_wrong_network_and_wrong_header_are_told_with_their_setting(client):
+    with pytest.raises(ImproperlyConfigured, match=r"\['TRUSTED_PROXIES'\] has '10.0.0.1/8'"):
+        client(trusted=["10.0.0.1/8"])
+    with pytest.raises(ImproperlyConfigured, match=r"\['FORWARDED_HEADER'\] is 'x-real-ip'"):
+        client(kind="x-real-ip")
