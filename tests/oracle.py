@@ -12,7 +12,7 @@ and in the second of them only by the part that the sliding window still covers)
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 from django_slidingwindow import algorithms
@@ -103,7 +103,7 @@ class Oracle:
         window = policy.window_us
         this = hits.count(time // window * window)
         before = len(hits) - this
-        return this + ceil(float(before) * (window - time % window) / window)
+        return this + before - floor(float(before) * (time % window) / window)
 
     def after(
         self, line: Line, hits: list[int], now: int, *, admit: bool, admitted: bool

@@ -12,7 +12,7 @@ end
 
 -- How many of the hits before still count, rounded up: all of this algorithm in whole hits.
 local function counter_share(before, elapsed, window)
-  return ceil(before * (window - elapsed) / window)
+  return before - floor(before * elapsed / window)
 end
 
 local function counter_look(key, window)
@@ -67,7 +67,7 @@ local function counter_refused(s, limit, cost, added)
   end
   -- The solution of the share for its time, then the last microsecond by trying.
   local room = limit - this - cost
-  local at = max(elapsed, ceil(s.window - room * s.window / before))
+  local at = max(elapsed, ceil((before - room) * s.window / before))
   while at > elapsed and counter_share(before, at - 1, s.window) <= room do at = at - 1 end
   while counter_share(before, at, s.window) > room do at = at + 1 end
   return waited + at - elapsed, reset

@@ -207,7 +207,7 @@ class CounterView:
 
     def _share(self, before: int, elapsed: int) -> int:
         # In floats and in this order: Lua has no other numbers, and both must agree.
-        return ceil(float(before) * (self.span - elapsed) / self.span)
+        return before - floor(float(before) * elapsed / self.span)
 
     def leaves(self, n: int) -> int:
         return (1 if self.before else 2) * self.span - self.elapsed
@@ -235,7 +235,7 @@ class CounterView:
             before, this, elapsed = this, 0, 0
         room = limit - this - cost
         # The solution of the share for its time, then the last microsecond by trying.
-        at = max(elapsed, ceil(self.span - float(room) * self.span / before))
+        at = max(elapsed, ceil(float(before - room) * self.span / before))
         while at > elapsed and self._share(before, at - 1) <= room:
             at -= 1
         while self._share(before, at) > room:

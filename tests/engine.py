@@ -1,0 +1,94 @@
+"""A store, a clock that stands still until it is moved, and short words to ask with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from django_slidingwindow.decisions import Charge
+from django_slidingwindow.keys import make_key
+from django_slidingwindow.policies import Policy
+from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_slidingwindow.stores.base import Call
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+# In November 2025, when a window of 400 days of the clock begins, and so most others do.
+START = 51 * 400 * DAY
+
+
+class Clock:
+    """Microseconds; moves only when it is told to."""
+
+    def __init__(self, now: int = START) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Said(NamedTuple):
+    """What a store said of one window."""
+
+    admits: bool
+    remaining: int
+    retry: int
+    reset: int
+
+
+class Answer(NamedTuple):
+    admitted: bool
+    clock: int
+    said: list[Said]
+
+
+def key_of(policy: Policy, name: str = "acme") -> str:
+    return make_key("throttle", "tenant", name, "contract", policy)
+
+
+class Engine:
+    """Asks a store, by `run` or by its asynchronous twin."""
+
+    def __init__(self, run: Callable[[Call], list[int]], clock: Clock) -> None:
+        self.run = run
+        self.clock = clock
+
+    def check_all(
+        self, *lines: Line, names: tuple[str, ...] | None = None, writes: bool = True
+    ) -> Answer:
+        names = names or ("acme",) * len(lines)
+        keys = tuple(key_of(line.policy, name) for line, name in zip(lines, names, strict=True))
+        admitted, clock, *rest = self.run(Evaluate(keys, lines, writes))
+        said = [Said(bool(a), b, c, d) for a, b, c, d in zip(*[iter(rest)] * 4, strict=True)]
+        assert len(said) == len(lines)
+        return Answer(bool(admitted), clock, said)
+
+    def check(
+        self, policy: Policy, cost: int = 1, *, count_rejected: bool = False, writes: bool = True
+    ) -> Said:
+        line = Line(policy, cost, count_rejected=count_rejected)
+        answer = self.check_all(line, writes=writes)
+        assert answer.clock == self.clock.now
+        assert answer.admitted == answer.said[0].admits
+        return answer.said[0]
+
+    def peek(self, policy: Policy, cost: int = 1) -> Said:
+        return self.check(policy, cost, writes=False)
+
+    def used(self, policy: Policy) -> int:
+        """How many hits count now."""
+        return policy.limit - self.peek(policy, 0).remaining
+
+    def fill(self, policy: Policy) -> None:
+        assert self.check(policy, policy.limit).admits
+
+    def refund(self, policy: Policy, cost: int, stamp: int) -> int:
+        [taken] = self.run(Refund((Charge(key_of(policy), policy, cost),), stamp))
+        return taken
+
+    def reset(self, *policies: Policy) -> int:
+        [gone] = self.run(Reset(tuple(key_of(policy) for policy in policies)))
+        return gone
