@@ -14,22 +14,20 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
+from django_slidingwindow import demands
 from django_slidingwindow.checks import callables
 from django_slidingwindow.checks.catalog import CATALOG
-from django_slidingwindow.checks.profiles import check_usages
-from django_slidingwindow.checks.project import Project, Usage
+from django_slidingwindow.checks.project import Project
 from django_slidingwindow.checks.register import TAG, check_deployment, check_project
+from django_slidingwindow.checks.static import OF_PROJECT
 from django_slidingwindow.checks.values import VALUES, known_keys
+from django_slidingwindow.demands import Usage
 from django_slidingwindow.installed import require_installed
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import register, unregister
 
 ROOT = Path(__file__).parent.parent
 REDIS = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
-SENTINEL = {
-    "BACKEND": "django_redis.cache.RedisCache",
-    "LOCATION": "redis://main/0",
-}
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
 
@@ -261,27 +259,67 @@ def test_two_caches_of_one_location_and_equal_options_share_in_peace(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options", [{"SOCKET_TIMEOUT": 0.05}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}]
+)
+def test_time_out_shorter_than_the_budget_is_told(
+    found: Any, settings: Any, options: dict[str, Any]
+) -> None:
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "after 0.05 s, before LATENCY_BUDGET (0.2 s)" in one(found(LATENCY_BUDGET=0.2), "W017")
+    assert found(LATENCY_BUDGET=0.05) == []
+    assert found() == [], "the budget is not the project's own"
+
+
+# The middleware's rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
     [
-        ({}, "as long as redis-py likes"),
-        ({"SOCKET_TIMEOUT": 5}, "5 s"),
-        ({"CONNECTION_POOL_KWARGS": {"socket_timeout": 4}}, "4 s"),
-        ({"SENTINEL_KWARGS": {"socket_timeout": 0.2}, "SOCKET_TIMEOUT": 0.1}, "0.2 s"),
+        ("^/", "a rule is a dict"),
+        ({"path": "(", "profiles": ["ip_public"]}, "is no regular expression"),
+        ({"paths": "^/", "profiles": ["ip_public"]}, "did you mean 'path'"),
+        ({"path": "^/"}, "needs profiles"),
     ],
 )
-def test_sentinel_that_may_be_waited_for_too_long_is_told(
-    found: Any, settings: Any, options: dict[str, Any], said: str
+def test_rule_that_cannot_work_is_told(found: Any, settings: Any, rule: object, said: str) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    message = one(found(RULES=[{"profiles": "ip_public"}, rule]), "E031")
+    assert message.startswith("SLIDING_WINDOW['RULES'][1]")
+    assert said in message
+
+
+def test_unknown_profile_of_a_rule_is_told_with_what_was_meant(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    message = one(found(RULES=[{"profiles": ["ip_publik", "ip_public"]}]), "E023")
+    assert message.startswith("SLIDING_WINDOW['RULES'][0]['profiles'] uses")
+    assert "did you mean 'ip_public'" in message
+
+
+def test_built_in_tenant_profile_that_a_rule_uses_needs_a_tenant(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    assert "'tenant_free'" in one(found(RULES=[{"profiles": "tenant_free"}]), "E041")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "near"),
+    [("name", "admin:inde", "'admin:index'"), ("namespace", "amin", "'admin'")],
+)
+def test_view_that_the_urlconf_does_not_have_is_told(
+    found: Any, settings: Any, key: str, value: str, near: str
 ) -> None:
-    options = {**options, "CLIENT_CLASS": "django_redis.client.SentinelClient"}
-    settings.CACHES = {"default": {**SENTINEL, "OPTIONS": options}}
-    assert f"may wait {said} for a sentinel; LATENCY_BUDGET is 0.1 s" in one(found(), "W017")
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    right = {"name": "admin:index", "namespace": "admin"}[key]
+    rules = [{"profiles": "ip_public"}, {key: [right, value], "profiles": "ip_public"}]
+    message = one(found(RULES=rules), "W032")
+    assert f"['RULES'][1][{key!r}] is {value!r}" in message
+    assert near in message
 
 
-def test_quick_sentinel_is_left_alone(found: Any, settings: Any) -> None:
-    options = {"CLIENT_CLASS": "django_redis.client.SentinelClient"}
-    options |= {"SENTINEL_KWARGS": {"socket_timeout": 0.1}}
-    settings.CACHES = {"default": {**SENTINEL, "OPTIONS": options}}
-    assert found() == []
+def test_urlconf_that_cannot_be_imported_is_left_to_django(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    settings.ROOT_URLCONF = "tests.broken_module"
+    assert found(RULES=[{"name": "nobody", "profiles": "ip_public"}]) == []
 
 
 # Profiles
@@ -296,16 +334,30 @@ def test_every_problem_of_a_profile_is_told(found: Any) -> None:
         assert part in said
 
 
-def usages_of(*names: str) -> list[CheckMessage]:
-    project = Project.read({})
-    usage = Usage(place="shop.views.pay", profiles=names)
-    return list(check_usages(replace(project, usages=[usage])))
+def check_view(profiles: Any) -> list[CheckMessage]:
+    """Checks a project whose only view has these profiles."""
+    project = replace(Project.read({}), usages=[Usage("shop.views.pay", profiles)])
+    return [message for check in OF_PROJECT for message in check(project)]
 
 
 def test_unknown_profile_of_a_view_is_told_with_what_was_meant() -> None:
-    said = one(usages_of("ip_public", "tenant_pay"), "E022")
+    said = one(check_view(("ip_public", "tenant_pay")), "E022")
     assert said.startswith("shop.views.pay uses the unknown profile 'tenant_pay'")
     assert "'tenant_paid'" in said
+
+
+def test_view_that_a_url_leads_to_is_looked_at(found: Any, settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.limited_urls"
+    try:
+        said = one(found(), "E022")
+    finally:
+        demands._usages.clear()
+    assert said.startswith("tests.limited_urls.page uses the unknown profile 'nobody'")
+
+
+def test_choice_that_takes_no_request_is_told() -> None:
+    assert "no_arguments" in one(check_view(no_arguments), "E025")
+    assert check_view(tenant) == []
 
 
 @pytest.mark.parametrize("limit", [no_arguments, f"{__name__}.tenant"])
@@ -326,6 +378,10 @@ def test_limit_of_two_arguments_is_left_alone(found: Any) -> None:
 
 def test_built_in_tenant_profiles_need_no_tenant_until_they_are_used(found: Any) -> None:
     assert found() == []
+
+
+def test_built_in_tenant_profile_that_a_view_uses_needs_a_tenant() -> None:
+    assert "'tenant_paid'" in one(check_view(("tenant_paid",)), "E041")
 
 
 def test_tenant_profile_of_the_project_needs_a_tenant(found: Any) -> None:
@@ -430,7 +486,9 @@ def test_trust_in_everybody_is_told(found: Any, value: str) -> None:
     ],
 )
 def test_exemption_that_cannot_work_is_told(found: Any, value: object, said: str) -> None:
-    message = one(found(EXEMPT=["192.0.2.0/24", f"{__name__}.tenant", value]), "E053")
+    message = one(
+        found(EXEMPT=["192.0.2.0/24", "staff", tenant, f"{__name__}.tenant", value]), "E053"
+    )
     assert repr(value) in message
     assert said in message
 
@@ -520,6 +578,4 @@ def test_no_number_is_used_twice() -> None:
 def test_every_id_has_a_test() -> None:
     names = ("test_checks.py", "test_checks_deploy.py")
     source = "".join((ROOT / "tests" / name).read_text() for name in names)
-    assert [
-        number for number in CATALOG if f'"{number}"' not in source and f"*{number}" not in source
-    ] == []
+    assert [number for number in CATALOG if not re.search(rf"\b{number}\b", source)] == []

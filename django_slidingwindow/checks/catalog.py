@@ -112,7 +112,7 @@ SHORT_TIME_OUT = _add(
 BAD_PROFILE = _add("E021", "{path}: {problem}", "Correct the profile.")
 UNKNOWN_IN_CODE = _add(
     "E022",
-    "{place} uses the unknown profile {name!r}: {near}",
+    "{view} uses the unknown profile {name!r}: {near}",
     "Correct the name, or add the profile to SLIDING_WINDOW['PROFILES'].",
 )
 UNKNOWN_IN_RULE = _add(
@@ -125,6 +125,11 @@ LIMIT_SIGNATURE = _add(
     "The limit of the profile {name!r}, {function}, cannot be called with (identifier, request).",
     "Write it as def limit(identifier, request): it returns a rate, or None for no limit. "
     "Commands and the admin pass None for the request.",
+)
+CHOICE_SIGNATURE = _add(
+    "E025",
+    "{view} chooses its profile by {function}, which cannot be called with (request).",
+    "Write it as def choose(request): it returns a profile's name, several, or None.",
 )
 
 # Rules of the middleware
@@ -186,7 +191,7 @@ TRUSTS_ALL = _add(
 BAD_EXEMPTION = _add(
     "E053",
     "SLIDING_WINDOW['EXEMPT'] has {value!r}: {problem}",
-    "List networks such as '10.0.0.0/8', and dotted paths of functions request -> bool.",
+    "List networks such as '10.0.0.0/8', dotted paths of functions request -> bool, and 'staff'.",
 )
 BAD_RESPONSE = _add(
     "E054",

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
+from ..exemptions import STAFF
 from ..proxies import UNIX
 from . import catalog
 from .callables import accepts, found
@@ -31,7 +32,7 @@ def check_trust(project: Project) -> Iterator[CheckMessage]:
 
 def check_exemptions(project: Project) -> Iterator[CheckMessage]:
     for value in project.conf.exempt:
-        problem = _network_problem(value)
+        problem = None if value == STAFF else _network_problem(value)
         if problem is not None and (callable(value) or _is_path(value)):
             function, problem = found(value)
             if problem is None and not accepts(function, "request"):

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
-from .project import Project
+from .project import Project, named_by
 
 
 def check_profiles(project: Project) -> Iterator[CheckMessage]:
@@ -27,8 +27,14 @@ def check_limits(project: Project) -> Iterator[CheckMessage]:
 
 def check_usages(project: Project) -> Iterator[CheckMessage]:
     for usage in project.usages:
-        for name in usage.profiles:
+        for name in named_by(usage):
             if name not in project.configs:
                 yield catalog.UNKNOWN_IN_CODE(
-                    place=usage.place, name=name, near=near(name, project.configs)
+                    view=usage.view, name=name, near=near(name, project.configs)
                 )
+
+
+def check_choices(project: Project) -> Iterator[CheckMessage]:
+    for usage in project.usages:
+        if callable(usage.profiles) and not accepts(usage.profiles, "request"):
+            yield catalog.CHOICE_SIGNATURE(view=usage.view, function=name_of(usage.profiles))

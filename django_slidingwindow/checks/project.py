@@ -10,19 +10,12 @@ from django.core.cache import caches
 from django.utils.module_loading import import_string
 
 from ..conf import Conf, conf
+from ..demands import Usage, usages
 from ..policies import Profile
 from ..registry import BUILT_IN, profile_problems, read_profile, registry
 from ..rules import Rule, read_rule, rule_problems
 from .values import valid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """A place in the code that names profiles."""
-
-    place: str
-    """For people: the dotted name of a view."""
-    profiles: tuple[str, ...]
+from .views import view_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +34,9 @@ class Project:
 
     @classmethod
     def read(cls, user: Mapping[str, Any]) -> Project:
+        """The project as it is now, its views loaded."""
+        # A view says which profiles it uses when it is imported.
+        view_names()
         own = Conf()
         vars(own)["user"] = valid(user)
         configs = (
@@ -50,7 +46,7 @@ class Project:
             conf=own,
             given=frozenset(user),
             configs=configs,
-            usages=(),
+            usages=usages(),
             middleware=conf.middleware,
             caches=caches.settings,
         )
@@ -66,7 +62,7 @@ class Project:
         """A built-in profile counts when something names it; whoever writes one, uses it."""
         used = {name for name in self.configs if self.configs[name] is not BUILT_IN.get(name)}
         for usage in self.usages:
-            used.update(usage.profiles)
+            used.update(named_by(usage))
         for _, rule in self.rules():
             used.update(profiles_of(rule))
         return used
@@ -87,6 +83,11 @@ class Project:
     def middleware_like(self, path: str) -> int:
         """How often MIDDLEWARE lists that class, or one derived from it."""
         return sum(entry == path or _derives(entry, path) for entry in self.middleware)
+
+
+def named_by(usage: Usage) -> tuple[str, ...]:
+    """The profiles that a place in the code names; none if it chooses at each request."""
+    return usage.profiles if isinstance(usage.profiles, tuple) else ()
 
 
 def profiles_of(rule: Rule) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     profiles.check_profiles,
     profiles.check_limits,
     profiles.check_usages,
+    profiles.check_choices,
     rules.check_rules,
     rules.check_rule_profiles,
     rules.check_rule_views,
