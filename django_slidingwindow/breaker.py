@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
 
@@ -109,3 +109,79 @@ class Breaker:
 
     def _schedule(self) -> None:
         self._probe_at = self._clock() + self._delay * (1 - _JITTER * self._jitter())
+
+
+class Breakers:
+    """A breaker for each lane of a store, such as a cluster's node.
+
+    One outage lasts from the first that opens to the last that closes.
+    """
+
+    def __init__(self, make: Callable[[], Breaker] = Breaker) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._breakers: dict[str, Breaker] = {}
+        self._open: dict[str, Breaker] = {}
+        self._longest = 0.0
+
+    def of(self, lane: str) -> Breaker:
+        found = self._breakers.get(lane)
+        if found is None:
+            found = self._breakers.setdefault(lane, self._make())
+        return found
+
+    @property
+    def state(self) -> str:
+        """Closed only if all are."""
+        states = [breaker.state for breaker in list(self._open.values())]
+        return OPEN if OPEN in states else HALF_OPEN if states else CLOSED
+
+    @property
+    def probe_in(self) -> float:
+        """Seconds until the next probe may be sent."""
+        return min((breaker.probe_in for breaker in list(self._open.values())), default=0.0)
+
+    def permit(self, lanes: Sequence[str]) -> bool:
+        """Whether the caller may ask all of these lanes; it then has to report for each."""
+        for asked, lane in enumerate(lanes):
+            if not self.of(lane).permits():
+                self.abandoned(lanes[:asked])
+                return False
+        return True
+
+    def failed(self, lane: str) -> bool:
+        """Reports a failure; True if this begins an outage."""
+        with self._lock:
+            breaker = self.of(lane)
+            if not breaker.failed():
+                return False
+            begins = not self._open
+            self._open[lane] = breaker
+        return begins
+
+    def succeeded(self, lane: str, lanes: Callable[[], Iterable[str]]) -> float | None:
+        """Reports an answer; the seconds of the outage, if this ends it.
+
+        `lanes` says which there are: one that has left cannot close by itself.
+        """
+        if not self._open:
+            self.of(lane).succeeded()
+            return None
+        with self._lock:
+            was_open = bool(self._open)
+            seconds = self.of(lane).succeeded()
+            if seconds is not None:
+                self._open.pop(lane)
+                self._longest = max(self._longest, seconds)
+            for gone in set(self._open).difference(lanes()):
+                self._longest = max(self._longest, self._open.pop(gone).open_for)
+                del self._breakers[gone]
+            if self._open or not was_open:
+                return None
+            longest, self._longest = self._longest, 0.0
+        return longest
+
+    def abandoned(self, lanes: Iterable[str]) -> None:
+        """Reports that the caller will never know of these lanes."""
+        for lane in lanes:
+            self.of(lane).abandoned()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,17 +14,18 @@ from typing import Any
 from django.core.signals import setting_changed
 
 from . import signals
+from .asking import Hooks
 from .claims import Claim
 from .conf import NAME, conf
 from .decisions import Decision
 from .exceptions import StoreError
 from .identity import canonical
-from .limiter import Hooks, Limiter
+from .limiter import Limiter
 from .policies import Profile, parse_cost
 from .registry import registry
 from .shield import Shield
+from .stores.cluster import store_of
 from .stores.memory import MemoryStore
-from .stores.redis import RedisStore
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -60,7 +63,7 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
 def _make_limiter() -> Limiter:
     alias = conf.cache
     return Limiter(
-        RedisStore(alias, budget=conf.latency_budget),
+        store_of(alias, budget=conf.latency_budget),
         prefix=conf.prefix,
         fallback=conf.fallback,
         processes=conf.fallback_processes,
@@ -92,7 +95,22 @@ def _recovered(seconds: float) -> None:
     signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
 
 
-HOOKS = Hooks(checked=_checked, degraded=_degraded, recovered=_recovered)
+def _failed(error: StoreError) -> None:
+    global _failure_told_at
+    now = time.monotonic()
+    if now - _failure_told_at >= _TELL_AGAIN:
+        _failure_told_at = now
+        logger.error(
+            "Redis could not answer a check (%s): the fallback did",
+            error,
+            extra={"alias": conf.cache},
+        )
+
+
+HOOKS = Hooks(checked=_checked, degraded=_degraded, recovered=_recovered, failed=_failed)
+# Seconds between two log lines about checks that Redis could not answer.
+_TELL_AGAIN = 60.0
+_failure_told_at = float("-inf")
 
 _make: Callable[[], Limiter] = _make_limiter
 _changes = 0
@@ -107,6 +125,16 @@ def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
 
 
 setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")
+
+
+def _start_afresh() -> None:
+    """In a forked child: a lock may be held by a thread that is not there."""
+    global _lock, _limiter
+    _lock, _limiter = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_afresh)
 
 
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:

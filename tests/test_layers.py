@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 LAYERS = [
     {"exceptions", "flows", "policies", "decisions", "keys"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
-    {"claims", "answers", "limiter"},
+    {"claims", "answers", "parts", "asking", "fallback", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"},
     {"headers", "responses", "decorators", "middleware", "contrib"},

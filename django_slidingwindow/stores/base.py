@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -73,4 +74,8 @@ class Store(Protocol):
 
     def lane(self, key: str) -> str:
         """Names the part of the store that holds the key, and that fails as one."""
+        ...
+
+    def lanes(self) -> Sequence[str]:
+        """The parts that there are now."""
         ...

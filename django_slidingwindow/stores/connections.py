@@ -6,7 +6,6 @@ check's time.
 
 from __future__ import annotations
 
-import os
 import selectors
 import threading
 import time
@@ -32,10 +31,6 @@ class Connections:
         """`find` says, by a deadline, which server a new connection goes to."""
         self._find = find
         self._most = most
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pid = os.getpid()
         self._idle: deque[tuple[Any, float]] = deque()
         self._made = 0
         self._failed_at = 0.0
@@ -69,10 +64,13 @@ class Connections:
                 return
             self._discard(connection)
 
+    def start_afresh(self) -> None:
+        """In a forked child: lets go of the parent's connections, which stay open there."""
+        self._freed = threading.Condition()
+        self.close()
+        self._made = 0
+
     def _take(self, deadline: float | None) -> Any:
-        if self._pid != os.getpid():
-            # After a fork the sockets are the parent's.
-            self._reset()
         while True:
             try:
                 connection, used = self._idle.pop()

@@ -63,6 +63,11 @@ class Link:
         """The same for another server."""
         return replace(self, options={**self.options, "host": host, "port": port})
 
+    def deadline(self, within: float | None = None) -> float | None:
+        """When a call that starts now has to end; `within` seconds if that is sooner."""
+        limits = [limit for limit in (self.limit, within) if limit is not None]
+        return time.monotonic() + min(limits) if limits else None
+
     def sync(self) -> Any:
         """A connection that is yet to be connected, and has a `deadline` to be set.
 

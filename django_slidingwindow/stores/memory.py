@@ -62,6 +62,9 @@ class MemoryStore:
     def lane(self, key: str) -> str:
         return ""
 
+    def lanes(self) -> list[str]:
+        return [""]
+
     async def arun(self, call: Call) -> list[int]:
         return self.run(call)
 

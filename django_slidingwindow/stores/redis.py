@@ -46,7 +46,7 @@ class RedisStore:
     def run(self, call: Call) -> list[int]:
         command = self._encode(call)
         server = self._server or self._find_server()
-        deadline = server.deadline(call.within)
+        deadline = server.link.deadline(call.within)
 
         def exchange(payload: bytes) -> Any:
             return server.exchange(payload, 1, deadline)[0]
@@ -62,7 +62,7 @@ class RedisStore:
     async def arun(self, call: Call) -> list[int]:
         command = self._encode(call)
         server = self._server or self._find_server()
-        deadline = server.deadline(call.within)
+        deadline = server.link.deadline(call.within)
 
         async def exchange(payload: bytes) -> Any:
             return (await server.aexchange(payload, 1, deadline))[0]
@@ -112,6 +112,9 @@ class RedisStore:
 
     def lane(self, key: str) -> str:
         return ""
+
+    def lanes(self) -> Sequence[str]:
+        return [""]
 
     def close(self) -> None:
         """Closes idle connections; event loops close their own."""

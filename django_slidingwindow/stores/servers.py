@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,8 +13,8 @@ from .connections import Connections
 from .links import Link
 from .multiplexer import Multiplexer
 
-# What a process has inherited by a fork is neither used nor closed: an event loop of
-# the parent would miss its sockets, for both share what watches them.
+# What event loops of the parent use is kept in a forked child, neither used nor closed:
+# parent and child share what watches these sockets.
 _inherited: list[object] = []
 
 
@@ -28,17 +28,12 @@ class Server:
         afind: Callable[[float | None], Awaitable[Link]] | None = None,
     ) -> None:
         """`find` and `afind` say, by a deadline, where the server is now."""
-        self._link = link
+        self.link = link
         self._afind = afind or self._known
         self._connections = Connections(find or (lambda _: link), most=link.most)
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
-
-    def deadline(self, within: float | None = None) -> float | None:
-        """When a call that starts now has to end; `within` seconds if that is sooner."""
-        limits = [limit for limit in (self._link.limit, within) if limit is not None]
-        return time.monotonic() + min(limits) if limits else None
+        _servers.add(self)
 
     def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
         """Sends once and reads the replies; a server's error is returned, not raised."""
@@ -51,18 +46,22 @@ class Server:
         """Closes idle connections; event loops close their own."""
         self._connections.close()
 
+    def start_afresh(self) -> None:
+        """In a forked child: no socket and no lock of the parent's."""
+        self._connections.start_afresh()
+        self._lock = threading.Lock()
+        _inherited.append(self._multiplexers)
+        self._multiplexers = {}
+
     async def _known(self, deadline: float | None) -> Link:
-        return self._link
+        return self.link
 
     def _multiplexer(self) -> Multiplexer:
         loop = asyncio.get_running_loop()
         found = self._multiplexers.get(loop)
-        if found is not None and self._pid == os.getpid():
+        if found is not None:
             return found
         with self._lock:
-            if self._pid != os.getpid():
-                _inherited.append(self._multiplexers)
-                self._pid, self._multiplexers = os.getpid(), {}
             # Loops that were closed without shutting down their generators.
             for closed in [other for other in self._multiplexers if other.is_closed()]:
                 del self._multiplexers[closed]
@@ -70,3 +69,15 @@ class Server:
                 self._afind, closed=lambda: self._multiplexers.pop(loop, None)
             )
         return found
+
+
+_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _start_afresh() -> None:
+    for server in list(_servers):
+        server.start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_afresh)

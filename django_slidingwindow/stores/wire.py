@@ -17,7 +17,7 @@ from .base import Call, Evaluate, Line, Refund
 _OBSERVED, _COUNT_REJECTED = 1, 2
 # A server that flushes its scripts between our loading and calling them is asked
 # by source in the end.
-_LOADS = 3
+LOADS = 3
 
 
 def bulk(value: bytes) -> bytes:
@@ -111,7 +111,7 @@ def known_script(command: Command, reply: Any) -> Generator[bytes, Any, Any]:
     Yields payloads to send and takes their replies. NOSCRIPT ran nothing, so
     sending again charges once.
     """
-    for _ in range(_LOADS):
+    for _ in range(LOADS):
         if not isinstance(reply, NoScriptError):
             return reply
         loaded = yield command.load

@@ -1,0 +1,185 @@
+"""Asks the store for a check, in one call or in several, and tells the breaker how that went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .answers import charges_of, decision_of
+from .breaker import CLOSED, Breakers
+from .claims import Plan
+from .decisions import Charge, Decision
+from .exceptions import StoreError
+from .parts import Parts
+from .stores.base import Call, Evaluate, Refund, Store
+
+# The share of the budget that is kept for giving back, where several calls make a check.
+_GIVE_BACK = 0.25
+# Seconds that giving back gets where the time is up.
+_LEAST = 0.005
+
+Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who is told. They must not raise: nothing of theirs may fail a request."""
+
+    checked: Callable[[Decision, float | None], None] | None = None
+    """Every decision, with the seconds that the store took if it was asked."""
+    degraded: Callable[[StoreError], None] | None = None
+    """The store went away."""
+    recovered: Callable[[float], None] | None = None
+    """The store is back, after so many seconds."""
+    failed: Callable[[StoreError], None] | None = None
+    """The store answers, but not this check: the fallback has decided it."""
+
+
+class Asker:
+    """A store behind its breakers. Its flows yield calls and raise StoreError."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hooks: Hooks,
+        recovered: Callable[[], None],
+        budget: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.breaker = Breakers()
+        self._store = store
+        self._hooks = hooks
+        self._recovered = recovered
+        self._budget = budget
+        self._clock = clock
+
+    def ask(
+        self, plan: Plan, *, writes: bool
+    ) -> Generator[Call, Any, tuple[Decision, float] | None]:
+        """The store's decision and the seconds it took; None where it must not be asked."""
+        groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None
+        firsts = [group[0] for group in groups] if groups else [0]
+        lanes = [self._store.lane(plan.keys[first]) for first in firsts]
+        # What only looks is no probe: a server that cannot write may answer it.
+        if not (self.breaker.permit(lanes) if writes else self._all_closed(lanes)):
+            return None
+        start = self._clock()
+        if groups is None:
+            decision = yield from self._ask(plan, lanes[0], writes)
+        else:
+            parts = Parts(plan, groups, lanes)
+            decision = yield from self._ask_parts(parts, writes, start)
+        return decision, self._clock() - start
+
+    def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
+        """The hits given back; none of them while the store is away."""
+        lane = self._store.lane(charges[0].key)
+        if self._all_closed([lane]):
+            # Otherwise they stay until they expire: too many are counted, never too few.
+            with suppress(StoreError):
+                return sum((yield from self._call(lane, Refund(charges, stamp), proves=False)))
+        return 0
+
+    def _all_closed(self, lanes: Sequence[str]) -> bool:
+        return all(self.breaker.of(lane).state == CLOSED for lane in lanes)
+
+    def _call(self, lane: str, call: Call, *, proves: bool) -> Generator[Call, Any, list[int]]:
+        """The store's answer, of which the lane's breaker is told."""
+        reported = False
+        try:
+            reply: list[int] = yield call
+            reported = True
+        except StoreError as error:
+            reported = True
+            if error.outage:
+                self._failed(lane, error)
+            elif proves:
+                self._succeeded(lane)
+            raise
+        finally:
+            if not reported:
+                self.breaker.abandoned([lane])
+        if proves:
+            self._succeeded(lane)
+        return reply
+
+    def _failed(self, lane: str, error: StoreError) -> None:
+        if self.breaker.failed(lane) and self._hooks.degraded is not None:
+            self._hooks.degraded(error)
+
+    def _succeeded(self, lane: str) -> None:
+        seconds = self.breaker.succeeded(lane, self._store.lanes)
+        if seconds is not None:
+            self._recovered()
+            if self._hooks.recovered is not None:
+                self._hooks.recovered(seconds)
+
+    def _ask(self, plan: Plan, lane: str, writes: bool) -> Generator[Call, Any, Decision]:
+        call = Evaluate(plan.keys, plan.lines, writes)
+        reply = yield from self._call(lane, call, proves=writes)
+        parts = (charges_of(plan, reply),) if writes else ()
+        return decision_of(plan, plan.lines, reply, self._store.source, parts)
+
+    def _ask_parts(
+        self, parts: Parts, writes: bool, start: float
+    ) -> Generator[Call, Any, Decision]:
+        """Keys that no one call can hold: peek at all, then charge all.
+
+        Where a race refuses after all, what was charged is given back.
+        """
+        charged: dict[int, Charged] = {}
+        unasked = set(parts.lanes)
+
+        def ask(number: int, plan: Plan, charge: bool) -> Generator[Call, Any, list[int]]:
+            within = self._left(start, 1 - _GIVE_BACK)
+            if within is not None and within <= 0:
+                raise StoreError("several calls took too long together", outage=False)
+            unasked.discard(parts.lanes[number])
+            call = Evaluate(plan.keys, plan.lines, charge, within)
+            return (yield from self._call(parts.lanes[number], call, proves=writes))
+
+        try:
+            for number, plan in enumerate(parts.plans):
+                parts.answered(number, (yield from ask(number, plan, False)))
+            if writes and parts.admitted:
+                for number, plan in enumerate(parts.plans):
+                    reply = yield from ask(number, plan, True)
+                    parts.answered(number, reply)
+                    if not reply[0]:
+                        break
+                    charged[number] = charges_of(plan, reply)
+            elif writes:
+                for number, positions in parts.refusals_to_store():
+                    plan = parts.plans[number].part(positions)
+                    parts.stored(number, positions, (yield from ask(number, plan, True)))
+        except StoreError:
+            yield from self._give_back(parts, charged, start)
+            raise
+        finally:
+            self.breaker.abandoned(unasked)
+        if not parts.admitted:
+            yield from self._give_back(parts, charged, start)
+        return decision_of(
+            *(parts.plan, parts.plan.lines, parts.reply(), self._store.source),
+            tuple(charged.values()),
+        )
+
+    def _give_back(
+        self, parts: Parts, charged: dict[int, Charged], start: float
+    ) -> Generator[Call, Any, None]:
+        while charged:
+            number, (charges, stamp) = charged.popitem()
+            left = self._left(start, 1)
+            if charges:
+                call = Refund(charges, stamp, None if left is None else max(left, _LEAST))
+                with suppress(StoreError):
+                    yield from self._call(parts.lanes[number], call, proves=False)
+
+    def _left(self, start: float, share: float) -> float | None:
+        """Seconds that are left of a share of the budget."""
+        if self._budget is None:
+            return None
+        return start + share * self._budget - self._clock()

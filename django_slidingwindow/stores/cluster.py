@@ -1,0 +1,175 @@
+"""Windows in a Redis Cluster, that of a django-redis alias."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.core.cache import caches
+from redis.exceptions import RedisError
+
+from ..cluster import ClusterConnectionFactory
+from ..decisions import REDIS
+from ..flows import adrive, drive
+from .base import Call
+from .errors import checked, store_error
+from .links import Link
+from .redis import PATIENCE, RedisStore, scan
+from .routing import FOLLOWED, Pause, Route, Send, discover, owner, route, slot_of
+from .sentinel import half_way
+from .servers import Server
+from .topology import Address, Topology
+from .wire import Command, encode
+
+
+def store_of(
+    alias: str, *, budget: float | None = None, clock: Callable[[], int] | None = None
+) -> RedisStore | ClusterStore:
+    """The store for an alias: of a cluster if its connection factory makes clusters."""
+    client = getattr(caches[alias], "client", None)
+    if isinstance(getattr(client, "connection_factory", None), ClusterConnectionFactory):
+        return ClusterStore(alias, budget=budget, clock=clock)
+    return RedisStore(alias, budget=budget, clock=clock)
+
+
+class ClusterStore:
+    """The windows of one alias, on the nodes of its cluster. Connects on first use."""
+
+    source = REDIS
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        budget: float | None = None,
+    ) -> None:
+        """`clock` in microseconds, for tests; `budget` in seconds bounds every call."""
+        self.alias = alias
+        self._clock = clock
+        cache: Any = caches[alias]
+        client = cache.client
+        self._factory: ClusterConnectionFactory = client.connection_factory
+        self._urls: Sequence[str] = client._server
+        pools = [self._factory.pool(url) for url in self._urls]
+        self._link = Link.of(pools[0], budget)
+        seeds = [pool.connection_kwargs for pool in pools]
+        self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
+        self._lock = threading.Lock()
+        self._servers: dict[Address, Server] = {}
+
+    def run(self, call: Call) -> list[int]:
+        deadline = self._link.deadline(call.within)
+        return checked(self._drive(route(self.topology, self._encode(call)), deadline))
+
+    async def arun(self, call: Call) -> list[int]:
+        flow = route(self.topology, self._encode(call))
+        deadline = self._link.deadline(call.within)
+
+        async def answer(step: Send | Pause) -> Any:
+            if isinstance(step, Pause):
+                return await asyncio.sleep(step.seconds)
+            until = half_way(deadline) if step.half else deadline
+            server = self._server(step.address)
+            return await server.aexchange(step.payload, step.replies, until)
+
+        try:
+            reply = await adrive(flow, answer)
+        except (RedisError, OSError) as error:
+            raise store_error(error) from error
+        return checked(reply)
+
+    def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
+        """All the calls in one round trip to each node, for whoever looks at many keys."""
+        deadline = time.monotonic() + PATIENCE
+        commands = [self._encode(call) for call in calls]
+        places: dict[Address, list[int]] = {}
+        for position, command in enumerate(commands):
+            address = self._drive(owner(self.topology, slot_of(command.keys[0])), deadline)
+            places.setdefault(address, []).append(position)
+        replies: list[Any] = [None] * len(commands)
+        for address, positions in places.items():
+            payload = b"".join(commands[position].payload for position in positions)
+            found = self._drive(_sent(Send(address, payload, len(positions))), deadline)
+            for position, reply in zip(positions, found, strict=True):
+                if isinstance(reply, FOLLOWED):
+                    reply = self._drive(route(self.topology, commands[position]), deadline)
+                replies[position] = reply
+        return [checked(reply) for reply in replies]
+
+    def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
+        """The next cursor and some keys that match; "0" begins and ends.
+
+        The cursor names a node and that node's own cursor: all primaries in turn.
+        """
+        if not self.topology.primaries or cursor == "0":
+            self._drive(discover(self.topology), time.monotonic() + PATIENCE)
+        primaries = self.topology.primaries
+        address, _, inner = cursor.rpartition("/")
+        rest = [node for node in primaries if str(node) >= address]
+        if not rest:
+            return "0", []
+        if str(rest[0]) != address:
+            # That node has left, with what it had still to tell.
+            inner = "0"
+        try:
+            after, keys = scan(self._server(rest[0]), inner, match, count)
+        except (RedisError, OSError) as error:
+            raise store_error(error) from error
+        if after != "0":
+            return f"{rest[0]}/{after}", keys
+        return (f"{rest[1]}/0" if len(rest) > 1 else "0"), keys
+
+    def client(self) -> Any:
+        """A redis-py client of the cluster that holds the windows."""
+        return self._factory.client(self._urls)
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        slots: dict[int, list[int]] = {}
+        for position, key in enumerate(keys):
+            slots.setdefault(slot_of(key), []).append(position)
+        return list(slots.values()) if len(slots) > 1 else None
+
+    def lane(self, key: str) -> str:
+        address = self.topology.owner(slot_of(key))
+        return "" if address is None else str(address)
+
+    def lanes(self) -> Sequence[str]:
+        return [str(address) for address in self.topology.primaries] or [""]
+
+    def close(self) -> None:
+        """Closes idle connections; event loops close their own."""
+        for server in list(self._servers.values()):
+            server.close()
+
+    def _encode(self, call: Call) -> Command:
+        return encode(call, None if self._clock is None else self._clock())
+
+    def _drive(self, flow: Route, deadline: float | None) -> Any:
+        def answer(step: Send | Pause) -> Any:
+            if isinstance(step, Pause):
+                return time.sleep(step.seconds)
+            until = half_way(deadline) if step.half else deadline
+            return self._server(step.address).exchange(step.payload, step.replies, until)
+
+        try:
+            return drive(flow, answer)
+        except (RedisError, OSError) as error:
+            raise store_error(error) from error
+
+    def _server(self, address: Address) -> Server:
+        server = self._servers.get(address)
+        if server is None:
+            with self._lock:
+                server = self._servers.get(address)
+                if server is None:
+                    server = Server(self._link.at(*address))
+                    self._servers[address] = server
+        return server
+
+
+def _sent(step: Send) -> Route:
+    return (yield step)
