@@ -68,7 +68,7 @@ def test_address_has_one_form_however_it_is_spelled(text, address):
         "2001:db8::1]",
         "[[2001:db8::1]]",
         "2001:db8:::1",
-        "١.2.3.4",
+        "\u0661.2.3.4",
         "1.2.3.4\x00",
         "\u202e1.2.3.4",
         "1.2.3.4/32",

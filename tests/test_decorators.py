@@ -1,0 +1,477 @@
+"""Limits on views: functions and classes, sync and async, one profile or several."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import ImproperlyConfigured
+from django.http import Http404, HttpResponse
+from django.test import RequestFactory
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_slidingwindow import guard, limits
+from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
+from django_slidingwindow.guard import Demand, Usage
+
+CLIENT = "203.0.113.9"
+SETTINGS = {
+    "LOG": False,
+    "PROFILES": {
+        "burst": {"axis": "ip", "rate": "2/m"},
+        "daily": {"axis": "ip", "rate": "100/d"},
+        "closed": {"axis": "ip", "limit": 0, "window": 60},
+        "watched": {"axis": "ip", "limit": 0, "window": 60, "mode": "observe"},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def project(settings, redis):
+    settings.SLIDING_WINDOW = SETTINGS
+    return settings
+
+
+def get(method="get", **extra):
+    return getattr(RequestFactory(), method)("/", REMOTE_ADDR=CLIENT, **extra)
+
+
+def left(profile):
+    return limits.peek(profile, CLIENT).remaining + 1
+
+
+def sync_view(answer=None, calls=None):
+    def view(request, *args, **kwargs):
+        """What the view does."""
+        if calls is not None:
+            calls.append((request, args, kwargs))
+        return answer(request) if answer else HttpResponse("seen")
+
+    return view
+
+
+def async_view(answer=None, calls=None):
+    async def view(request, *args, **kwargs):
+        """What the view does."""
+        await asyncio.sleep(0)
+        if calls is not None:
+            calls.append((request, args, kwargs))
+        return answer(request) if answer else HttpResponse("seen")
+
+    return view
+
+
+@pytest.fixture(params=[sync_view, async_view], ids=["sync", "async"])
+def make(request):
+    """Makes a view, sync or async."""
+    return request.param
+
+
+def call(view, request=None, *args, **kwargs):
+    """The response, as Django's handler gets it."""
+    request = get() if request is None else request
+    if iscoroutinefunction(view):
+        return asyncio.run(view(request, *args, **kwargs))
+    return view(request, *args, **kwargs)
+
+
+def statuses(view, count):
+    return [call(view).status_code for _ in range(count)]
+
+
+# Functions
+
+
+def test_view_is_refused_above_the_limit(make):
+    assert statuses(rate_limit("burst")(make()), 4) == [200, 200, 429, 429]
+
+
+def test_refused_view_is_not_called(make):
+    calls = []
+    view = rate_limit("closed")(make(calls=calls))
+    assert call(view).status_code == 429
+    assert calls == []
+
+
+def test_view_gets_its_arguments(make):
+    calls = []
+    request = get()
+    call(rate_limit("burst")(make(calls=calls)), request, 1, pk=2)
+    assert calls == [(request, (1,), {"pk": 2})]
+
+
+def test_sync_view_stays_sync_and_async_view_async(make):
+    view = make()
+    assert iscoroutinefunction(rate_limit("burst")(view)) == iscoroutinefunction(view)
+    assert iscoroutinefunction(rate_limit_exempt(view)) == iscoroutinefunction(view)
+
+
+def test_view_keeps_its_name_its_doc_and_its_attributes(make):
+    view = login_not_required(make())
+    limited = rate_limit("burst")(view)
+    assert (limited.__name__, limited.__doc__) == ("view", "What the view does.")
+    assert limited.login_required is False
+    assert limited.__wrapped__ is view
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"profile": "burst"},
+        {"profile": ["burst"]},
+        {"profile": ("burst",)},
+        {"profile": lambda request: "burst"},
+        {"profile": lambda request: ["burst"]},
+    ],
+)
+def test_profile_may_be_a_keyword_a_list_or_a_function(make, given):
+    assert statuses(rate_limit(**given)(make()), 3) == [200, 200, 429]
+
+
+def test_profiles_by_position_and_by_keyword_add_up(make):
+    call(rate_limit("burst", profile=["daily"])(make()))
+    assert (left("burst"), left("daily")) == (1, 99)
+
+
+def test_function_that_chooses_no_profile_leaves_the_view_alone(make):
+    response = call(rate_limit(profile=lambda request: None)(make()))
+    assert response.status_code == 200
+    assert "RateLimit" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((), {"profile": []}),
+        ((lambda request: None,), {}),
+        ((5,), {}),
+        (("burst",), {"profile": [lambda request: None]}),
+    ],
+)
+def test_decorator_without_names_is_a_mistake_at_import(args, kwargs):
+    with pytest.raises(TypeError, match="names of profiles"):
+        rate_limit(*args, **kwargs)
+
+
+@pytest.mark.parametrize("cost", [-1, 0.5, "2"])
+def test_cost_that_is_nonsense_is_a_mistake_at_import(cost):
+    with pytest.raises(ValueError, match="cost"):
+        rate_limit("burst", cost=cost)
+
+
+def test_unknown_profile_is_a_mistake_at_first_use_that_hints(make):
+    view = rate_limit("brust")(make())
+    with pytest.raises(ImproperlyConfigured, match=r"'brust'.*'burst'"):
+        call(view)
+
+
+def test_class_is_told_how_it_is_decorated():
+    with pytest.raises(TypeError, match="method_decorator"):
+        rate_limit("burst")(View)
+
+
+def test_method_decorated_as_a_function_is_told_how_it_is():
+    class Page(View):
+        @rate_limit("burst")
+        def get(self, request):
+            return HttpResponse()
+
+    with pytest.raises(TypeError, match="method_decorator"):
+        Page.as_view()(get())
+
+
+def test_cost_is_taken_from_every_profile(make):
+    call(rate_limit("daily", cost=10)(make()))
+    call(rate_limit("daily", cost=lambda request: 5)(make()))
+    assert left("daily") == 85
+
+
+def test_only_the_named_methods_are_counted(make):
+    view = rate_limit("closed", methods=["GET"])(make())
+    assert call(view, get("post")).status_code == 200
+    assert call(view, get("get")).status_code == 429
+    assert call(view, get("head")).status_code == 429
+
+
+def test_view_sees_the_decision(make):
+    def answer(request):
+        return HttpResponse(f"{request.rate_limit.remaining} of {request.rate_limit.limit}")
+
+    assert call(rate_limit("burst")(make(answer))).content == b"1 of 2"
+
+
+def test_request_of_rest_framework_is_looked_through(make):
+    class Request:
+        def __init__(self, request):
+            self._request = request
+
+    inner = get()
+    assert call(rate_limit("burst")(make()), Request(inner)).status_code == 200
+    assert inner.rate_limit.remaining == 1
+
+
+def test_answer_that_is_no_response_yet_is_passed_on(make):
+    assert call(rate_limit("burst")(make(lambda request: {"a": 1}))) == {"a": 1}
+
+
+def test_switched_off_there_are_no_limits_and_no_headers(make, project):
+    project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False}
+    response = call(rate_limit("closed")(make(lambda r: HttpResponse(repr(r.rate_limit)))))
+    assert (response.status_code, response.content) == (200, b"None")
+    assert "RateLimit" not in response.headers
+
+
+def test_observing_profile_lets_the_view_answer(make):
+    assert call(rate_limit("watched")(make())).status_code == 200
+
+
+# Headers
+
+
+def test_decorator_alone_sets_the_headers_on_success_and_refusal(make):
+    view = rate_limit("burst")(make())
+    responses = [call(view) for _ in range(3)]
+    assert [response["RateLimit-Remaining"] for response in responses] == ["1", "0", "0"]
+    assert responses[0]["RateLimit-Policy"] == '"burst";q=2;w=60'
+    assert "Retry-After" not in responses[1]
+    assert 0 < int(responses[2]["Retry-After"]) <= 60
+    assert responses[2]["Cache-Control"] == "no-store"
+
+
+def test_stacked_decorators_tell_of_all_policies_once(make):
+    """django-smart-ratelimit's stacked decorators send a 429 that says `Remaining: 2`."""
+    view = rate_limit("daily")(rate_limit("closed")(make()))
+    response = call(view)
+    assert response["RateLimit-Policy"].count('"daily"') == 1
+    assert response["RateLimit-Policy"].count('"closed"') == 1
+    assert response["RateLimit-Remaining"] == "0"
+
+
+# Several on one view
+
+
+@pytest.mark.parametrize("order", [("burst", "daily"), ("daily", "burst")])
+def test_refusal_by_one_of_several_spends_nothing_on_the_others(make, order):
+    outer, inner = order
+    view = rate_limit(outer)(rate_limit(inner)(make()))
+    assert statuses(view, 5) == [200, 200, 429, 429, 429]
+    assert left("daily") == 98
+
+
+def test_stack_is_charged_in_one_script(make, redis):
+    view = rate_limit("burst")(rate_limit("daily")(rate_limit("watched")(make())))
+    call(view)
+    redis.config_resetstat()
+    call(view)
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+
+
+def test_profile_that_is_named_twice_is_charged_once(make):
+    call(rate_limit("daily")(rate_limit("daily", "burst")(make())))
+    assert left("daily") == 99
+
+
+def test_demands_are_known_through_other_decorators(make):
+    def other(view):
+        @functools.wraps(view)
+        def wrapper(*args, **kwargs):
+            return view(*args, **kwargs)
+
+        return wrapper
+
+    view = rate_limit("daily")(other(rate_limit("burst", cost=2, methods="POST")(make())))
+    expected = {
+        Demand(("daily",)),
+        Demand(("burst",), cost=2, methods=frozenset({"POST"})),
+    }
+    assert set(guard.demands_of(view)) == expected
+    assert set(guard.demands_of(functools.partial(view, pk=1))) == expected
+    assert guard.demands_of(make()) == guard.demands_of(functools.partial(make())) == ()
+    assert guard.demands_of(len) == ()
+
+
+# Charging by the response
+
+
+def status_is_401(response):
+    return response.status_code == 401
+
+
+def login(make, **kwargs):
+    def answer(request):
+        if request.headers.get("X-Password") == "explode":
+            raise Http404
+        right = request.headers.get("X-Password") == "right"
+        return HttpResponse(status=200 if right else 401)
+
+    return rate_limit("burst", charge_when=status_is_401, **kwargs)(make(answer))
+
+
+def test_only_failed_logins_are_counted(make):
+    view = login(make)
+    right, wrong = get(HTTP_X_PASSWORD="right"), get(HTTP_X_PASSWORD="wrong")
+    assert [call(view, get(HTTP_X_PASSWORD="right")).status_code for _ in range(5)] == [200] * 5
+    assert left("burst") == 2
+    assert [call(view, get()).status_code for _ in range(2)] == [401, 401]
+    assert call(view, right).status_code == call(view, wrong).status_code == 429
+
+
+def test_headers_of_an_uncharged_response_tell_the_truth(make):
+    view = login(make)
+    assert call(view, get())["RateLimit-Remaining"] == "1"
+    assert call(view, get(HTTP_X_PASSWORD="right"))["RateLimit-Remaining"] == "1"
+
+
+def test_view_that_raises_stays_charged(make):
+    with pytest.raises(Http404):
+        call(login(make), get(HTTP_X_PASSWORD="explode"))
+    assert left("burst") == 1
+
+
+def test_charge_stays_when_charge_when_fails(make, caplog):
+    view = rate_limit("burst", charge_when=lambda response: response.no_such_thing)(make())
+    assert call(view).status_code == 200
+    assert left("burst") == 1
+    assert "charge_when failed" in caplog.text
+
+
+def test_refund_leaves_the_other_decorators_of_the_stack(make):
+    view = rate_limit("daily")(login(make))
+    call(view, get(HTTP_X_PASSWORD="right"))
+    assert (left("burst"), left("daily")) == (2, 99)
+
+
+def test_method_that_is_not_counted_is_not_refunded_either(make):
+    view = rate_limit("burst")(login(make, methods=["POST"]))
+    call(view, get(HTTP_X_PASSWORD="right"))
+    assert left("burst") == 1
+
+
+# Class-based views
+
+
+class SyncPage(View):
+    def get(self, request, **kwargs):
+        return HttpResponse("seen")
+
+
+class AsyncPage(View):
+    async def get(self, request, **kwargs):
+        await asyncio.sleep(0)
+        return HttpResponse(threading.current_thread().name)
+
+
+@pytest.fixture(params=[SyncPage, AsyncPage], ids=["sync", "async"])
+def page(request):
+    """A new class-based view, sync or async."""
+    return type("Page", (request.param,), {})
+
+
+def test_class_is_limited_by_its_dispatch(page):
+    view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
+    assert statuses(view, 3) == [200, 200, 429]
+    assert guard.demands_of(view) == (Demand(("burst",)),)
+
+
+def test_class_is_limited_by_one_of_its_methods(page):
+    view = method_decorator(rate_limit("burst"), name="get")(page).as_view()
+    assert statuses(view, 3) == [200, 200, 429]
+
+
+def test_async_class_is_checked_on_its_loop_and_in_no_thread(monkeypatch):
+    page = type("Page", (AsyncPage,), {})
+    monkeypatch.setattr(guard, "check", None)
+    view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
+    assert statuses(view, 3) == [200, 200, 429]
+
+
+@pytest.mark.parametrize("how", ["list", "stack"])
+def test_class_knows_all_its_demands(page, how):
+    if how == "list":
+        both = [rate_limit("burst"), rate_limit("daily")]
+        page = method_decorator(both, name="dispatch")(page)
+    else:
+        page = method_decorator(rate_limit("burst"), name="dispatch")(page)
+        page = method_decorator(rate_limit("daily"), name="dispatch")(page)
+    view = page.as_view()
+    assert set(guard.demands_of(view)) == {Demand(("burst",)), Demand(("daily",))}
+    assert statuses(view, 4) == [200, 200, 429, 429]
+    assert left("daily") == 98
+
+
+def test_mixin_limits_by_attributes(page):
+    limited = type("Limited", (RateLimitMixin, page), {"rate_limit_profiles": ["burst"]})
+    view = limited.as_view()
+    assert statuses(view, 3) == [200, 200, 429]
+    assert guard.demands_of(view) == (Demand(("burst",)),)
+    assert view.view_class is limited
+
+
+def test_mixin_takes_what_the_decorator_takes(page):
+    class Limited(RateLimitMixin, page):
+        rate_limit_profiles = "daily"
+        rate_limit_methods = ("GET",)
+
+        def rate_limit_cost(request):  # noqa: N805
+            return 10
+
+        def rate_limit_charge_when(response):  # noqa: N805
+            return response.status_code != 405
+
+    call(Limited.as_view())
+    call(Limited.as_view(), get("post"))
+    assert left("daily") == 90
+
+
+def test_mixin_is_overridden_for_one_url(page):
+    limited = type("Limited", (RateLimitMixin, page), {"rate_limit_profiles": ["closed"]})
+    assert call(limited.as_view(rate_limit_profiles="burst")).status_code == 200
+    assert call(limited.as_view()).status_code == 429
+
+
+def test_mixin_without_profiles_limits_nothing(page):
+    view = type("Free", (RateLimitMixin, page), {}).as_view()
+    assert guard.demands_of(view) == ()
+    assert call(view).status_code == 200
+
+
+# Exemptions and usages
+
+
+def test_exempt_view_is_marked_and_answers(make):
+    view = rate_limit_exempt(make())
+    assert guard.is_exempt(view)
+    assert guard.is_exempt(functools.partial(view))
+    assert not guard.is_exempt(make())
+    assert not guard.is_exempt(functools.partial(make()))
+    assert call(view).status_code == 200
+
+
+def test_own_limit_of_an_exempt_view_still_counts(make):
+    assert call(rate_limit_exempt(rate_limit("closed")(make()))).status_code == 429
+
+
+def test_usages_tell_where_profiles_are_named():
+    before = len(guard.usages())
+    view = rate_limit("burst", "daily")(sync_view())
+    name = f"{__name__}.{sync_view.__qualname__}.<locals>.view"
+    assert guard.usages()[before:] == [Usage(name, ("burst", "daily"))]
+    call(view)
+    assert len(guard.usages()) == before + 1
+
+
+def test_usage_by_a_class_tells_module_and_line_and_does_not_grow_with_requests():
+    before = len(guard.usages())
+    page = type("Page", (SyncPage,), {})
+    view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
+    for _ in range(3):
+        call(view)
+    (usage,) = guard.usages()[before:]
+    assert usage.profiles == ("burst",)
+    assert usage.view.startswith(f"{__name__}:")

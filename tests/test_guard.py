@@ -1,0 +1,555 @@
+"""From a request and its demands to one decision: charged once, together, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
+
+from django_slidingwindow import decisions, guard, limits, signals
+from django_slidingwindow.guard import Demand
+
+CLIENT = "203.0.113.9"
+
+
+def broken(*args, **kwargs):
+    raise RuntimeError("broken on purpose")
+
+
+def tenant(request):
+    return request.headers.get("X-Tenant")
+
+
+PROFILES = {
+    "burst": {"axis": "ip", "rate": "2/m"},
+    "daily": {"axis": "ip", "rate": "100/d"},
+    "tenant": {"axis": "tenant", "rate": "5/m"},
+    "watched": {"axis": "ip", "rate": "1/m", "mode": "observe"},
+    "nobody": {"axis": "broken", "rate": "5/m"},
+    "watched_nobody": {"axis": "broken", "rate": "5/m", "mode": "observe"},
+    "by_tenant": {"axis": "tenant", "rate": lambda name, request: request.headers.get("X-Rate")},
+    "closed": {"axis": "ip", "limit": 0, "window": 60},
+    "one": {"axis": "ip", "rate": "3/m", "scope": "shared"},
+    "two": {"axis": "ip", "rate": "5/m", "scope": "shared"},
+}
+SETTINGS = {"LOG": False, "PROFILES": PROFILES, "IDENTITIES": {"tenant": tenant, "broken": broken}}
+
+
+@pytest.fixture(autouse=True)
+def project(settings, redis):
+    settings.SLIDING_WINDOW = SETTINGS
+    return settings
+
+
+@pytest.fixture
+def scripts(redis):
+    """How many scripts the server has run since it was last asked."""
+    redis.config_resetstat()
+
+    def count():
+        stats = redis.info("commandstats")
+        redis.config_resetstat()
+        return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval"))
+
+    return count
+
+
+@pytest.fixture(params=["sync", "async"])
+def check(request):
+    """`guard.check`, from sync code and from a coroutine."""
+    if request.param == "sync":
+        return guard.check
+    return lambda *args: asyncio.run(guard.acheck(*args))
+
+
+@pytest.fixture(params=["sync", "async"])
+def refund(request):
+    if request.param == "sync":
+        return guard.refund
+    return lambda *args: asyncio.run(guard.arefund(*args))
+
+
+@pytest.fixture
+def refusals():
+    found = []
+
+    def receive(sender, request, decision, **kwargs):
+        found.append((request, decision))
+
+    signals.request_limited.connect(receive)
+    yield found
+    signals.request_limited.disconnect(receive)
+
+
+def get(**extra):
+    return RequestFactory().get("/", REMOTE_ADDR=CLIENT, **extra)
+
+
+def remaining(profile, identifier=CLIENT):
+    return limits.peek(profile, identifier).remaining
+
+
+def left(profile, identifier=CLIENT):
+    """Hits that are still free, which a peek reckons one less of."""
+    return remaining(profile, identifier) + 1
+
+
+# One call, all or nothing
+
+
+def test_profiles_of_all_demands_are_charged_in_one_script(check, scripts):
+    get_one = get(HTTP_X_TENANT="acme")
+    check(get(), [Demand(("burst",))])
+    scripts()
+    decision = check(get_one, [Demand(("burst", "daily")), Demand(("tenant",))])
+    assert scripts() == 1
+    assert decision.allowed
+    assert {verdict.profile for verdict in decision.verdicts} == {"burst", "daily", "tenant"}
+
+
+def test_refusal_by_one_profile_spends_nothing_on_the_others(check):
+    for _ in range(5):
+        decision = check(get(), [Demand(("burst",)), Demand(("daily",))])
+    assert not decision.allowed
+    assert left("daily") == 98
+
+
+def test_profile_is_charged_once_a_request_whoever_asks(check, scripts):
+    request = get()
+    first = check(request, [Demand(("burst",))])
+    check(get(), [Demand(("daily",))])
+    scripts()
+    again = check(request, [Demand(("burst",))])
+    assert again is first
+    assert scripts() == 0
+    assert left("burst") == 1
+
+
+def test_later_demand_charges_only_what_is_new(check):
+    request = get()
+    check(request, [Demand(("burst",))])
+    decision = check(request, [Demand(("burst", "daily"))])
+    assert (left("burst"), left("daily")) == (1, 99)
+    assert decision.profile == "burst"
+    assert [item.profile for item in guard.decisions(request)] == ["burst", "daily"]
+
+
+def test_refusal_is_remembered_and_enforced_by_whoever_asks_next(check):
+    request = get()
+    check(request, [Demand(("closed",))])
+    assert not check(request, [Demand(("closed", "daily"))]).allowed
+
+
+def test_profile_that_is_demanded_twice_costs_what_the_dearer_demand_says(check):
+    check(get(), [Demand(("daily",)), Demand(("daily",), cost=7), Demand(("daily",), cost=3)])
+    assert left("daily") == 93
+
+
+def test_decision_is_on_the_request(check):
+    request = get()
+    assert guard.decisions(request) == ()
+    decision = check(request, [Demand(("burst",))])
+    assert request.rate_limit is decision
+    assert guard.decisions(request) == (decision,)
+
+
+def test_request_has_the_strictest_decision_so_far(check):
+    request = get()
+    check(request, [Demand(("burst",))])
+    check(request, [Demand(("daily",))])
+    assert request.rate_limit.profile == "burst"
+    check(request, [Demand(("closed",))])
+    assert request.rate_limit.profile == "closed"
+    check(request, [Demand(("tenant",))])
+    assert request.rate_limit.profile == "closed"
+
+
+def test_decision_without_limit_is_the_mildest(check, project):
+    request = get(HTTP_X_TENANT="acme")
+    check(request, [Demand(("by_tenant",))])
+    assert request.rate_limit.reason == decisions.UNLIMITED
+    check(request, [Demand(("daily",))])
+    assert request.rate_limit.profile == "daily"
+
+
+# What does not count
+
+
+@pytest.mark.parametrize("demands", [[], [Demand(("tenant",))], [Demand(lambda request: None)]])
+def test_nothing_that_counts_is_none(check, demands):
+    request = get()
+    assert check(request, demands) is None
+    assert request.rate_limit is None
+
+
+def test_skipped_profile_leaves_the_others(check):
+    decision = check(get(), [Demand(("tenant", "burst"))])
+    assert [verdict.profile for verdict in decision.verdicts] == ["burst"]
+
+
+def test_switched_off_asks_nobody(check, project, scripts):
+    project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False, "CACHE": "no such cache"}
+    request = get()
+    assert check(request, [Demand(("closed", "no such profile"))]) is None
+    assert request.rate_limit is None
+    assert scripts() == 0
+
+
+def test_switching_off_keeps_a_decision_that_was_made(check, project):
+    request = get()
+    decision = check(request, [Demand(("burst",))])
+    project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False}
+    assert check(request, [Demand(("daily",))]) is None
+    assert request.rate_limit is decision
+
+
+def test_methods_that_are_not_named_are_not_counted(check):
+    demand = Demand(("burst",), methods=guard.methods_from(["post"]))
+    assert check(get(), [demand]) is None
+    assert check(RequestFactory().post("/"), [demand]).allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "methods"),
+    [
+        (None, None),
+        ("post", {"POST"}),
+        (["GET"], {"GET", "HEAD"}),
+        (["head", "Put"], {"HEAD", "PUT"}),
+    ],
+)
+def test_get_covers_head_which_does_the_same_work(given, methods):
+    assert guard.methods_from(given) == methods
+
+
+# The choice of a profile
+
+
+@pytest.mark.parametrize(
+    ("answer", "profiles"),
+    [("burst", ["burst"]), (["burst", "daily"], ["burst", "daily"]), (("daily",), ["daily"])],
+)
+def test_choice_answers_one_name_or_several(check, answer, profiles):
+    decision = check(get(), [Demand(lambda request: answer)])
+    assert [verdict.profile for verdict in decision.verdicts] == profiles
+
+
+def test_choice_may_be_async(check):
+    async def choose(request):
+        return "daily"
+
+    assert check(get(), [Demand(choose)]).profile == "daily"
+
+
+def test_choice_is_made_once_a_request(check):
+    calls = []
+
+    def choose(request):
+        calls.append(request)
+        return "burst"
+
+    request = get()
+    for _ in range(2):
+        check(request, [Demand(choose), Demand(choose)])
+    assert calls == [request]
+
+
+def test_choice_of_an_unknown_profile_is_an_error_that_hints(check):
+    with pytest.raises(ImproperlyConfigured, match=r"'burts'.*'burst'"):
+        check(get(), [Demand(lambda request: "burts")])
+
+
+@pytest.mark.parametrize("choice", [broken, lambda request: 5])
+def test_choice_that_fails_denies(check, choice, refusals, caplog):
+    decision = check(get(), [Demand(choice), Demand(("burst",))])
+    assert (decision.allowed, decision.reason) == (False, decisions.IDENTITY_ERROR)
+    assert [found for _, found in refusals] == [decision]
+    assert "choice" in caplog.text
+
+
+def test_choice_that_fails_may_allow(check, project, caplog):
+    project.SLIDING_WINDOW = {**SETTINGS, "IDENTITY_ERROR": "allow"}
+    assert check(get(), [Demand(broken)]) is None
+    assert "broken on purpose" in caplog.text
+
+
+# Costs
+
+
+def test_cost_may_be_a_function_even_an_async_one(check):
+    async def three(request):
+        return 3
+
+    check(get(), [Demand(("daily",), cost=lambda request: 2)])
+    check(get(), [Demand(("daily",), cost=three)])
+    assert left("daily") == 95
+
+
+@pytest.mark.parametrize("cost", [-1, 0.5, None, "2", True, broken])
+def test_cost_that_is_nonsense_is_logged_and_counts_as_one(check, cost, caplog):
+    function = cost if callable(cost) else lambda request: cost
+    assert check(get(), [Demand(("daily",), cost=function)]).allowed
+    assert left("daily") == 99
+    assert "counts as 1" in caplog.text
+
+
+def test_cost_is_not_asked_for_when_nothing_is_to_be_charged(check):
+    assert check(get(), [Demand(lambda request: None, cost=broken)]) is None
+
+
+# Identities and limits that fail
+
+
+def test_identity_that_fails_denies_and_spends_nothing(check, refusals, caplog):
+    request = get()
+    decision = check(request, [Demand(("daily", "nobody"))])
+    assert (decision.allowed, decision.profile) == (False, "nobody")
+    assert (decision.reason, decision.retry_after) == (decisions.IDENTITY_ERROR, None)
+    assert left("daily") == 100
+    assert request.rate_limit is decision
+    assert refusals == [(request, decision)]
+    assert "broken on purpose" in caplog.text
+
+
+def test_identity_that_fails_may_allow(check, project, caplog):
+    project.SLIDING_WINDOW = {**SETTINGS, "IDENTITY_ERROR": "allow"}
+    assert check(get(), [Demand(("daily", "nobody"))]).profile == "daily"
+    assert "nobody" in caplog.text
+
+
+def test_identity_of_an_observing_profile_never_denies(check, caplog):
+    assert check(get(), [Demand(("watched_nobody",))]) is None
+    assert "watched_nobody" in caplog.text
+
+
+def test_client_without_an_address_is_denied_with_a_hint_in_the_log(check, caplog):
+    request = RequestFactory().get("/", REMOTE_ADDR="")
+    assert check(request, [Demand(("burst",))]).reason == decisions.IDENTITY_ERROR
+    assert "TRUSTED_PROXIES" in caplog.text
+
+
+@pytest.mark.parametrize(("rate", "limit"), [("7/m", 7), ("3/h", 3)])
+def test_limit_by_tenant_sees_identifier_and_request(check, rate, limit):
+    request = get(HTTP_X_TENANT="acme", HTTP_X_RATE=rate)
+    assert check(request, [Demand(("by_tenant",))]).limit == limit
+
+
+def test_limit_that_is_nonsense_denies(check, caplog):
+    request = get(HTTP_X_TENANT="acme", HTTP_X_RATE="lots")
+    assert check(request, [Demand(("by_tenant",))]).reason == decisions.IDENTITY_ERROR
+    assert "lots" in caplog.text
+
+
+async def test_limit_by_tenant_may_use_the_database_in_async_code(project):
+    threads = []
+
+    def limit(name, request):
+        threads.append(threading.current_thread())
+        return "3/m"
+
+    project.SLIDING_WINDOW = {"PROFILES": {"own": {"axis": "ip", "rate": limit}}}
+    assert (await guard.acheck(get(), [Demand(("own",))])).limit == 3
+    assert threads[0] is not threading.current_thread()
+
+
+def test_unknown_profile_is_an_error_that_hints(check):
+    with pytest.raises(ImproperlyConfigured, match=r"'dayly'.*'daily'"):
+        check(get(), [Demand(("dayly",))])
+
+
+def test_axis_without_a_resolver_is_an_error_and_no_refusal(check, project):
+    project.SLIDING_WINDOW = {}
+    with pytest.raises(ImproperlyConfigured, match="tenant"):
+        check(get(), [Demand(("tenant_paid",))])
+
+
+# Signals and the observe mode
+
+
+def test_refusal_is_told_and_an_admission_is_not(check, refusals):
+    for _ in range(3):
+        request = get()
+        decision = check(request, [Demand(("burst",))])
+    assert refusals == [(request, decision)]
+
+
+def test_observing_profile_counts_and_tells_and_never_blocks(check, refusals):
+    for _ in range(3):
+        decision = check(get(), [Demand(("watched", "daily"))])
+        assert decision.allowed
+    assert [found.reason for _, found in refusals] == [decisions.OBSERVED] * 2
+    assert left("daily") == 97
+
+
+def test_receiver_that_fails_does_not_fail_the_request(check, caplog):
+    signals.request_limited.connect(broken)
+    try:
+        assert not check(get(), [Demand(("closed",))]).allowed
+    finally:
+        signals.request_limited.disconnect(broken)
+    assert "broken on purpose" in caplog.text
+
+
+# Exemptions
+
+
+def test_exempt_address_is_not_counted(check, project):
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["203.0.113.0/24", "2001:db8::1"]}
+    request = get()
+    assert check(request, [Demand(("closed",))]) is None
+    assert check(request, [Demand(("closed",))]) is None
+    assert request.rate_limit is None
+    other = RequestFactory().get("/", REMOTE_ADDR="2001:db8::2")
+    assert not check(other, [Demand(("closed",))]).allowed
+
+
+def test_exempt_network_does_not_cover_who_has_no_address(check, project):
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["0.0.0.0/0"], "TRUSTED_PROXIES": ["unix"]}
+    no_address = RequestFactory().get("/", REMOTE_ADDR="")
+    assert not check(no_address, [Demand(("closed",))]).allowed
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["0.0.0.0/0"]}
+    no_address = RequestFactory().get("/", REMOTE_ADDR="")
+    assert not check(no_address, [Demand(("closed",))]).allowed
+
+
+def is_monitor(request):
+    return request.headers.get("X-Monitor") == "yes"
+
+
+async def is_async_monitor(request):
+    return request.headers.get("X-Monitor") == "yes"
+
+
+@pytest.mark.parametrize("exempt", [is_monitor, f"{__name__}.is_monitor", is_async_monitor])
+def test_function_exempts_whom_it_says(check, project, exempt):
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [exempt]}
+    assert check(get(HTTP_X_MONITOR="yes"), [Demand(("closed",))]) is None
+    assert not check(get(), [Demand(("closed",))]).allowed
+
+
+def test_exemption_that_fails_does_not_apply(check, project, caplog):
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [broken]}
+    assert not check(get(), [Demand(("closed",))]).allowed
+    assert "exemption failed" in caplog.text
+
+
+def test_staff_is_exempt_where_the_settings_say_so(check, project):
+    request = get()
+    request.user = User(pk=1, is_staff=True)
+    assert not check(request, [Demand(("closed",))]).allowed
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["staff"]}
+    for staff, exempt in [(True, True), (False, False)]:
+        request = get()
+        request.user = User(pk=1, is_staff=staff)
+        assert (check(request, [Demand(("closed",))]) is None) is exempt
+    assert not check(get(), [Demand(("closed",))]).allowed
+
+
+def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, caplog):
+    class Away:
+        is_staff = property(broken)
+
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["staff"]}
+    request = get()
+    request.user = Away()
+    assert not check(request, [Demand(("closed",))]).allowed
+    assert "broken on purpose" in caplog.text
+
+
+@pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0", "fd00::/129", 5])
+def test_exemption_that_is_nonsense_is_told_with_its_setting(check, project, entry):
+    project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [entry]}
+    with pytest.raises(ImproperlyConfigured, match=r"\['EXEMPT'\]"):
+        check(get(), [Demand(("closed",))])
+
+
+# Refunds
+
+
+def test_refund_gives_back_one_demand_and_leaves_the_others(check, refund):
+    request = get()
+    mine, other = Demand(("burst",)), Demand(("daily",), cost=4)
+    check(request, [mine, other])
+    refund(request, mine)
+    assert (left("burst"), left("daily")) == (2, 96)
+
+
+def test_refund_works_once(check, refund):
+    request, demand = get(), Demand(("daily",), cost=4)
+    check(get(), [demand])
+    check(request, [demand])
+    for _ in range(3):
+        refund(request, demand)
+    assert left("daily") == 96
+
+
+def test_what_one_refund_left_another_gives_back(check, refund):
+    request = get()
+    burst, daily = Demand(("burst",)), Demand(("daily",))
+    check(request, [burst, daily])
+    refund(request, burst)
+    refund(request, daily)
+    assert (left("burst"), left("daily")) == (2, 100)
+
+
+def test_headers_after_a_refund_tell_what_is_left(check, refund):
+    first, request = get(), get()
+    demand = Demand(("burst",))
+    check(first, [demand])
+    decision = check(request, [demand, Demand(("daily",))])
+    assert (decision.profile, decision.remaining) == ("burst", 0)
+    refund(request, demand)
+    after = request.rate_limit
+    assert (after.profile, after.remaining) == ("burst", 1)
+    assert after.verdicts[0].reset_after == decision.verdicts[0].reset_after > 0
+    assert guard.decisions(request) == (after,)
+    assert check(request, [demand]) is after
+
+
+def test_window_without_hits_has_nothing_to_reset(check, refund):
+    request, demand = get(), Demand(("burst",))
+    check(request, [demand])
+    refund(request, demand)
+    assert (request.rate_limit.remaining, request.rate_limit.reset_after) == (2, 0.0)
+
+
+def test_refund_keeps_a_window_that_another_profile_shares(check, refund):
+    request = get()
+    mine = Demand(("one",))
+    check(request, [mine, Demand(("two",))])
+    refund(request, mine)
+    assert left("two") == 4
+
+
+def test_refund_of_what_was_not_charged_is_nothing(check, refund):
+    request = get()
+    post = Demand(("daily",), methods=frozenset({"POST"}))
+    check(request, [Demand(("daily",)), post])
+    refund(request, post)
+    assert left("daily") == 99
+    refund(request, Demand(("burst",)))
+    refused = get()
+    check(refused, [Demand(("closed",))])
+    refund(refused, Demand(("closed",)))
+    assert not refused.rate_limit.allowed
+
+
+# When Redis is away
+
+
+def test_redis_away_is_no_error(check, project, caplog):
+    project.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": "redis://127.0.0.1:1/0",
+        }
+    }
+    with caplog.at_level(logging.CRITICAL):
+        answers = [check(get(), [Demand(("burst",))]) for _ in range(3)]
+    assert [decision.allowed for decision in answers] == [True, True, False]
+    assert {decision.source for decision in answers} == {decisions.LOCAL}
