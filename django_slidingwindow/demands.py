@@ -45,6 +45,20 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
     return frozenset(names | {"HEAD"} if "GET" in names else names)
 
 
+def demands_from(
+    profiles: Iterable[str | Choice],
+    cost: int | Callable[[HttpRequest], Any] = 1,
+    methods: str | Iterable[str] | None = None,
+) -> tuple[Demand, ...]:
+    """The demands of names and choices together: one for all names, one for each choice."""
+    given = tuple(profiles)
+    found: list[tuple[str, ...] | Choice] = [item for item in given if not isinstance(item, str)]
+    names = tuple(item for item in given if isinstance(item, str))
+    if names:
+        found.insert(0, names)
+    return tuple(Demand(item, cost, methods_from(methods)) for item in found)
+
+
 def add_demand(view: Callable[..., Any], demand: Demand) -> None:
     """Writes the demand on the view, beside those that it has."""
     # An attribute each: Django's method_decorator and as_view merge attributes by name.
@@ -55,7 +69,18 @@ def demands_of(view: Callable[..., Any]) -> tuple[Demand, ...]:
     """The demands that decorators have declared on a view, whatever else wraps it."""
     attributes: dict[str, Any] = getattr(view, "__dict__", {})
     found = tuple(value for name, value in attributes.items() if name.startswith(_DEMAND))
+    for finder in _finders:
+        found += tuple(finder(view))
     return found or (demands_of(view.func) if isinstance(view, partial) else ())
+
+
+Finder: TypeAlias = "Callable[[Callable[..., Any]], Iterable[Demand]]"
+_finders: list[Finder] = []
+
+
+def find_by(finder: Finder) -> None:
+    """Lets an adapter say what the views of its framework demand, which it cannot write on."""
+    _finders.append(finder)
 
 
 def is_exempt(view: Callable[..., Any]) -> bool:

@@ -42,12 +42,14 @@ __all__ = [
     "is_exempt",
     "methods_from",
     "refund",
+    "settled",
     "usages",
 ]
 
 logger = logging.getLogger("django_slidingwindow")
 
 _STATE = "_rate_limit_state"
+_UNKNOWN = ("",)
 
 
 class _State:
@@ -98,6 +100,22 @@ def decisions(request: HttpRequest) -> tuple[Decision, ...]:
     """All the decisions of this request so far, for the headers."""
     state: _State | None = getattr(request, _STATE, None)
     return () if state is None else tuple(state.decisions)
+
+
+def settled(request: HttpRequest, demands: Sequence[Demand]) -> bool:
+    """Whether a check has nothing left to ask, so that it cannot block."""
+    if not demands or not conf.enabled:
+        return True
+    state: _State | None = getattr(request, _STATE, None)
+    if state is None or state.exempt is None:
+        return False
+    for demand in demands:
+        names = demand.profiles
+        if not isinstance(names, tuple):
+            _, names = state.chosen.get(id(names), (None, _UNKNOWN))
+        if demand.covers(request) and not all(name in state.decided for name in names):
+            return state.exempt
+    return True
 
 
 def _without_limit(request: HttpRequest) -> None:

@@ -175,7 +175,9 @@ os.register_at_fork(after_in_child=_recorder.begin)
 
 
 def _record(*, request: Any, decision: Decision, **kwargs: Any) -> None:
-    _recorder.record(request, decision)
+    # Connected while LOG is on; `testing` switches it off beside the settings.
+    if conf.log:
+        _recorder.record(request, decision)
 
 
 def connect() -> None:

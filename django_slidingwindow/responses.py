@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import MediaType
+from django.http.response import HttpResponseBase
 from django.template import Context, Engine, Template, TemplateDoesNotExist, loader
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext, ngettext_lazy
@@ -19,6 +20,8 @@ from .decisions import DENY, IDENTITY_ERROR, Decision
 from .headers import retry_after, violated
 
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
+
+Response = TypeVar("Response", bound=HttpResponseBase)
 
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
@@ -33,12 +36,14 @@ _UNITS = (
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """429, or 503 where it is the server that cannot tell; never to be cached."""
-    return _finished(answer(_question(request, decision)), decision)
+    response: HttpResponse = answer(_question(request, decision))
+    return finish(response, decision)
 
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The same; what may block, a page of the project's own, is made in a thread."""
-    return _finished(await aanswer(_question(request, decision)), decision)
+    response: HttpResponse = await aanswer(_question(request, decision))
+    return finish(response, decision)
 
 
 def status_of(decision: Decision) -> int:
@@ -56,7 +61,8 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
     return Ask(_data, _adata, (form, decision))
 
 
-def _finished(response: HttpResponse, decision: Decision) -> HttpResponse:
+def finish(response: Response, decision: Decision) -> Response:
+    """The response to a refusal, whoever made it, with what each of them needs."""
     seconds = retry_after(decision)
     if seconds is not None:
         response.headers.setdefault("Retry-After", str(seconds))

@@ -12,8 +12,10 @@ or, with ProfileThrottle in DEFAULT_THROTTLE_CLASSES or on the view:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+import sys
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import Any
 
 from django.http import HttpRequest
 from rest_framework.exceptions import APIException
@@ -23,7 +25,7 @@ from rest_framework.views import APIView
 
 from .. import headers
 from ..decisions import Decision
-from ..demands import Choice, Demand, methods_from
+from ..demands import Choice, Demand, declare, demands_from
 from ..guard import check, decisions
 from ..responses import UNAVAILABLE, status_of
 
@@ -53,14 +55,16 @@ class ProfileThrottle(BaseThrottle):
         methods: str | Iterable[str] | None = None,
     ) -> None:
         """Names, or functions of the request that choose them; none: those of the view."""
-        self._profiles = profiles
-        self._cost = cost
-        self._methods = methods_from(methods)
+        self._demands = demands_from(profiles, cost, methods)
         self._decision: Decision | None = None
+        if profiles:
+            caller = sys._getframe(1)
+            for demand in self._demands:
+                declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", demand)
 
     def __call__(self) -> ProfileThrottle:
         """A throttle for one request: DRF calls what stands in throttle_classes."""
-        return type(self)(*self._profiles, cost=self._cost, methods=self._methods)
+        return copy(self)
 
     def allow_request(self, request: Request, view: APIView) -> bool:
         if hasattr(request, _CHARGED):
@@ -69,35 +73,27 @@ class ProfileThrottle(BaseThrottle):
         setattr(request, _CHARGED, True)
         # DRF authenticates on first access, and hands the user to Django's request.
         request.user  # noqa: B018
-        django_request = request._request
-        self._decision = check(django_request, _demands(view))
-        view.headers.update(headers.field_values(decisions(django_request)))
+        plain = request._request
+        throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
+        demands = [demand for throttle in throttles for demand in throttle.demands(view)]
+        self._decision = check(plain, demands)
+        view.headers.update(headers.field_values(decisions(plain)))
         if self._decision is None or self._decision.allowed:
             return True
         view.headers["Cache-Control"] = "no-store"
         if status_of(self._decision) == UNAVAILABLE:
-            raise StoreAwayError(headers.retry_after(self._decision))
+            raise StoreAwayError(self.wait())
         return False
 
     def wait(self) -> int | None:
         """Whole seconds until the request would pass; None for never."""
         return None if self._decision is None else headers.retry_after(self._decision)
 
-    def demands(self, view: APIView) -> list[Demand]:
+    def demands(self, view: APIView) -> tuple[Demand, ...]:
         """What this throttle asks of a request to the view."""
-        own = self._profiles or _as_profiles(getattr(view, "rate_limit_profiles", ()))
-        names = tuple(profile for profile in own if isinstance(profile, str))
-        choices = [profile for profile in own if not isinstance(profile, str)]
-        every = [names, *choices] if names else choices
-        return [Demand(profiles, self._cost, self._methods) for profiles in every]
-
-
-def _demands(view: APIView) -> list[Demand]:
-    throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
-    return [demand for throttle in throttles for demand in throttle.demands(view)]
-
-
-def _as_profiles(value: str | Choice | Iterable[str | Choice]) -> Sequence[str | Choice]:
-    if isinstance(value, str) or callable(value):
-        return (cast("str | Choice", value),)
-    return tuple(value)
+        of_the_view = getattr(view, "rate_limit_profiles", ())
+        if self._demands or not of_the_view:
+            return self._demands
+        if isinstance(of_the_view, str) or callable(of_the_view):
+            of_the_view = (of_the_view,)
+        return demands_from(of_the_view)

@@ -1,0 +1,206 @@
+"""Profiles as a throttle of django-ninja.
+
+    api = NinjaAPI(throttle=[ProfileThrottle("ip_public")])
+    api.add_decorator(throttled, mode="view")
+
+ninja keeps one throttle for all requests, and asks it synchronously even in an async
+operation, where a call to Redis would stop the event loop. So `throttled` charges async
+operations, after ninja has authenticated the request and before it asks the throttle;
+it puts the headers on every response as well. Without it, RateLimitMiddleware does both,
+but before ninja's authentication. Without either, an async operation is an error, which
+a system check finds; sync operations are charged by the throttle itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import wraps
+from typing import Any, cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, URLResolver
+from ninja.errors import ConfigError
+from ninja.operation import Operation, PathView
+from ninja.throttling import BaseThrottle
+
+from .. import guard, headers, responses
+from ..decisions import Decision
+from ..demands import Choice, Demand, declare, demands_from, find_by
+
+_CHARGED = "_rate_limit_ninja"
+_THROTTLED = "_rate_limit_throttled"
+_MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+_HOW = (
+    'Add api.add_decorator(throttled, mode="view"), from django_slidingwindow.contrib.ninja, '
+    f"or {_MIDDLEWARE!r} to MIDDLEWARE."
+)
+
+# ninja asks `wait()` right after a refusal, without the request, of a throttle that all
+# requests share.
+_wait: ContextVar[int | None] = ContextVar("wait", default=None)
+
+
+class ProfileThrottle(BaseThrottle):
+    """Charges the profiles of all the operation's ProfileThrottles at once, or none of them."""
+
+    def __init__(
+        self,
+        *profiles: str | Choice,
+        cost: int | Callable[[HttpRequest], Any] = 1,
+        methods: str | Iterable[str] | None = None,
+    ) -> None:
+        """Names, or functions of the request that choose them."""
+        if not profiles:
+            raise TypeError('ProfileThrottle needs a profile: ProfileThrottle("ip_public")')
+        self.demands = demands_from(profiles, cost, methods)
+        caller = sys._getframe(1)
+        for demand in self.demands:
+            declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", demand)
+
+    def allow_request(self, request: HttpRequest) -> bool:
+        decision = self._decision(request)
+        if decision is None or decision.allowed:
+            return True
+        _wait.set(headers.retry_after(decision))
+        return False
+
+    def wait(self) -> int | None:
+        """Whole seconds until the request that was just refused would pass; None for never."""
+        return _wait.get()
+
+    def _decision(self, request: HttpRequest) -> Decision | None:
+        if hasattr(request, _CHARGED):
+            return cast("Decision | None", getattr(request, _CHARGED))
+        demands = self.demands
+        match = request.resolver_match
+        for operation in operations_of(match.func) if match is not None else ():
+            if request.method in operation.methods and self in operation.throttle_objects:
+                demands = _demands(operation)
+        if _on_event_loop() and not guard.settled(request, demands):
+            raise ImproperlyConfigured(
+                f"ProfileThrottle cannot charge the async operation at {request.path} by itself. "
+                + _HOW
+            )
+        return guard.check(request, demands)
+
+
+def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Charges an operation's ProfileThrottles where ninja cannot, and adds the headers.
+
+    For `api.add_decorator(throttled, mode="view")`, a router's, or `decorate_view`.
+    """
+    operation = getattr(inspect.unwrap(run), "__self__", None)
+    if not isinstance(operation, Operation):
+        raise ConfigError('throttled is for whole views: add_decorator(throttled, mode="view")')
+    setattr(operation, _THROTTLED, True)
+    return _async_run(run, operation) if operation.is_async else _sync_run(run, operation)
+
+
+def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
+    """The operations behind a view of ninja's, which are all that share its path."""
+    for cell in getattr(view, "__closure__", None) or ():
+        if isinstance(cell.cell_contents, PathView):
+            return cell.cell_contents.operations
+    return ()
+
+
+def uncharged_operations(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[str]:
+    """The async operations with a ProfileThrottle that only the middleware can charge."""
+    seen: dict[int, str] = {}
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from uncharged_operations(pattern.url_patterns)
+            continue
+        for operation in operations_of(pattern.callback):
+            if _is_uncharged(operation) and _demands(operation):
+                view = operation.view_func
+                seen[id(operation)] = f"{view.__module__}.{view.__qualname__}"
+    yield from seen.values()
+
+
+def _sync_run(
+    run: Callable[..., HttpResponseBase], operation: Operation
+) -> Callable[..., HttpResponseBase]:
+    @wraps(run)
+    def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        return _finished(run(request, *args, **kwargs), request, operation)
+
+    return limited
+
+
+def _async_run(
+    run: Callable[..., Awaitable[HttpResponseBase]], operation: Any
+) -> Callable[..., Awaitable[HttpResponseBase]]:
+    authenticate = operation._run_authentication
+
+    async def charge(request: HttpRequest) -> None:
+        setattr(request, _CHARGED, await guard.acheck(request, _demands(operation)))
+
+    async def authenticate_and_charge(request: HttpRequest) -> Any:
+        error = await authenticate(request)
+        if error is None:
+            await charge(request)
+        return error
+
+    # So that an identity may look at request.auth, as it may in a sync operation.
+    operation._run_authentication = authenticate_and_charge
+
+    @wraps(run)
+    async def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not operation.auth_callbacks:
+            await charge(request)
+        return _finished(await run(request, *args, **kwargs), request, operation)
+
+    return limited
+
+
+def _finished(
+    response: HttpResponseBase, request: HttpRequest, operation: Operation
+) -> HttpResponseBase:
+    decision: Decision | None = getattr(request, "rate_limit", None)
+    refused = decision is not None and not decision.allowed and response.status_code == 429
+    if decision is not None and refused:
+        status = responses.status_of(decision)
+        if status != response.status_code:
+            detail = {"detail": "Service unavailable."}
+            response = operation.api.create_response(request, detail, status=status)
+        responses.finish(response, decision)
+    headers.apply(response, guard.decisions(request))
+    return response
+
+
+def _demands(operation: Operation) -> tuple[Demand, ...]:
+    throttles = [item for item in operation.throttle_objects if isinstance(item, ProfileThrottle)]
+    return tuple(demand for throttle in throttles for demand in throttle.demands)
+
+
+def _is_uncharged(operation: Operation) -> bool:
+    return operation.is_async and not hasattr(operation, _THROTTLED)
+
+
+def _demands_of_view(view: Callable[..., Any]) -> Iterator[Demand]:
+    """What the middleware has to charge: each operation has methods of its own."""
+    for operation in operations_of(view):
+        if _is_uncharged(operation):
+            methods = frozenset(operation.methods)
+            for demand in _demands(operation):
+                own = demand.methods
+                yield replace(demand, methods=methods if own is None else methods & own)
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+find_by(_demands_of_view)
