@@ -90,13 +90,10 @@ def get(**extra):
     return RequestFactory().get("/", REMOTE_ADDR=CLIENT, **extra)
 
 
-def remaining(profile, identifier=CLIENT):
-    return limits.peek(profile, identifier).remaining
-
-
 def left(profile, identifier=CLIENT):
-    """Hits that are still free, which a peek reckons one less of."""
-    return remaining(profile, identifier) + 1
+    """Hits that are free, of which a peek reckons one as taken."""
+    decision = limits.peek(profile, identifier)
+    return decision.remaining + decision.allowed
 
 
 # One call, all or nothing

@@ -1,0 +1,334 @@
+"""Requests that try to escape a limit, to reach another's window, or to break the site."""
+
+from __future__ import annotations
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.keys import MAX_IDENTIFIER
+
+LIMIT = 3
+PROXY, CLIENT = "10.0.0.1", "203.0.113.9"
+
+
+def tenant(request):
+    return request.GET.get("tenant")
+
+
+def seen(request, **kwargs):
+    return HttpResponse("seen")
+
+
+urlpatterns = [
+    path("ip/", rate_limit("ip")(seen)),
+    path("tenant/", rate_limit("tenant")(seen)),
+    path("key/", rate_limit("key")(seen)),
+    path("pair/", rate_limit("pair")(seen)),
+    path("session/", rate_limit("session")(seen)),
+    path("endpoint/<path:rest>", rate_limit("endpoint")(seen)),
+]
+SETTINGS = {
+    "LOG": False,
+    "IDENTITIES": {"tenant": tenant, "other": lambda request: request.GET.get("other")},
+    "PROFILES": {
+        "ip": {"axis": "ip", "limit": LIMIT, "window": 60},
+        "tenant": {"axis": "tenant", "limit": LIMIT, "window": 60},
+        "key": {"axis": "header:X-API-Key", "limit": LIMIT, "window": 60},
+        "pair": {"axis": "tenant+other", "limit": 1, "window": 60},
+        "session": {"axis": "session", "limit": LIMIT, "window": 60},
+        "endpoint": {"axis": "ip+endpoint", "limit": LIMIT, "window": 60},
+    },
+}
+
+pytestmark = pytest.mark.urls(__name__)
+
+
+@pytest.fixture(autouse=True)
+def site(settings, redis):
+    settings.SLIDING_WINDOW = SETTINGS
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.cache"
+    settings.ALLOWED_HOSTS = ["*"]
+    return settings
+
+
+def behind_proxies(settings, **more):
+    settings.SLIDING_WINDOW = {**SETTINGS, "TRUSTED_PROXIES": ["10.0.0.0/8"], **more}
+
+
+def admitted(requests):
+    """How many of the requests pass; none of them may be an error."""
+    statuses = [Client().get(url, **extra).status_code for url, extra in requests]
+    assert set(statuses) <= {200, 429}
+    return statuses.count(200)
+
+
+def windows(redis):
+    return sorted(key.decode() for key in redis.keys("throttle:*"))
+
+
+# Addresses
+
+SPOOFED = [
+    "1.1.1.{n}",
+    "1.1.1.{n}, 10.0.0.7",
+    "1.1.1.{n}, 2.2.2.{n}, 3.3.3.{n}",
+    "10.0.0.{n}",
+    "127.0.0.{n}",
+    "::ffff:1.1.1.{n}",
+    "2001:db8:{n}::1",
+    "unknown{n}",
+    "_secret{n}",
+    "for=1.1.1.{n}",
+    '"1.1.1.{n}"',
+    "1.1.1.{n}:80{n}",
+    "[2001:db8:{n}::1]:443",
+    "',1.1.1.{n}",
+    "{n}," * 2_000,
+    "\x00{n}",
+    "\u202e{n}".encode().decode("latin-1"),
+]
+
+
+@pytest.mark.parametrize("spoofed", SPOOFED)
+def test_spoofed_header_is_no_bypass_without_proxies(spoofed):
+    """django-smart-ratelimit trusts X-Forwarded-For by default: 5 of 5 bypassed."""
+    requests = [
+        ("/ip/", {"REMOTE_ADDR": CLIENT, "HTTP_X_FORWARDED_FOR": spoofed.format(n=number)})
+        for number in range(6)
+    ]
+    assert admitted(requests) == LIMIT
+
+
+@pytest.mark.parametrize("spoofed", SPOOFED)
+def test_spoofed_start_of_the_chain_is_no_bypass_behind_a_proxy(site, spoofed):
+    behind_proxies(site)
+    requests = [
+        (
+            "/ip/",
+            {
+                "REMOTE_ADDR": PROXY,
+                "HTTP_X_FORWARDED_FOR": f"{spoofed.format(n=number)}, {CLIENT}",
+            },
+        )
+        for number in range(6)
+    ]
+    assert admitted(requests) == LIMIT
+
+
+@pytest.mark.parametrize(
+    "spoofed",
+    [
+        "for=1.1.1.{n}",
+        'for="1.1.1.{n}',
+        'for="[2001:db8:{n}::1]:443"',
+        "for=1.1.1.{n};for=2.2.2.{n}",
+        'for="\\"1.1.1.{n}',
+        "by=1.1.1.{n}",
+    ],
+)
+def test_spoofed_start_of_forwarded_is_no_bypass(site, spoofed):
+    behind_proxies(site, FORWARDED_HEADER="forwarded")
+    requests = [
+        (
+            "/ip/",
+            {
+                "REMOTE_ADDR": PROXY,
+                "HTTP_FORWARDED": f"{spoofed.format(n=number)}, for={CLIENT}",
+            },
+        )
+        for number in range(6)
+    ]
+    assert admitted(requests) == LIMIT
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [
+            "2001:db8::1",
+            "2001:0db8::0001",
+            "2001:DB8:0:0:0:0:0:1",
+            "2001:db8::1%eth0",
+            "2001:db8::1%1",
+            "2001:db8:0:0::0.0.0.1",
+        ],
+        [f"2001:db8::{number:x}" for number in range(6)],
+        [f"2001:db8::{number}.2.3.4" for number in range(6)],
+        [f"2002:cb00:7109:{number:x}::1" for number in range(6)],
+        [f"2001:0:4136:e378:8000:{number:x}:34ff:8ef6" for number in range(6)],
+        [
+            "203.0.113.9",
+            "::ffff:203.0.113.9",
+            "::FFFF:cb00:7109",
+            "0:0:0:0:0:ffff:cb00:7109",
+            "::ffff:203.0.113.9%eth0",
+            "64:ff9b::cb00:7109",
+        ],
+    ],
+    ids=["spellings", "hosts of a /64", "dotted", "6to4", "teredo ports", "mapped"],
+)
+def test_one_client_has_one_window_by_all_its_addresses(site, redis, addresses):
+    """express-rate-limit skipped the subnet of addresses such as 2001:db8::1.2.3.4."""
+    assert admitted([("/ip/", {"REMOTE_ADDR": address}) for address in addresses]) == LIMIT
+    assert len(windows(redis)) == 1
+    redis.flushall()
+    behind_proxies(site)
+    forwarded = [
+        ("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": address}) for address in addresses
+    ]
+    assert admitted(forwarded) == LIMIT
+    assert len(windows(redis)) == 1
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [f"::ffff:203.0.113.{number}" for number in range(6)],
+        [f"64:ff9b::203.0.113.{number}" for number in range(6)],
+        [f"2001:0:4136:e378:8000:63bf:34ff:8ef{number}" for number in range(6)],
+        [f"2002:cb00:710{number}::1" for number in range(6)],
+        [f"2001:db8:0:{number}::1" for number in range(6)],
+    ],
+    ids=["mapped", "translated", "teredo", "6to4", "networks"],
+)
+def test_many_clients_do_not_share_one_window(redis, addresses):
+    """django-ratelimit masks ::ffff:a.b.c.d to ::, so that all of them share one bucket."""
+    assert admitted([("/ip/", {"REMOTE_ADDR": address}) for address in addresses * LIMIT]) == 18
+    assert len(windows(redis)) == 6
+
+
+def test_entry_with_port_or_brackets_is_the_address_in_it(site, redis):
+    behind_proxies(site)
+    entries = ["203.0.113.9", "203.0.113.9:1", "203.0.113.9:65535", "[203.0.113.9]:1"]
+    requests = [("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": e}) for e in entries]
+    assert admitted(requests) == LIMIT
+    assert windows(redis) == ["throttle:ip:{203.0.113.9}:ip:c60"]
+
+
+@pytest.mark.parametrize("garbage", ["garbage", "1.2.3.4.5", "\x00", "[", "x" * 10_000, "%"])
+def test_garbage_that_a_proxy_wrote_counts_against_the_proxy(site, redis, garbage):
+    behind_proxies(site)
+    requests = [
+        ("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": f"{n}.1.1.1, {garbage}"})
+        for n in range(1, 6)
+    ]
+    assert admitted(requests) == LIMIT
+    assert windows(redis) == [f"throttle:ip:{{{PROXY}}}:ip:c60"]
+
+
+def test_peer_without_an_address_is_refused_and_no_error():
+    response = Client().get("/ip/", REMOTE_ADDR="")
+    assert response.status_code == 503
+    assert "Retry-After" not in response.headers
+
+
+# Identifiers
+
+IDENTIFIERS = [
+    "",
+    "acme",
+    "ACME",
+    " acme",
+    "acme ",
+    "a:b",
+    "a}:b",
+    "{acme}",
+    "{",
+    "}",
+    "}{",
+    "acme}:tenant:c60",
+    "acme}:tenant:c60\n",
+    "a\r\nb",
+    "a\nb",
+    "a\x00b",
+    "\x00",
+    "a\tb",
+    "%",
+    "%25",
+    "%7B",
+    "#",
+    "a+b",
+    "a%2Bb",
+    "*",
+    "?",
+    "[a]",
+    "\\",
+    "'",
+    '"',
+    "\u202eacme",
+    "acme\u200f",
+    "\u200bacme",
+    "café",
+    "cafe\u0301",
+    "\U0001f600",
+    "\ufeff",
+    "x" * MAX_IDENTIFIER,
+    "x" * (MAX_IDENTIFIER + 1),
+    "x" * 10_000,
+    "x" * 10_001,
+    "\x00" * 10_000,
+]
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS, ids=lambda text: ascii(text[:20]))
+def test_any_identifier_is_limited_and_none_is_an_error(identifier):
+    assert admitted([("/tenant/", {"query_params": {"tenant": identifier}})] * (LIMIT + 2)) == LIMIT
+
+
+def test_no_two_identifiers_share_a_window(redis):
+    requests = [("/tenant/", {"query_params": {"tenant": name}}) for name in IDENTIFIERS]
+    assert admitted(requests * LIMIT) == LIMIT * len(IDENTIFIERS)
+    keys = windows(redis)
+    assert len(keys) == len(IDENTIFIERS)
+    for key in keys:
+        assert key.startswith("throttle:tenant:{")
+        assert key.endswith("}:tenant:c60")
+        assert key.count("{") == key.count("}") == 1
+        assert key.isprintable()
+        assert len(key) < 2 * MAX_IDENTIFIER
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (("a+b", "c"), ("a", "b+c")),
+        (("a%2Bb", "c"), ("a+b", "c")),
+        (("a", "+"), ("a+", "")),
+        (("", "a+b"), ("+a", "b")),
+    ],
+)
+def test_pairs_that_read_alike_do_not_share_a_window(one, two):
+    for name, other in (one, two):
+        params = {"tenant": name, "other": other}
+        assert admitted([("/pair/", {"query_params": params})] * 2) == 1
+
+
+@pytest.mark.parametrize(
+    "secret", ["key-1", "a:b}{", "x" * 10_000, "\x00", "k\xe9y", "throttle:ip:{203.0.113.9}"]
+)
+def test_api_key_is_limited_and_never_stored(redis, secret):
+    assert admitted([("/key/", {"HTTP_X_API_KEY": secret})] * (LIMIT + 2)) == LIMIT
+    (key,) = windows(redis)
+    assert secret not in key
+    assert key.isascii()
+
+
+def test_invented_session_ids_are_no_bypass():
+    requests = [("/session/", {"HTTP_COOKIE": f"sessionid={n:032}"}) for n in range(6)]
+    assert admitted(requests) == LIMIT
+
+
+def test_paths_of_one_route_are_no_bypass():
+    paths = ["a", "b", "a/b", "..", "%2e%2e", "A", "a;x=1", "a?x=1", "%00", "\u202e"]
+    requests = [(f"/endpoint/{text}", {"REMOTE_ADDR": CLIENT}) for text in paths]
+    assert admitted(requests) == LIMIT
+
+
+def test_method_in_another_case_is_the_same_method():
+    statuses = [
+        Client().generic(method, "/ip/").status_code for method in ("GET", "get", "Get", "gEt")
+    ]
+    assert statuses == [200] * LIMIT + [429]

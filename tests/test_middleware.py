@@ -1,0 +1,446 @@
+"""Limits by rules, together with what the views demand."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+from asgiref.sync import markcoroutinefunction
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client
+from django.urls import include, path
+from django.views import View
+
+from django_slidingwindow import guard, limits
+from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
+from django_slidingwindow.middleware import RateLimitMiddleware
+from django_slidingwindow.rules import rule_problems
+
+CLIENT = "127.0.0.1"
+OURS = "django_slidingwindow.middleware.RateLimitMiddleware"
+AUTH = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+PROFILES = {
+    "burst": {"axis": "ip", "rate": "2/m"},
+    "daily": {"axis": "ip", "rate": "100/d"},
+    "user": {"axis": "user", "rate": "50/d"},
+    "each": {"axis": "ip+endpoint", "rate": "2/m"},
+    "closed": {"axis": "ip", "limit": 0, "window": 60},
+}
+
+
+def seen(request, **kwargs):
+    return HttpResponse("seen")
+
+
+async def async_seen(request, **kwargs):
+    return HttpResponse("seen")
+
+
+def failing(request):
+    raise RuntimeError("failing on purpose")
+
+
+class Page(RateLimitMixin, View):
+    rate_limit_profiles = ("burst", "daily")
+
+    def get(self, request):
+        return HttpResponse("seen")
+
+
+v1 = [path("orders/<int:pk>/", seen, name="order"), path("items/", seen, name="items")]
+urlpatterns = [
+    path("plain/", seen, name="plain"),
+    path("async/", async_seen),
+    path("other/", seen, name="other"),
+    path("exempt/", rate_limit_exempt(seen)),
+    path("exempt/own/", rate_limit_exempt(rate_limit("daily")(seen))),
+    path("limited/", rate_limit("burst")(rate_limit("daily")(seen))),
+    path("limited/async/", rate_limit("burst")(rate_limit("daily")(async_seen))),
+    path("limited/class/", Page.as_view()),
+    path("costly/", rate_limit("daily", cost=10)(seen)),
+    path("failing/", failing),
+    path("api/", include(([path("v1/", include((v1, "v1")))], "api"))),
+    path("apiary/", include((v1, "apiary"))),
+]
+
+pytestmark = [pytest.mark.urls(__name__)]
+
+
+class Site:
+    """A project with these rules, asked through Django's sync or async handler."""
+
+    def __init__(self, settings, way):
+        self._settings = settings
+        self._way = way
+
+    def __call__(self, *rules, middleware=(OURS,), **more):
+        self._settings.MIDDLEWARE = list(middleware)
+        self._settings.SLIDING_WINDOW = {
+            "LOG": False,
+            "PROFILES": PROFILES,
+            "RULES": list(rules),
+            **more,
+        }
+
+    def get(self, url, method="get", **extra):
+        if self._way == "sync":
+            client = Client(raise_request_exception=False)
+            return getattr(client, method)(url, **extra)
+
+        async def ask():
+            client = AsyncClient(raise_request_exception=False)
+            return await getattr(client, method)(url, **extra)
+
+        return asyncio.run(ask())
+
+    def statuses(self, *urls, **extra):
+        return [self.get(url, **extra).status_code for url in urls]
+
+
+@pytest.fixture(params=["sync", "async"])
+def site(request, settings, redis):
+    return Site(settings, request.param)
+
+
+def left(profile, identifier=CLIENT):
+    """Hits that are free, of which a peek reckons one as taken."""
+    decision = limits.peek(profile, identifier)
+    return decision.remaining + decision.allowed
+
+
+def rule(path="^/", profiles="burst", **more):
+    return {"path": path, "profiles": profiles, **more}
+
+
+# Which rules apply
+
+
+def test_rule_limits_the_paths_that_match(site):
+    site(rule("^/plain/$"))
+    assert site.statuses("/plain/", "/plain/", "/plain/", "/other/") == [200, 200, 429, 200]
+
+
+def test_all_rules_that_match_apply(site):
+    site(rule(profiles=["burst"]), rule(profiles=["daily"]))
+    site.get("/plain/")
+    assert (left("burst"), left("daily")) == (1, 99)
+
+
+def test_rule_may_name_methods_and_get_covers_head(site):
+    site(rule(profiles="closed", methods=["GET"]))
+    assert site.get("/plain/", "post").status_code == 200
+    assert site.get("/plain/", "get").status_code == 429
+    assert site.get("/plain/", "head").status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("matching", "limited"),
+    [
+        ({"name": "plain"}, ["/plain/"]),
+        ({"name": ["plain", "other"]}, ["/plain/", "/other/"]),
+        ({"name": "api:v1:order"}, ["/api/v1/orders/5/"]),
+        ({"namespace": "api"}, ["/api/v1/orders/5/", "/api/v1/items/"]),
+        ({"namespace": ["api:v1"]}, ["/api/v1/orders/5/", "/api/v1/items/"]),
+        ({"namespace": "api", "name": "api:v1:items"}, ["/api/v1/items/"]),
+        ({"namespace": "api", "path": "orders"}, ["/api/v1/orders/5/"]),
+        ({"name": "order"}, []),
+    ],
+)
+def test_rule_may_name_views_and_namespaces(site, matching, limited):
+    site({"profiles": ["closed"], **matching})
+    urls = ["/plain/", "/other/", "/api/v1/orders/5/", "/api/v1/items/", "/apiary/items/"]
+    refused = [url for url, status in zip(urls, site.statuses(*urls), strict=True) if status == 429]
+    assert refused == limited
+
+
+def test_rule_without_a_path_limits_everything(site):
+    site({"profiles": ["closed"]})
+    assert site.statuses("/plain/", "/api/v1/items/", "/nothing/") == [429] * 3
+
+
+def test_rule_counts_by_its_axis_and_never_by_the_path(site):
+    """django-smart-ratelimit's path rules key on the full path: 6 of 6 bypassed."""
+    site(rule("^/api/"))
+    urls = [f"/api/v1/orders/{number}/?q={number}" for number in range(6)]
+    assert site.statuses(*urls) == [200, 200, 429, 429, 429, 429]
+
+
+def test_endpoint_of_a_rule_is_the_route(site):
+    site(rule(profiles="each"))
+    assert site.statuses("/api/v1/orders/1/", "/api/v1/orders/2/", "/api/v1/orders/3/") == (
+        [200, 200, 429]
+    )
+    assert site.statuses("/api/v1/items/") == [200]
+
+
+def test_changed_settings_apply_at_once(site):
+    site(rule(profiles="closed"))
+    assert site.statuses("/plain/") == [429]
+    site()
+    assert site.statuses("/plain/") == [200]
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ("no dict", "a rule is a dict, not str"),
+        ({"path": "^/"}, "a rule needs profiles"),
+        ({"profiles": []}, "a rule needs profiles"),
+        ({"profiles": [5]}, "must be text, or a list of texts"),
+        ({"profiles": "burst", "methods": 5}, "must be text"),
+        ({"profiles": "burst", "name": [""]}, "must be text"),
+        ({"profiles": "burst", "path": "("}, "no regular expression"),
+        ({"profiles": "burst", "path": 5}, "no regular expression"),
+        ({"profiles": "burst", "pth": "^/"}, "did you mean 'path'"),
+    ],
+)
+def test_rule_that_is_nonsense_is_told_with_its_place(settings, config, problem):
+    (found,) = rule_problems(3, config)
+    assert found[0].startswith("SLIDING_WINDOW['RULES'][3]")
+    assert problem in found[1]
+    settings.SLIDING_WINDOW = {"RULES": [config]}
+    settings.MIDDLEWARE = [OURS]
+    with pytest.raises(ImproperlyConfigured, match=r"\['RULES'\]\[0\]"):
+        Client().get("/plain/")
+
+
+def test_unknown_profile_in_a_rule_is_an_error_that_hints(settings, redis):
+    settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "RULES": [rule(profiles="brust")]}
+    settings.MIDDLEWARE = [OURS]
+    with pytest.raises(ImproperlyConfigured, match=r"'brust'.*'burst'"):
+        Client().get("/plain/")
+
+
+# With decorators
+
+
+LIMITED = ["/limited/", "/limited/async/", "/limited/class/"]
+
+
+@pytest.mark.parametrize("url", LIMITED)
+def test_middleware_and_decorator_charge_a_profile_once(site, url):
+    site(rule(profiles=["daily", "burst"]))
+    assert site.statuses(url, url, url) == [200, 200, 429]
+    assert left("daily") == 98
+
+
+@pytest.mark.parametrize("url", LIMITED)
+def test_rules_and_decorators_are_charged_in_one_script(site, redis, url):
+    site(rule(profiles=["user"]))
+    site.get("/plain/")
+    site.get(url)
+    redis.config_resetstat()
+    site.get(url)
+    stats = redis.info("commandstats")
+    assert stats["cmdstat_evalsha"]["calls"] == 1
+    assert "cmdstat_eval" not in stats
+    assert (left("burst"), left("daily"), left("user", f"ip:{CLIENT}")) == (0, 98, 47)
+
+
+@pytest.mark.parametrize("url", LIMITED)
+def test_decorators_are_charged_without_any_rule(site, url):
+    site()
+    assert site.statuses(url, url, url) == [200, 200, 429]
+
+
+def test_rule_that_refuses_spends_nothing_on_the_decorator(site):
+    site(rule(profiles="closed"))
+    assert site.statuses("/costly/") == [429]
+    assert left("daily") == 100
+
+
+def test_decorator_that_refuses_spends_nothing_on_the_rule(site):
+    site(rule(profiles="user"))
+    site.statuses(*["/limited/"] * 5)
+    assert left("user", f"ip:{CLIENT}") == 48
+
+
+def test_dearer_demand_of_rule_and_decorator_counts(site):
+    site(rule(profiles="daily"))
+    site.get("/costly/")
+    assert left("daily") == 90
+
+
+def test_exempt_view_is_left_alone_by_rules(site):
+    site(rule(profiles="closed"))
+    assert site.statuses("/exempt/", "/plain/") == [200, 429]
+
+
+def test_own_limit_of_an_exempt_view_still_counts(site):
+    site(rule(profiles="closed"))
+    assert site.statuses("/exempt/own/") == [200]
+    assert left("daily") == 99
+
+
+# Headers
+
+
+def test_headers_are_on_success_on_refusal_and_on_errors(site):
+    site(rule())
+    responses = [site.get(url) for url in ("/plain/", "/failing/", "/plain/")]
+    assert [response.status_code for response in responses] == [200, 500, 429]
+    assert [response["RateLimit-Remaining"] for response in responses] == ["1", "0", "0"]
+    assert 0 < int(responses[2]["Retry-After"]) <= 60
+
+
+@pytest.mark.parametrize("url", LIMITED)
+def test_headers_of_middleware_and_decorator_are_not_doubled(site, url):
+    site(rule(profiles="user"))
+    policies = site.get(url)["RateLimit-Policy"]
+    assert sorted(policy.split(";")[0] for policy in policies.split(", ")) == (
+        ['"burst"', '"daily"', '"user"']
+    )
+
+
+def test_response_without_limits_has_no_headers(site):
+    site(rule("^/api/"))
+    assert "RateLimit" not in site.get("/plain/").headers
+
+
+# Requests without a view
+
+
+def test_unknown_path_is_counted_and_its_404_becomes_429(site):
+    site(rule())
+    responses = [site.get(f"/scan/{number}.php") for number in range(3)]
+    assert [response.status_code for response in responses] == [404, 404, 429]
+    assert [response["RateLimit-Remaining"] for response in responses] == ["1", "0", "0"]
+    assert site.statuses("/plain/") == [429]
+
+
+def test_unknown_path_is_counted_by_path_and_method_alone(site):
+    site(rule(profiles="closed", name="plain"), rule(profiles="each"), rule("^/api/", "closed"))
+    assert site.statuses("/scan/") == [404]
+    assert site.statuses("/api/nothing/") == [429]
+
+
+def test_unknown_path_without_rules_stays_unknown(site):
+    site()
+    response = site.get("/scan/")
+    assert response.status_code == 404
+    assert "RateLimit" not in response.headers
+
+
+class Gate:
+    """A middleware that answers before the view, as CSRF protection does."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        if request.path == "/stream/":
+            return StreamingHttpResponse([b"static"])
+        return self.get_response(request)
+
+    def process_view(self, request, view, args, kwargs):
+        return HttpResponse("gated", status=403) if "gated" in request.GET else None
+
+
+@pytest.mark.parametrize("order", [[OURS, f"{__name__}.Gate"], [f"{__name__}.Gate", OURS]])
+def test_request_that_another_answers_before_the_view_is_counted(site, order):
+    site(rule(), middleware=order)
+    assert site.statuses("/plain/?gated", "/plain/?gated", "/plain/?gated") == [403, 403, 429]
+
+
+def test_exempt_view_behind_a_gate_is_left_alone(site):
+    site(rule(profiles="closed"), middleware=[f"{__name__}.Gate", OURS])
+    assert site.statuses("/exempt/?gated", "/plain/?gated") == [403, 429]
+
+
+def test_stream_that_another_middleware_has_opened_is_not_counted(site):
+    site(rule(profiles="closed"), middleware=[OURS, f"{__name__}.Gate"])
+    assert site.statuses("/stream/") == [200]
+
+
+# Anywhere in MIDDLEWARE
+
+
+class SyncOnly:
+    async_capable = False
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        return self.get_response(request)
+
+
+class AsyncOnly:
+    sync_capable = False
+    async_capable = True
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+        markcoroutinefunction(self)
+
+    async def __call__(self, request):
+        return await self.get_response(request)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_user_is_known_wherever_the_middleware_stands(site, position):
+    middleware = list(AUTH)
+    middleware.insert(position, OURS)
+    site(rule(profiles="user"), middleware=middleware)
+    user = User.objects.create(username="somebody")
+    client = Client()
+    client.force_login(user)
+    cookie = client.cookies["sessionid"].value
+    if site._way == "sync":
+        extra = {"HTTP_COOKIE": f"sessionid={cookie}"}
+    else:
+        extra = {"headers": {"cookie": f"sessionid={cookie}"}}
+    assert site.get("/plain/", **extra).status_code == 200
+    assert left("user", str(user.pk)) == 49
+
+
+@pytest.mark.parametrize("other", ["SyncOnly", "AsyncOnly"])
+@pytest.mark.parametrize("first", [True, False])
+def test_middleware_works_beside_one_that_is_only_sync_or_only_async(site, other, first):
+    path = f"{__name__}.{other}"
+    site(rule(), middleware=[path, OURS] if first else [OURS, path])
+    assert site.statuses("/plain/", "/limited/async/", "/scan/") == [200, 200, 429]
+
+
+# On an event loop
+
+
+@pytest.mark.parametrize("url", ["/plain/", "/async/", "/limited/async/", "/scan/"])
+async def test_async_middleware_never_asks_the_sync_client(settings, redis, monkeypatch, url):
+    settings.MIDDLEWARE = [OURS]
+    settings.SLIDING_WINDOW = {"LOG": False, "PROFILES": PROFILES, "RULES": [rule()]}
+    monkeypatch.setattr(guard, "check", None)
+    client = AsyncClient()
+    statuses = [(await client.get(url)).status_code for _ in range(3)]
+    assert statuses[2] == 429
+
+
+def test_middleware_is_async_where_what_it_wraps_is():
+    def get_response(request):
+        raise AssertionError
+
+    async def aget_response(request):
+        raise AssertionError
+
+    assert not inspect.iscoroutinefunction(RateLimitMiddleware(get_response).process_view)
+    assert inspect.iscoroutinefunction(RateLimitMiddleware(aget_response).process_view)
+
+
+# Switched off
+
+
+def test_switched_off_it_asks_nobody(site, redis):
+    site(rule(profiles="closed"), rule(profiles="no such profile"), ENABLED=False)
+    redis.config_resetstat()
+    assert site.statuses("/plain/", "/limited/", "/limited/async/", "/scan/") == (
+        [200, 200, 200, 404]
+    )
+    assert "cmdstat_evalsha" not in redis.info("commandstats")
+    assert "RateLimit" not in site.get("/limited/").headers
