@@ -17,7 +17,8 @@ from .limits import get_limiter
 from .matching import Match, Search
 from .readings import Look
 
-_KEYS_A_SCAN = 1_000
+KEYS_A_PAGE = 1_000
+"""Asked of SCAN at a time by whoever looks at all of them."""
 
 Progress: TypeAlias = "Callable[[int, int], None]"
 """Told the keys seen so far, and about how many there are in the database."""
@@ -92,7 +93,7 @@ def walk(
     search = Search(profile=profile, axis=axis, identifier=identifier)
     for matches in _pages(search, progress):
         if blocked:
-            matches = [match for match, look in _looked(matches) if look.blocked]
+            matches = [match for match, count in _counted(matches) if _is_full(match, count)]
         yield from _states(matches)
 
 
@@ -110,11 +111,11 @@ def keys_top(
     heap: list[tuple[float, str]] = []
     kept: set[str] = set()
     for matches in _pages(search, progress):
-        for match, look in _looked(matches):
-            if match.key in kept or (blocked and not look.blocked):
+        for match, count in _counted(matches):
+            if match.key in kept or (blocked and not _is_full(match, count)):
                 continue
             kept.add(match.key)
-            heapq.heappush(heap, (_use(look.hits, match.limit) or 0.0, match.key))
+            heapq.heappush(heap, (_use(count, match.limit) or 0.0, match.key))
             if len(heap) > n:
                 kept.discard(heapq.heappop(heap)[1])
     best = [key for _, key in sorted(heap, reverse=True)]
@@ -154,7 +155,7 @@ def _find(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
 def _pages(search: Search, progress: Progress | None) -> Iterator[list[Match]]:
     cursor, seen, total = "0", 0, None
     while True:
-        cursor, keys = _find(search, cursor, _KEYS_A_SCAN)
+        cursor, keys = _find(search, cursor, KEYS_A_PAGE)
         seen += len(keys)
         yield _matches(keys, search)
         if progress is not None:
@@ -170,19 +171,23 @@ def _matches(keys: Iterable[str], search: Search) -> list[Match]:
     return [match for match in found if match is not None]
 
 
-def _looked(matches: list[Match]) -> Iterator[tuple[Match, Look]]:
-    for match, look in zip(matches, readings.looks(matches), strict=True):
-        if look is not None:
-            yield match, look
+def _counted(matches: list[Match]) -> Iterator[tuple[Match, int]]:
+    for match, count in zip(matches, readings.counts(matches), strict=True):
+        if count is not None:
+            yield match, count
+
+
+def _is_full(match: Match, count: int) -> bool:
+    return match.limit is not None and count >= match.limit
 
 
 def _states(matches: list[Match]) -> list[KeyState]:
-    found = list(_looked(matches))
-    sizes = readings.sizes([match.key for match, _ in found])
+    looks = readings.looks(matches)
+    sizes = readings.sizes([match.key for match in matches])
     return [
         _state(match, look, pttl, size)
-        for (match, look), (pttl, size) in zip(found, sizes, strict=True)
-        if pttl != -2
+        for match, look, (pttl, size) in zip(matches, looks, sizes, strict=True)
+        if look is not None and pttl != -2
     ]
 
 
