@@ -282,7 +282,8 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
     """At that second a request passes; a second earlier it does not."""
     clock = FrozenClock()
     clock.advance(offset)
-    limiter = Limiter(RedisStore("default", clock=clock))
+    store = RedisStore("default", clock=clock)
+    limiter = Limiter(store)
     policies = tuple(Policy.parse(rate, algorithm=algorithm) for rate in ("3/10s", "5/m"))
     claims = [Claim(Profile(name="p", axis="ip", policies=policies), "203.0.113.9", policies)]
 
@@ -309,4 +310,5 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
             clock.advance(0.7)
         else:
             wait_and_check(answer)
+    store.close()
     assert admitted >= 5
