@@ -29,6 +29,8 @@ class Shield:
         self._clock = clock
         self._lock = threading.Lock()
         self._refusals: OrderedDict[Question, tuple[Decision, float, float]] = OrderedDict()
+        # By key, so that whoever is charged back need not look through all of them.
+        self._questions: dict[str, set[Question]] = {}
 
     def __len__(self) -> int:
         return len(self._refusals)
@@ -44,7 +46,7 @@ class Shield:
             return decision, now - since
         with self._lock:
             if self._refusals.get(question) is entry:
-                del self._refusals[question]
+                self._drop(question)
         return None
 
     def remember(self, question: Question, decision: Decision) -> None:
@@ -57,16 +59,29 @@ class Shield:
         with self._lock:
             self._refusals[question] = (decision, now, now + lasts)
             self._refusals.move_to_end(question)
+            for key, _, _ in question:
+                self._questions.setdefault(key, set()).add(question)
             if len(self._refusals) > self._max_entries:
-                self._refusals.popitem(last=False)
+                self._drop(next(iter(self._refusals)))
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drops every refusal that one of these windows has a part in."""
-        gone = set(keys)
-        with self._lock:
-            for question in [q for q in self._refusals if any(key in gone for key, _, _ in q)]:
-                del self._refusals[question]
+        for key in keys:
+            if key in self._questions:
+                with self._lock:
+                    for question in tuple(self._questions.get(key, ())):
+                        self._drop(question)
 
     def clear(self) -> None:
         with self._lock:
             self._refusals.clear()
+            self._questions.clear()
+
+    def _drop(self, question: Question) -> None:
+        del self._refusals[question]
+        for key, _, _ in question:
+            sharing = self._questions.get(key)
+            if sharing is not None:
+                sharing.discard(question)
+                if not sharing:
+                    del self._questions[key]

@@ -1,0 +1,244 @@
+"""When requests are kept away from a store, and when one of them finds it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_slidingwindow.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, Breakers
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def make(clock: Clock, jitter: float = 0.0) -> Breaker:
+    return Breaker(clock=clock, jitter=lambda: jitter)
+
+
+def opened(clock: Clock, jitter: float = 0.0) -> Breaker:
+    breaker = make(clock, jitter)
+    while not breaker.failed():
+        pass
+    return breaker
+
+
+def test_closed_breaker_lets_all_ask(clock: Clock) -> None:
+    breaker = make(clock)
+    assert all(breaker.permits() for _ in range(10))
+    assert breaker.state == CLOSED
+    assert breaker.open_for == 0.0
+
+
+def test_third_failure_in_a_row_opens(clock: Clock) -> None:
+    breaker = make(clock)
+    assert [breaker.failed() for _ in range(4)] == [False, False, True, False]
+    assert breaker.state == OPEN
+
+
+def test_an_answer_in_between_starts_the_count_again(clock: Clock) -> None:
+    breaker = make(clock)
+    for _ in range(10):
+        assert not breaker.failed()
+        assert not breaker.failed()
+        assert breaker.succeeded() is None
+    assert breaker.state == CLOSED
+
+
+def test_open_breaker_lets_nobody_ask_until_the_probe_is_due(clock: Clock) -> None:
+    breaker = opened(clock)
+    assert not breaker.permits()
+    assert breaker.probe_in == pytest.approx(0.1)
+    clock.now += 0.0999
+    assert not breaker.permits()
+    clock.now += 0.0002
+    assert breaker.probe_in == 0.0
+    assert breaker.permits()
+
+
+def test_only_one_probe_at_a_time(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now += 0.2
+    assert breaker.permits()
+    assert breaker.state == HALF_OPEN
+    assert not any(breaker.permits() for _ in range(10))
+
+
+def test_probe_that_succeeds_closes_and_tells_how_long_it_was_open(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now += 2
+    assert breaker.permits()
+    clock.now += 0.5
+    assert breaker.succeeded() == pytest.approx(2.5)
+    assert breaker.state == CLOSED
+    assert breaker.permits()
+    assert not breaker.failed(), "failures are counted anew"
+
+
+def test_probes_back_off_but_stay_within_a_second(clock: Clock) -> None:
+    breaker = opened(clock)
+    delays = []
+    for _ in range(6):
+        delays.append(round(breaker.probe_in, 6))
+        clock.now += breaker.probe_in
+        assert breaker.permits()
+        assert not breaker.failed()
+    assert delays == [0.1, 0.2, 0.4, 0.8, 0.8, 0.8]
+
+
+def test_recovery_starts_with_short_delays_again(clock: Clock) -> None:
+    breaker = opened(clock)
+    for _ in range(4):
+        clock.now += breaker.probe_in
+        breaker.permits()
+        breaker.failed()
+    clock.now += breaker.probe_in
+    assert breaker.permits()
+    assert breaker.succeeded() is not None
+    while not breaker.failed():
+        pass
+    assert breaker.probe_in == pytest.approx(0.1)
+
+
+def test_jitter_only_shortens_the_delay_by_up_to_a_quarter(clock: Clock) -> None:
+    assert opened(clock, jitter=1.0).probe_in == pytest.approx(0.075)
+    assert opened(clock, jitter=0.5).probe_in == pytest.approx(0.0875)
+
+
+def test_answer_of_a_straggler_does_not_close(clock: Clock) -> None:
+    breaker = opened(clock)
+    assert breaker.succeeded() is None
+    assert breaker.state == OPEN
+
+
+def test_failure_of_a_straggler_does_not_delay_the_probe(clock: Clock) -> None:
+    breaker = opened(clock)
+    due = breaker.probe_in
+    assert not breaker.failed()
+    assert breaker.probe_in == due
+
+
+def test_abandoned_probe_lets_the_next_one_ask(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now += 1
+    assert breaker.permits()
+    breaker.abandoned()
+    assert breaker.state == OPEN
+    assert breaker.permits()
+
+
+def test_probe_that_never_reports_is_given_up(clock: Clock) -> None:
+    breaker = opened(clock)
+    clock.now += 1
+    assert breaker.permits()
+    clock.now += 4.9
+    assert not breaker.permits()
+    clock.now += 0.2
+    assert breaker.permits()
+
+
+def test_whoever_waits_for_the_lock_while_it_closes_may_ask(clock: Clock) -> None:
+    class Closing:
+        """A lock that another thread held, and closed the breaker under it."""
+
+        def __enter__(self) -> None:
+            breaker._opened_at = None
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    breaker = opened(clock)
+    clock.now += 1
+    breaker._lock = Closing()  # type: ignore[assignment]
+    assert breaker.permits()
+
+
+LANES = ("a", "b")
+
+
+def breakers(clock: Clock) -> Breakers:
+    return Breakers(lambda: make(clock))
+
+
+def fail(some: Breakers, lane: str) -> bool:
+    return [some.failed(lane) for _ in range(3)][-1]
+
+
+def test_one_lane_in_trouble_does_not_block_another(clock: Clock) -> None:
+    some = breakers(clock)
+    assert fail(some, "a")
+    assert not some.permit(["a"])
+    assert some.permit(["b"])
+    assert some.state == OPEN
+
+
+def test_outage_lasts_from_the_first_lane_that_opens_to_the_last_that_closes(
+    clock: Clock,
+) -> None:
+    some = breakers(clock)
+    assert fail(some, "a")
+    clock.now += 3
+    assert not fail(some, "b"), "the outage has begun before"
+    clock.now += 1
+    assert some.permit(["a", "b"])
+    assert some.state == HALF_OPEN
+    assert some.succeeded("b", lambda: LANES) is None
+    assert some.succeeded("a", lambda: LANES) == pytest.approx(4)
+    assert some.state == CLOSED
+    assert some.probe_in == 0.0
+
+
+def test_lane_that_has_left_does_not_keep_the_outage_open(clock: Clock) -> None:
+    some = breakers(clock)
+    fail(some, "a")
+    clock.now += 7
+    assert some.succeeded("b", lambda: LANES) is None
+    assert some.succeeded("b", lambda: ["b", "c"]) == pytest.approx(7)
+    assert some.state == CLOSED
+    assert some.of("a").state == CLOSED, "should it come back, it starts anew"
+
+
+def test_whoever_may_not_ask_all_lanes_is_no_probe_for_the_others(clock: Clock) -> None:
+    some = breakers(clock)
+    fail(some, "a")
+    clock.now += 1
+    fail(some, "b")
+    assert not some.permit(["a", "b"]), "b is not due"
+    assert some.of("a").state == OPEN
+    assert some.permit(["a"])
+
+
+def test_next_probe_is_that_of_the_first_lane_that_is_due(clock: Clock) -> None:
+    some = breakers(clock)
+    fail(some, "a")
+    clock.now += 0.04
+    fail(some, "b")
+    assert some.probe_in == pytest.approx(0.06)
+
+
+def test_outage_that_another_thread_has_ended_is_told_once(clock: Clock) -> None:
+    some = breakers(clock)
+    fail(some, "a")
+    clock.now += 1
+    some.permit(["a"])
+
+    class Ending:
+        """A lock that another thread held, and ended the outage under it."""
+
+        def __enter__(self) -> None:
+            some.of("a").succeeded()
+            some._open.clear()
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    some._lock = Ending()  # type: ignore[assignment]
+    assert some.succeeded("a", lambda: LANES) is None
