@@ -9,6 +9,7 @@ from functools import cached_property
 from django.core.exceptions import ImproperlyConfigured
 
 from .claims import Claim
+from .exceptions import PolicyError
 from .identity import canonical
 from .keys import KeyParts, escape, key_ends, parse_key
 from .limiter import Limiter
@@ -81,7 +82,11 @@ class Search:
                     return Match(key, parts, profile.name, policy, policy.limit)
         if self._profile is not None:
             return None
-        policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
+        try:
+            policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
+        except PolicyError:
+            # Another application's key: no window is that long or short.
+            return None
         return Match(key, parts, None, policy, None)
 
     def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:

@@ -351,8 +351,17 @@ def test_key_that_another_application_wrote_spoils_only_itself(redis):
 
 
 def test_key_that_only_looks_like_ours_is_left_out(redis):
-    redis.set("throttle:tenant:{acme}:compact:z1", "x")
+    for ending in ("z1", "c0", "c99999999999", "c", "60"):
+        redis.set(f"throttle:tenant:{{acme}}:compact:{ending}", "x")
     assert found() == {}
+
+
+def test_window_of_another_length_is_not_the_profiles(redis):
+    hit("compact", "acme", 1)
+    shorter = {"compact": {"axis": "tenant", "rate": "10/m"}}
+    with override_settings(SLIDING_WINDOW={"PROFILES": shorter}):
+        assert found(profile="compact") == {}
+        assert only().profile is None
 
 
 def test_server_that_goes_away_between_two_looks_is_a_store_error(monkeypatch):
