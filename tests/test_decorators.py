@@ -22,6 +22,7 @@ from django_slidingwindow.guard import Demand, Usage
 CLIENT = "203.0.113.9"
 SETTINGS = {
     "LOG": False,
+    "LATENCY_BUDGET": 10,
     "PROFILES": {
         "burst": {"axis": "ip", "rate": "2/m"},
         "daily": {"axis": "ip", "rate": "100/d"},

@@ -37,7 +37,12 @@ PROFILES = {
     "one": {"axis": "ip", "rate": "3/m", "scope": "shared"},
     "two": {"axis": "ip", "rate": "5/m", "scope": "shared"},
 }
-SETTINGS = {"LOG": False, "PROFILES": PROFILES, "IDENTITIES": {"tenant": tenant, "broken": broken}}
+SETTINGS = {
+    "LOG": False,
+    "LATENCY_BUDGET": 10,
+    "PROFILES": PROFILES,
+    "IDENTITIES": {"tenant": tenant, "broken": broken},
+}
 
 
 @pytest.fixture(autouse=True)

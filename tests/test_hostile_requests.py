@@ -32,6 +32,7 @@ urlpatterns = [
 ]
 SETTINGS = {
     "LOG": False,
+    "LATENCY_BUDGET": 10,
     "IDENTITIES": {"tenant": tenant, "other": lambda request: request.GET.get("other")},
     "PROFILES": {
         "ip": {"axis": "ip", "limit": LIMIT, "window": 60},
@@ -66,7 +67,7 @@ def admitted(requests):
 
 
 def windows(redis):
-    return sorted(key.decode() for key in redis.keys("throttle:*"))
+    return sorted(redis.keys("throttle:*"))
 
 
 # Addresses

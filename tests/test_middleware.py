@@ -83,6 +83,7 @@ class Site:
         self._settings.MIDDLEWARE = list(middleware)
         self._settings.SLIDING_WINDOW = {
             "LOG": False,
+            "LATENCY_BUDGET": 10,
             "PROFILES": PROFILES,
             "RULES": list(rules),
             **more,
@@ -415,7 +416,12 @@ def test_middleware_works_beside_one_that_is_only_sync_or_only_async(site, other
 @pytest.mark.parametrize("url", ["/plain/", "/async/", "/limited/async/", "/scan/"])
 async def test_async_middleware_never_asks_the_sync_client(settings, redis, monkeypatch, url):
     settings.MIDDLEWARE = [OURS]
-    settings.SLIDING_WINDOW = {"LOG": False, "PROFILES": PROFILES, "RULES": [rule()]}
+    settings.SLIDING_WINDOW = {
+        "LOG": False,
+        "LATENCY_BUDGET": 10,
+        "PROFILES": PROFILES,
+        "RULES": [rule()],
+    }
     monkeypatch.setattr(guard, "check", None)
     client = AsyncClient()
     statuses = [(await client.get(url)).status_code for _ in range(3)]
