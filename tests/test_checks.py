@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
+from django.urls import path
 
 from django_slidingwindow import demands
 from django_slidingwindow.checks import callables
@@ -29,6 +31,12 @@ from django_slidingwindow.registry import register, unregister
 ROOT = Path(__file__).parent.parent
 REDIS = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+
+
+@pytest.fixture(autouse=True)
+def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets the views of other tests, whose profiles this project does not have."""
+    monkeypatch.setattr(demands, "_usages", {})
 
 
 @pytest.fixture
@@ -348,10 +356,7 @@ def test_unknown_profile_of_a_view_is_told_with_what_was_meant() -> None:
 
 def test_view_that_a_url_leads_to_is_looked_at(found: Any, settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.limited_urls"
-    try:
-        said = one(found(), "E022")
-    finally:
-        demands._usages.clear()
+    said = one(found(), "E022")
     assert said.startswith("tests.limited_urls.page uses the unknown profile 'nobody'")
 
 
@@ -518,6 +523,24 @@ def test_rules_that_nobody_reads_are_told(found: Any, settings: Any) -> None:
     assert "no RateLimitMiddleware" in one(found(RULES=rules), "W062")
     settings.MIDDLEWARE = [MIDDLEWARE]
     assert found(RULES=rules) == []
+
+
+def test_async_operation_that_nothing_charges_is_told(found: Any, settings: Any) -> None:
+    from ninja import NinjaAPI
+
+    from django_slidingwindow.contrib.ninja import ProfileThrottle
+
+    api = NinjaAPI(urls_namespace="checked")
+
+    @api.get("/", throttle=[ProfileThrottle("ip_public")])
+    async def operation(request: object) -> None: ...
+
+    urls = types.ModuleType("urls")
+    urls.urlpatterns = [path("", api.urls)]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = urls
+    assert f"{__name__}.test_async_operation" in one(found(), "E063")
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    assert found() == []
 
 
 # The app

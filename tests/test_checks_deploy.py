@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.checks import CheckMessage
 
-from django_slidingwindow import inspection
+from django_slidingwindow import demands, inspection
 from django_slidingwindow.checks import deploy, rights
 from django_slidingwindow.checks.register import check_deployment
 from django_slidingwindow.checks.server import Server
@@ -28,7 +28,7 @@ from tests.servers.redis import HOST
 if TYPE_CHECKING:
     from redis import Redis
 
-    from tests.servers import SentinelGroup
+    from tests.servers import RedisCluster, SentinelGroup
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "security-acl.md").read_text()
@@ -46,6 +46,12 @@ def documented(name: str) -> list[str]:
 
 def granted(words: list[str]) -> set[str]:
     return {word[1:].upper() for word in words if word.startswith("+")}
+
+
+@pytest.fixture(autouse=True)
+def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets the views of other tests, whose profiles this project does not have."""
+    monkeypatch.setattr(demands, "_usages", {})
 
 
 @pytest.fixture
@@ -230,7 +236,52 @@ def test_primary_behind_sentinels_is_asked(settings: Any, sentinels: SentinelGro
     assert check_deployment(None) == []
 
 
+def point_to_cluster(settings: Any, *urls: str, **options: Any) -> None:
+    options["CONNECTION_FACTORY"] = "django_slidingwindow.cluster.ClusterConnectionFactory"
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": urls, "OPTIONS": options}
+    settings.CACHES = {"default": cache}
+    settings.SLIDING_WINDOW = dict(QUIET)
+
+
+def test_each_primary_of_a_cluster_is_asked(settings: Any, cluster: RedisCluster) -> None:
+    point_to_cluster(settings, cluster.url)
+    assert check_deployment(None) == []
+    with cluster.owner(0).client() as client:
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            assert f"{HOST}:{cluster.owner(0).port} evicts" in check_one("W115")
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("maxmemory", "0")
+
+
+def test_each_node_that_the_settings_name_is_told_of_if_none_answers(settings: Any) -> None:
+    with RedisServer(password="right") as server:
+        point_to_cluster(settings, f"redis://{HOST}:{server.port}", f"redis://{HOST}:1")
+        assert numbers(check_deployment(None)) == ["E112", "W111"]
+
+
 # Rights
+
+
+def test_rights_that_a_cluster_needs_are_told(settings: Any, cluster: RedisCluster) -> None:
+    words = [*documented("site"), *documented("checks"), *documented("inspection")]
+    nodes = [node.client() for node in cluster.nodes]
+    try:
+        for node in nodes:
+            node.execute_command("ACL", "SETUSER", "less", "on", ">secret", *words)
+        point_to_cluster(settings, cluster.url, USERNAME="less", PASSWORD="secret")
+        assert "may not run CLUSTER|SLOTS, ASKING on" in check_one("E116")
+        for node in nodes:
+            node.execute_command("ACL", "SETUSER", "less", *documented("cluster"))
+        assert check_deployment(None) == []
+        for algorithm in ALGORITHMS:
+            assert check(profile(algorithm), "x").source == "redis"
+    finally:
+        for node in nodes:
+            node.execute_command("ACL", "DELUSER", "less")
+            node.close()
 
 
 def test_each_missing_command_is_told(become: Any, redis: Redis) -> None:

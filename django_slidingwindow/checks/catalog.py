@@ -211,6 +211,13 @@ RULES_WITHOUT_MIDDLEWARE = _add(
     "Add 'django_slidingwindow.middleware.RateLimitMiddleware' to MIDDLEWARE: nothing else reads "
     "the rules.",
 )
+UNCHARGED_OPERATION = _add(
+    "E063",
+    "The async django-ninja operation {name} has a ProfileThrottle that nothing can charge.",
+    'Call api.add_decorator(throttled, mode="view") with throttled of '
+    "django_slidingwindow.contrib.ninja, or add RateLimitMiddleware to MIDDLEWARE: ninja asks "
+    "throttles synchronously, where a call to Redis would stop the event loop.",
+)
 
 # With --deploy: settings that are right in development
 SWITCHED_OFF = _add(

@@ -18,7 +18,7 @@ from .aliases import check_alias
 from .axes import parts
 from .project import Project
 from .rights import INSPECTION, command_of, needed, refusals
-from .server import Server, connected, links, place
+from .server import Server, connected, is_cluster, links, place
 
 _OLDEST = (6, 2)
 
@@ -98,7 +98,7 @@ def check_rights(project: Project, alias: str, server: Server) -> Iterator[Check
     """What the user of the alias may do, tried without doing it."""
     prefix = project.conf.prefix
     key = make_key(prefix, "check", "rights", "deploy", Policy(limit=1, window=1))
-    commands = needed(project.algorithms())
+    commands = needed(project.algorithms(), cluster=is_cluster(alias))
     found = refusals(server, commands, key)
     if found is None:
         yield catalog.NO_REHEARSAL(alias=alias, server=server.name)

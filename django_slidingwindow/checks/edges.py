@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from django.core.checks import CheckMessage
+from django.urls import get_resolver
 
 from ..exemptions import STAFF
 from ..proxies import UNIX
 from . import catalog
 from .callables import accepts, found
 from .project import Project
+from .views import view_names
 
 _MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
@@ -61,6 +64,15 @@ def check_middleware_once(project: Project) -> Iterator[CheckMessage]:
 def check_rules_read(project: Project) -> Iterator[CheckMessage]:
     if project.conf.rules and not project.middleware_like(_MIDDLEWARE):
         yield catalog.RULES_WITHOUT_MIDDLEWARE()
+
+
+def check_async_operations(project: Project) -> Iterator[CheckMessage]:
+    # Loaded by the views that use it; django-ninja need not be installed.
+    ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
+    if ninja is None or project.middleware_like(_MIDDLEWARE) or view_names() is None:
+        return
+    for name in ninja.uncharged_operations(get_resolver().url_patterns):
+        yield catalog.UNCHARGED_OPERATION(name=name)
 
 
 def _network_problem(value: Any) -> str | None:

@@ -51,6 +51,7 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
     },
     "counter": {"GET": (KEY,), "SET": (KEY, "x"), "DEL": (KEY,)},
 }
+IN_CLUSTER: Mapping[str, Arguments] = {"CLUSTER|SLOTS": (), "ASKING": ()}
 INSPECTION: Mapping[str, Arguments] = {
     "SCAN": ("0",),
     "DBSIZE": (),
@@ -62,9 +63,9 @@ INSPECTION: Mapping[str, Arguments] = {
 }
 
 
-def needed(algorithms: Iterable[str]) -> dict[str, Arguments]:
+def needed(algorithms: Iterable[str], *, cluster: bool = False) -> dict[str, Arguments]:
     """The commands that limits with these algorithms run."""
-    commands = dict(ALWAYS)
+    commands = {**ALWAYS, **IN_CLUSTER} if cluster else dict(ALWAYS)
     for algorithm in sorted(algorithms):
         commands |= BY_ALGORITHM[algorithm]
     return commands

@@ -7,30 +7,59 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.core.cache import caches
 from django_redis import get_redis_connection
-from redis.cluster import RedisCluster
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
+from ..cluster import ClusterConnectionFactory
+from ..flows import drive
 from ..stores import servers
+from ..stores.connections import ask_once
 from ..stores.links import Link
-from ..stores.sentinel import Sentinels
+from ..stores.routing import discover
+from ..stores.sentinel import Sentinels, half_way
+from ..stores.topology import Address, Topology
 from ..stores.wire import pack
 
 PATIENCE = 2.0
 """Seconds for finding a server, and for all its answers to some questions."""
 
 
+def is_cluster(alias: str) -> bool:
+    """Whether the alias leads to a Redis Cluster."""
+    return isinstance(_client(alias).connection_factory, ClusterConnectionFactory)
+
+
 def links(alias: str) -> list[Link]:
     """A link to each server that takes the alias's writes; raises what redis-py does."""
-    client = get_redis_connection(alias, write=True)
-    if isinstance(client, RedisCluster):
-        nodes = client.get_primaries()
-        return [Link.of(client.get_redis_connection(node).connection_pool, None) for node in nodes]
-    pool = client.connection_pool
+    if is_cluster(alias):
+        return _primaries(_client(alias))
+    pool = get_redis_connection(alias, write=True).connection_pool
     if isinstance(pool, SentinelConnectionPool):
         return [Sentinels(pool, None).find(time.monotonic() + PATIENCE)]
     return [Link.of(pool, None)]
+
+
+def _primaries(client: Any) -> list[Link]:
+    """Of a cluster; the nodes that the settings name if none of those tells the others."""
+    seeds = [Link.of(client.connection_factory.pool(url), None) for url in client._server]
+    topology = Topology([Address(link.options["host"], link.options["port"]) for link in seeds])
+    deadline = time.monotonic() + PATIENCE
+
+    def answer(step: Any) -> list[Any]:
+        return [ask_once(seeds[0].at(*step.address), step.payload, half_way(deadline))]
+
+    try:
+        drive(discover(topology), answer)
+    except RedisError:
+        return seeds
+    return [seeds[0].at(*address) for address in topology.primaries]
+
+
+def _client(alias: str) -> Any:
+    cache: Any = caches[alias]
+    return cache.client
 
 
 def place(link: Link) -> str:

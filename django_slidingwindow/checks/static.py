@@ -36,6 +36,7 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     edges.check_response,
     edges.check_middleware_once,
     edges.check_rules_read,
+    edges.check_async_operations,
 )
 
 
