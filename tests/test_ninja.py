@@ -21,7 +21,12 @@ from ninja.testing import TestAsyncClient, TestClient
 from ninja.throttling import BaseThrottle
 
 from django_slidingwindow import guard, limits
-from django_slidingwindow.contrib.ninja import ProfileThrottle, throttled, uncharged_operations
+from django_slidingwindow.contrib.ninja import (
+    ProfileThrottle,
+    operations_of,
+    throttled,
+    uncharged_operations,
+)
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
@@ -292,6 +297,15 @@ def test_operations_that_nobody_charges_can_be_listed():
     assert all("async" in name or name.endswith("shared_post") for name in found)
     assert list(uncharged_operations([path("", wrapped.urls)])) == []
     assert list(uncharged_operations([path("", HttpResponse)])) == []
+
+
+def test_view_that_closes_over_what_is_not_there_yet_is_none_of_ninjas():
+    def view(request):
+        return later
+
+    assert operations_of(view) == ()
+    later = HttpResponse()
+    assert operations_of(view) == ()
 
 
 def test_middleware_leaves_alone_what_the_wrapper_charges():

@@ -106,8 +106,13 @@ def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
 def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
     """The operations behind a view of ninja's, which are all that share its path."""
     for cell in getattr(view, "__closure__", None) or ():
-        if isinstance(cell.cell_contents, PathView):
-            return cell.cell_contents.operations
+        try:
+            path_view = cell.cell_contents
+        except ValueError:
+            # A name of the function around it that has no value yet.
+            continue
+        if isinstance(path_view, PathView):
+            return path_view.operations
     return ()
 
 
