@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .errors import is_outage
-from .links import Link
+from .links import Link, has_data, watch
 
 # Seconds by which a timer may be late, before it is taken that the loop was held up
 # and not the server; then as long again for the replies that have come in meanwhile.
@@ -55,6 +55,7 @@ class Multiplexer:
         self._connecting: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._waiting: deque[_Call] = deque()
+        self._watch: Any = None
         self._closing: dict[Any, asyncio.Task[None]] = {}
         self._closer: AsyncGenerator[None, None] | None = None
 
@@ -67,6 +68,9 @@ class Multiplexer:
             at = self._loop.time() + deadline - time.monotonic()
             timer = self._loop.call_at(at, self._expire, call, at)
         try:
+            if self._watch is not None and not self._waiting and has_data(self._watch):
+                # Nothing was asked: it can only be the end, of which the loop has not heard.
+                self._drop(RedisConnectionError("the connection was closed"))
             while (connection := self._connection) is None:
                 await self._connect(answer, deadline)
             self._waiting.append(call)
@@ -109,9 +113,10 @@ class Multiplexer:
         try:
             await connection.connect()
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await _disconnect(connection)
             raise
         self._connection = connection
+        self._watch = watch(connection._writer.get_extra_info("socket"))
         self._reader = asyncio.ensure_future(self._read(connection))
         if self._closer is None:
             # A loop that shuts down closes its async generators, and so this.
@@ -151,13 +156,14 @@ class Multiplexer:
 
     def _drop(self, error: Exception) -> None:
         connection, self._connection = self._connection, None
+        self._watch = None
         reader, self._reader = self._reader, None
         while self._waiting:
             self._waiting.popleft().fail(error)
         if reader is not None and reader is not asyncio.current_task(self._loop):
             reader.cancel()
         if connection is not None:
-            closing = asyncio.ensure_future(connection.disconnect(nowait=True))
+            closing = asyncio.ensure_future(_disconnect(connection))
             self._closing[connection] = closing
             closing.add_done_callback(lambda _: self._closing.pop(connection, None))
 
@@ -168,6 +174,13 @@ class Multiplexer:
             self._drop(RedisConnectionError("the event loop is shutting down"))
             await asyncio.gather(*self._closing.values())
             self._closed()
+
+
+async def _disconnect(connection: Any) -> None:
+    """Closes at once: TLS would first say goodbye, and outlive a loop that shuts down."""
+    if connection._writer is not None:
+        connection._writer.transport.abort()
+    await connection.disconnect(nowait=True)
 
 
 async def aask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
@@ -188,4 +201,4 @@ async def _ask_once(link: Link, payload: bytes) -> Any:
     except ResponseError as error:
         return error
     finally:
-        await connection.disconnect(nowait=True)
+        await _disconnect(connection)

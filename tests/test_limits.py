@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_slidingwindow import limits, signals
+from django_slidingwindow.decisions import NO_LIMIT, Decision
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from tests.servers import RedisServer
+
+# However slow the machine is, Redis decides.
+PATIENT = {"LATENCY_BUDGET": 60, "SHIELD_SECONDS": 0}
+
+
+@pytest.fixture(autouse=True)
+def _limits(settings: Any, redis: Redis) -> None:
+    settings.SLIDING_WINDOW = PATIENT
+
+
+class Calls:
+    """The functions of `limits`, or their asynchronous twins driven to their end."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not self.asynchronous:
+            return getattr(limits, name)  # type: ignore[no-any-return]
+        twin = getattr(limits, f"a{name}")
+        return lambda *args, **kwargs: asyncio.run(twin(*args, **kwargs))
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Calls:
+    return Calls(request.param)
+
+
+def profile(rate: str = "3/m", **fields: Any) -> Profile:
+    policy = Policy.parse(rate, algorithm=fields.pop("algorithm", "compact"))
+    return Profile(**{"name": "mine", "axis": "user", "policies": (policy,), **fields})
+
+
+def unlimited(*_: Any) -> None:
+    return None
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_check_charges_until_the_limit(call: Calls, algorithm: str) -> None:
+    mine = profile("3/h", algorithm=algorithm)
+    decisions = [call.check(mine, "ada") for _ in range(4)]
+    assert [decision.allowed for decision in decisions] == [True, True, True, False]
+    assert [decision.remaining for decision in decisions] == [2, 1, 0, 0]
+    first, *_, last = decisions
+    assert (first.profile, first.policy, first.limit) == ("mine", mine.policies[0], 3)
+    assert (first.reason, first.source, first.retry_after) == ("allowed", "redis", 0.0)
+    assert (last.reason, last.source, last.receipt) == ("limit", "redis", None)
+    assert last.retry_after is not None
+    assert 0 < last.retry_after <= 7_200
+
+
+def test_a_profile_is_known_by_its_name(call: Calls, redis: Redis) -> None:
+    assert call.check("tenant_paid", "acme").remaining == 9_999
+    assert redis.keys() == ["throttle:tenant:{acme}:tenant_paid:c86400"]
+    assert call.peek("tenant_paid", "acme").remaining == 9_998
+
+
+def test_an_unknown_name_is_told_what_was_meant(call: Calls) -> None:
+    with pytest.raises(ImproperlyConfigured, match="did you mean 'tenant_paid'"):
+        call.check("tenant_payed", "acme")
+
+
+def test_the_prefix_and_the_profiles_of_the_settings_are_used(call: Calls, redis: Redis) -> None:
+    mine = {"login": {"axis": "ip", "rates": ["5/m", "20/h"], "algorithm": "log"}}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PREFIX": "shop:x", "PROFILES": mine}):
+        decision = call.check("login", "203.0.113.9")
+    assert [verdict.remaining for verdict in decision.verdicts] == [4, 19]
+    stem = "shop:x:ip:{203.0.113.9}:login"
+    assert sorted(redis.keys()) == [f"{stem}:l3600", f"{stem}:l60"]
+
+
+def test_a_cost_is_charged_whole_or_not_at_all(call: Calls) -> None:
+    mine = profile("10/h")
+    assert call.check(mine, "ada", cost=7).remaining == 3
+    refused = call.check(mine, "ada", cost=4)
+    assert (refused.allowed, refused.remaining) == (False, 3)
+    assert call.check(mine, "ada", 3).remaining == 0
+
+
+@pytest.mark.parametrize("cost", [-1, 0.5, 1.0, "1", None, True])
+def test_a_negative_or_fractional_cost_is_a_value_error(call: Calls, cost: Any) -> None:
+    for ask in (call.check, call.peek, call.acquire):
+        with pytest.raises(ValueError, match="is not a whole number from 0"):
+            ask(profile(), "ada", cost)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("rate", ["0/m", "1/m"])
+def test_a_cost_of_nothing_is_always_allowed(call: Calls, algorithm: str, rate: str) -> None:
+    mine = profile(rate, algorithm=algorithm)
+    call.check(mine, "ada")
+    decision = call.check(mine, "ada", cost=0)
+    assert (decision.allowed, decision.remaining, decision.receipt) == (True, 0, None)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_can_never_succeed_says_so(call: Calls, redis: Redis, algorithm: str) -> None:
+    for mine, cost in ((profile("0/m"), 1), (profile("3/m", algorithm=algorithm), 4)):
+        decision = call.check(mine, "ada", cost)
+        assert (decision.allowed, decision.retry_after) == (False, None)
+    assert redis.keys() == []
+
+
+def test_a_peek_says_what_a_check_would_and_charges_nothing(call: Calls, redis: Redis) -> None:
+    mine = profile("2/h")
+    for _ in range(3):
+        peeked = call.peek(mine, "ada")
+        assert peeked.remaining == call.peek(mine, "ada").remaining
+        assert peeked.receipt is None
+        checked = call.check(mine, "ada")
+        assert (peeked.allowed, peeked.remaining) == (checked.allowed, checked.remaining)
+        assert (peeked.reason, peeked.source) == (checked.reason, checked.source)
+    assert not call.peek(mine, "ada", cost=1).allowed
+    assert call.peek(mine, "ada", cost=0).allowed
+    assert call.peek(mine, "bob", cost=2).remaining == 0
+    assert len(redis.keys()) == 1
+
+
+def test_a_reset_forgets_an_identifiers_windows_alone(call: Calls, redis: Redis) -> None:
+    mine = Profile(name="mine", axis="user", policies=(Policy.parse("1/m"), Policy.parse("1/h")))
+    for name in ("ada", "bob"):
+        assert call.check(mine, name).allowed
+        assert not call.check(mine, name).allowed
+    assert call.reset(mine, "ada") == 2
+    assert call.reset(mine, "ada") == 0
+    assert call.check(mine, "ada").allowed
+    assert not call.check(mine, "bob").allowed
+
+
+def test_a_reset_clears_what_the_shield_remembers(call: Calls) -> None:
+    with override_settings(SLIDING_WINDOW={**PATIENT, "SHIELD_SECONDS": 60}):
+        mine = profile("1/h")
+        call.check(mine, "ada")
+        assert [call.check(mine, "ada").source for _ in range(2)] == ["redis", "shield"]
+        call.reset(mine, "ada")
+        assert call.check(mine, "ada").allowed
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_refund_gives_back_once(call: Calls, redis: Redis, algorithm: str) -> None:
+    mine = profile("5/h", algorithm=algorithm)
+    decision = call.check(mine, "ada", cost=4)
+    assert not call.check(mine, "ada", cost=2).allowed
+    assert call.refund(decision) == 4
+    assert call.refund(decision) == 0
+    assert redis.keys() == []
+    assert call.check(mine, "ada", cost=5).allowed
+
+
+def test_what_charged_nothing_gives_nothing_back(call: Calls) -> None:
+    mine = profile("1/h")
+    call.check(mine, "ada")
+    for decision in (call.check(mine, "ada"), call.peek(mine, "bob"), call.check(mine, "x", 0)):
+        assert call.refund(decision) == 0
+    assert not call.peek(mine, "ada").allowed
+
+
+def test_no_limit_is_an_unlimited_decision_that_asks_nobody(call: Calls, redis: Redis) -> None:
+    mine = Profile(name="free", axis="tenant", limit_for=unlimited)
+    redis.config_resetstat()
+    decision = call.check(mine, "acme", cost=10**9)
+    assert decision == call.peek(mine, "acme") == call.acquire(mine, "acme", timeout=0)
+    assert decision == Decision(
+        allowed=True,
+        profile="free",
+        policy=None,
+        limit=NO_LIMIT,
+        remaining=NO_LIMIT,
+        retry_after=0.0,
+        reset_after=0.0,
+        reason="unlimited",
+        source="allow",
+    )
+    assert call.refund(decision) == 0
+    assert call.reset(mine, "acme") == 0
+    assert "cmdstat_evalsha" not in redis.info("commandstats")
+    assert "cmdstat_unlink" not in redis.info("commandstats")
+
+
+def test_a_limit_may_depend_on_the_identifier(call: Calls) -> None:
+    plans = {"acme": "7/d", "free": None}
+    mine = Profile(name="plan", axis="tenant", limit_for=lambda name, request: plans[name])
+    assert call.check(mine, "acme").remaining == 6
+    assert call.check(mine, "free").reason == "unlimited"
+    plans["acme"] = "2/d"
+    assert call.check(mine, "acme").remaining == 0
+    assert not call.check(mine, "acme").allowed
+
+
+def test_switched_off_nothing_is_limited(call: Calls, redis: Redis) -> None:
+    mine = profile("1/h")
+    assert call.check(mine, "ada").allowed
+    with override_settings(SLIDING_WINDOW={**PATIENT, "ENABLED": False}):
+        assert call.check(mine, "ada").reason == "unlimited"
+        assert call.reset(mine, "ada") == 1
+    assert call.check(mine, "ada").allowed
+
+
+@pytest.mark.parametrize(
+    ("axis", "one", "two"),
+    [
+        ("ip", "2001:db8::1", "2001:0DB8:0:0:ffff::2"),
+        ("ip", "::ffff:203.0.113.9", "203.0.113.9"),
+        ("ip", "unknown", "unknown"),
+        ("tenant", "Acme", "Acme"),
+        ("header:X-Api-Key", "secret", "secret"),
+    ],
+)
+def test_an_identifier_has_one_spelling_for_its_axis(
+    call: Calls, redis: Redis, axis: str, one: str, two: str
+) -> None:
+    mine = profile("1/h", axis=axis)
+    assert call.check(mine, one).allowed
+    assert not call.check(mine, two).allowed
+    [key] = redis.keys()
+    assert "secret" not in key
+    assert call.reset(mine, two) == 1
+
+
+@pytest.mark.parametrize(
+    ("axis", "one", "two"),
+    [
+        ("ip", "2001:db8::1", "2001:db8:0:1::1"),
+        ("ip", "203.0.113.8", "203.0.113.9"),
+        ("tenant", "acme", "Acme"),
+        ("global", "", "queue"),
+        ("header:X-Api-Key", "secret", "Secret"),
+    ],
+)
+def test_other_identifiers_have_their_own_windows(
+    call: Calls, axis: str, one: str, two: str
+) -> None:
+    mine = profile("1/h", axis=axis)
+    assert call.check(mine, one).allowed
+    assert call.check(mine, two).allowed
+
+
+class Watch:
+    """What a wait asked of Redis, and how long it slept in between."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.sleeps: list[float] = []
+
+    def checked(self, decision: Decision, **_: Any) -> None:
+        self.decisions.append(decision)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    watch = Watch()
+    sleep, asleep = time.sleep, asyncio.sleep
+
+    def slept(seconds: float) -> None:
+        watch.sleeps.append(seconds)
+        sleep(seconds)
+
+    async def aslept(seconds: float) -> None:
+        watch.sleeps.append(seconds)
+        await asleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", slept)
+    monkeypatch.setattr(asyncio, "sleep", aslept)
+    signals.limit_checked.connect(watch.checked)
+    yield watch
+    signals.limit_checked.disconnect(watch.checked)
+
+
+@pytest.mark.parametrize("shield", [0, 1.0])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_acquire_sleeps_exactly_until_the_next_slot(
+    call: Calls, watch: Watch, shield: float, algorithm: str, timeout: float | None
+) -> None:
+    with override_settings(SLIDING_WINDOW={**PATIENT, "SHIELD_SECONDS": shield}):
+        mine = profile("2/200ms", algorithm=algorithm)
+        # Both hits come at once, within one window of the counter's clock if that has begun.
+        assert call.check(mine, "ada", cost=2).allowed
+        watch.decisions.clear()
+        decision = call.acquire(mine, "ada", cost=2, timeout=timeout)
+    assert decision.allowed
+    assert decision.source == "redis"
+    *refused, admitted = watch.decisions
+    assert admitted is decision
+    # One sleep between two answers, as long as the refusal says; a shorter pause is not worth it.
+    assert watch.sleeps == [max(one.retry_after or 0, 0.005) for one in refused]
+    assert len(watch.sleeps) <= 1
+
+
+def test_acquire_that_needs_no_wait_does_not_sleep(call: Calls, watch: Watch) -> None:
+    assert call.acquire(profile("1/h"), "ada", timeout=0).allowed
+    assert watch.sleeps == []
+
+
+def test_acquire_is_refused_at_once_if_the_next_slot_is_too_far(
+    call: Calls, watch: Watch, redis: Redis
+) -> None:
+    mine = profile("1/h")
+    call.check(mine, "ada")
+    for timeout in (0, 0.5, 3_000):
+        decision = call.acquire(mine, "ada", timeout=timeout)
+        assert not decision.allowed
+        assert decision.retry_after > timeout
+    assert watch.sleeps == []
+
+
+@pytest.mark.parametrize(("rate", "cost"), [("0/m", 1), ("3/m", 4)])
+def test_acquire_is_refused_at_once_if_it_can_never_pass(
+    call: Calls, watch: Watch, rate: str, cost: int
+) -> None:
+    decision = call.acquire(profile(rate), "ada", cost)
+    assert (decision.allowed, decision.retry_after) == (False, None)
+    assert watch.sleeps == []
+
+
+def test_each_call_is_told_to_whoever_measures(call: Calls, watch: Watch) -> None:
+    mine = profile("1/h")
+    made = [call.check(mine, "ada"), call.check(mine, "ada")]
+    call.peek(mine, "ada")
+    assert watch.decisions == made
+
+
+def test_a_reset_that_cannot_reach_redis_is_an_error(
+    call: Calls, fresh_server: RedisServer, settings: Any
+) -> None:
+    mine = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
+    settings.CACHES = {**settings.CACHES, "fresh": mine}
+    settings.SLIDING_WINDOW = {**PATIENT, "CACHE": "fresh"}
+    assert call.check(profile(), "ada").source == "redis"
+    fresh_server.kill()
+    with pytest.raises(StoreError):
+        call.reset(profile(), "ada")
+
+
+def test_the_limiter_is_made_once_and_again_when_settings_change(settings: Any) -> None:
+    limiter = limits.get_limiter()
+    assert limits.get_limiter() is limiter
+    settings.LANGUAGE_CODE = "de"
+    assert limits.get_limiter() is limiter
+    settings.SLIDING_WINDOW = {**PATIENT, "PREFIX": "other"}
+    assert limits.get_limiter() is not limiter
+    assert limits.get_limiter().prefix == "other"
+
+
+def test_a_shield_of_no_seconds_is_none(settings: Any) -> None:
+    assert limits.get_limiter().shield is None
+    settings.SLIDING_WINDOW = {}
+    assert limits.get_limiter().shield is not None
+
+
+WITHOUT_REDIS = """
+import django
+django.setup()
+from django.core.management import call_command
+from django_slidingwindow import decorators, limits, middleware
+call_command("check")
+limits.get_limiter()
+print([limits.check("tenant_free", "acme").remaining for _ in range(3)])
+print(limits.check("tenant_free", "acme").source)
+"""
+
+
+def test_a_process_starts_and_limits_while_redis_is_down() -> None:
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        # Nobody listens there, and nobody may without being root.
+        "TEST_REDIS_URL": "redis://127.0.0.1:1/0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_REDIS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["[99, 98, 97]", "local"]
