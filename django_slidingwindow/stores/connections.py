@@ -6,7 +6,6 @@ check's time.
 
 from __future__ import annotations
 
-import selectors
 import threading
 import time
 from collections import deque
@@ -18,11 +17,6 @@ from redis.exceptions import MaxConnectionsError, ResponseError
 from .errors import is_outage
 from .links import Link
 
-# Seconds after which a connection is looked at before it is used again: a server
-# that went away has closed it, and that is better known before a charge is sent.
-_IDLE = 0.5
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
-
 
 class Connections:
     """Idle connections in a stack: as many as are in use at once, never one a thread."""
@@ -31,9 +25,8 @@ class Connections:
         """`find` says, by a deadline, which server a new connection goes to."""
         self._find = find
         self._most = most
-        self._idle: deque[tuple[Any, float]] = deque()
+        self._idle: deque[Any] = deque()
         self._made = 0
-        self._failed_at = 0.0
         self._freed = threading.Condition()
 
     def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
@@ -43,9 +36,7 @@ class Connections:
             connection.send_packed_command((payload,), check_health=False)
             answers = [_read(connection) for _ in range(replies)]
         except BaseException:
-            # Unread replies would answer the next command. And where this one has
-            # failed, those that were idle meanwhile are looked at before use.
-            self._failed_at = time.monotonic()
+            # Unread replies would answer the next command.
             self._discard(connection)
             raise
         if any(isinstance(answer, Exception) and is_outage(answer) for answer in answers):
@@ -59,10 +50,9 @@ class Connections:
         """Closes what is idle; what is in use goes on."""
         while self._idle:
             try:
-                connection, _ = self._idle.pop()
+                self._discard(self._idle.pop())
             except IndexError:
                 return
-            self._discard(connection)
 
     def start_afresh(self) -> None:
         """In a forked child: lets go of the parent's connections, which stay open there."""
@@ -73,16 +63,14 @@ class Connections:
     def _take(self, deadline: float | None) -> Any:
         while True:
             try:
-                connection, used = self._idle.pop()
+                connection = self._idle.pop()
             except IndexError:
-                break
-            if (
-                time.monotonic() - used < _IDLE and used > self._failed_at
-            ) or not _has_something_to_say(connection):
+                return self._make(deadline)
+            # A server that went away has closed it: better known before a charge is sent.
+            if not connection.is_stale():
                 connection.deadline = deadline
                 return connection
             self._discard(connection)
-        return self._make(deadline)
 
     def _make(self, deadline: float | None) -> Any:
         with self._freed:
@@ -92,7 +80,7 @@ class Connections:
             ):
                 raise MaxConnectionsError("all connections are in use")
             if self._idle:
-                connection, _ = self._idle.pop()
+                connection = self._idle.pop()
                 connection.deadline = deadline
                 return connection
             self._made += 1
@@ -107,7 +95,7 @@ class Connections:
         return connection
 
     def _give(self, connection: Any) -> None:
-        self._idle.append((connection, time.monotonic()))
+        self._idle.append(connection)
         if self._made >= self._most:
             with self._freed:
                 self._freed.notify()
@@ -137,10 +125,3 @@ def _read(connection: Any) -> Any:
         return connection.read_response()
     except ResponseError as error:
         return error
-
-
-def _has_something_to_say(connection: Any) -> bool:
-    """Nothing was asked, so this can only be the end."""
-    with _Selector() as selector:
-        selector.register(connection._sock, selectors.EVENT_READ)
-        return bool(selector.select(0))

@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..exceptions import StoreError
+from .wire import decode
 
 # redis-py has classes for some; within a script, older servers only say it in the text.
 _OUTAGES = (
@@ -51,4 +52,4 @@ def checked(reply: Any) -> list[int]:
     """The integers of a reply; a server's error as StoreError."""
     if isinstance(reply, Exception):
         raise store_error(reply) from reply
-    return reply if isinstance(reply, list) else [reply]
+    return decode(reply)

@@ -6,6 +6,7 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 
 from __future__ import annotations
 
+import selectors
 import socket
 import time
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ _COMMON = frozenset(
 _SYNC = ("parser_class", "redis_connect_func")
 # Seconds that are left for data that has come in already, when time is up.
 _GRACE = 0.001
+_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,13 @@ class Deadline:
     socket_connect_timeout = property(_left, _ignore)
 
     def _connect(self) -> Any:
-        return _Socket(super()._connect(), self)  # type: ignore[misc]
+        raw = super()._connect()  # type: ignore[misc]
+        self._watch = watch(raw)
+        return _Socket(raw, self)
+
+    def is_stale(self) -> bool:
+        """Nothing was asked: if there is something to read, it can only be the end."""
+        return has_data(self._watch)
 
 
 class _Socket:
@@ -171,3 +179,15 @@ def _bounded(connection_class: type) -> Any:
         secure = issubclass(connection_class, SSLConnection)
         connection_class = SSLConnection if secure else Connection
     return type(f"Bounded{connection_class.__name__}", (Deadline, connection_class), {})
+
+
+def watch(sock: Any) -> selectors.BaseSelector:
+    """What `has_data` asks about a connected socket."""
+    selector: selectors.BaseSelector = _Selector()
+    selector.register(sock, selectors.EVENT_READ)
+    return selector
+
+
+def has_data(selector: selectors.BaseSelector) -> bool:
+    """Whether there is something to read, or the end."""
+    return bool(selector.select(0))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from redis.exceptions import NoScriptError
@@ -15,6 +16,8 @@ from ..policies import Policy
 from .base import Call, Evaluate, Line, Refund
 
 _OBSERVED, _COUNT_REJECTED = 1, 2
+# More than any limit, so the same to the script as all beyond it.
+_MOST = 2**32 - 1
 # A server that flushes its scripts between our loading and calling them is asked
 # by source in the end.
 LOADS = 3
@@ -61,7 +64,7 @@ def encode(call: Call, clock: int | None) -> Command:
     """The command for a call; `clock` in microseconds, None for the server's own."""
     if isinstance(call, Evaluate):
         keys = call.keys
-        head, tail, source = _evaluate(call.lines, call.writes)
+        head, tail, source = _evaluate(call.lines)
     elif isinstance(call, Refund):
         keys = tuple(charge.key for charge in call.charges)
         head, tail, source = _refund(call)
@@ -69,40 +72,74 @@ def encode(call: Call, clock: int | None) -> Command:
         return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
     parts = [head]
     parts += [bulk(key.encode()) for key in keys]
-    parts.append(b"$0\r\n\r\n" if clock is None else bulk(b"%d" % clock))
+    mode = b"w" if isinstance(call, Refund) or call.writes else b"r"
+    parts.append(bulk(mode if clock is None else b"%b%d" % (mode, clock)))
     parts.append(tail)
     return Command(b"".join(parts), keys, source)
 
 
 @lru_cache(maxsize=4096)
-def _evaluate(lines: tuple[Line, ...], writes: bool) -> tuple[bytes, bytes, Script]:
-    arguments: list[object] = [int(writes)]
-    for line in lines:
-        policy = line.policy
-        flags = _OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected
-        arguments += [LETTERS[policy.algorithm], policy.limit, counts_for_us(policy)]
-        arguments += [line.cost, flags, grain(policy)]
-    return _script_call("evaluate", tuple(line.policy for line in lines), arguments)
+def _evaluate(lines: tuple[Line, ...]) -> tuple[bytes, bytes, Script]:
+    return _script_call(
+        "evaluate",
+        tuple(line.policy for line in lines),
+        [
+            b"".join(
+                (
+                    LETTERS[line.policy.algorithm].encode(),
+                    line.policy.limit.to_bytes(4, "big"),
+                    counts_for_us(line.policy).to_bytes(7, "big"),
+                    min(line.cost, _MOST).to_bytes(4, "big"),
+                    bytes([_OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected]),
+                    grain(line.policy).to_bytes(7, "big"),
+                )
+            )
+            for line in lines
+        ],
+    )
 
 
 def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
-    arguments: list[object] = [1]
-    for charge in call.charges:
-        policy = charge.policy
-        arguments += [LETTERS[policy.algorithm], counts_for_us(policy), grain(policy)]
-        arguments += [call.stamp, charge.cost]
-    return _script_call("refund", tuple(charge.policy for charge in call.charges), arguments)
+    return _script_call(
+        "refund",
+        tuple(charge.policy for charge in call.charges),
+        [
+            b"".join(
+                (
+                    LETTERS[charge.policy.algorithm].encode(),
+                    counts_for_us(charge.policy).to_bytes(7, "big"),
+                    charge.cost.to_bytes(4, "big"),
+                    grain(charge.policy).to_bytes(7, "big"),
+                    call.stamp.to_bytes(7, "big"),
+                )
+            )
+            for charge in call.charges
+        ],
+    )
 
 
 def _script_call(
-    evaluator: str, policies: tuple[Policy, ...], arguments: list[object]
+    evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]
 ) -> tuple[bytes, bytes, Script]:
-    """What stands before the keys, and after keys and clock."""
+    """What stands before the keys, and after keys and mode."""
     script_ = script(evaluator, in_use(policies))
     count = 4 + len(policies) + len(arguments)
     head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(script_.sha.encode())
     head += bulk(b"%d" % len(policies))
-    return head, b"".join(bulk(str(value).encode()) for value in arguments), script_
+    return head, b"".join(map(bulk, arguments)), script_
+
+
+@cache
+def _reply_layout(length: int) -> struct.Struct:
+    """How an evaluation's reply of so many bytes is packed: see lua/evaluate.lua."""
+    return struct.Struct(">Bq" + "BIqq" * ((length - 9) // 21))
+
+
+def decode(reply: bytes | list[int] | int) -> list[int]:
+    """The integers of a reply."""
+    if isinstance(reply, bytes):
+        return list(_reply_layout(len(reply)).unpack(reply))
+    return reply if isinstance(reply, list) else [reply]
 
 
 def known_script(command: Command, reply: Any) -> Generator[bytes, Any, Any]:

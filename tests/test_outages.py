@@ -1,0 +1,282 @@
+"""Redis killed, frozen, restarted, full, forbidden: every check is answered, and soon again by Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow.breaker import CLOSED, OPEN
+from tests.troubles import TROUBLES, frozen, killed, read_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.fixtures import SettingsWrapper
+
+    from django_slidingwindow.decisions import Decision
+    from tests.servers import RedisServer
+    from tests.troubles import Trouble
+
+LIMIT = 1000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A server that the tests of this module break, one after another."""
+    from tests.servers import RedisServer
+
+    with RedisServer() as server:
+        yield server
+
+
+def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
+    settings.CACHES = {
+        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
+    }
+    profiles = {
+        "many": {"axis": "tenant", "limit": LIMIT, "window": 3600},
+        "few": {"axis": "tenant", "limit": 4, "window": 3600},
+    }
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
+
+
+@pytest.fixture(params=["sync", "async"])
+def check(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Decision]]:
+    """`limits.check`, or `limits.acheck` in an event loop that lives as long as the test."""
+    if request.param == "sync":
+        yield limits.check
+        return
+    with asyncio.Runner() as runner:
+        yield lambda *arguments: runner.run(limits.acheck(*arguments))
+
+
+if not hasattr(asyncio, "Runner"):  # Python 3.10
+
+    class Runner:
+        def __enter__(self) -> Runner:
+            self._loop = asyncio.new_event_loop()
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+        def run(self, coroutine: Any) -> Any:
+            return self._loop.run_until_complete(coroutine)
+
+    asyncio.Runner = Runner  # type: ignore[misc, assignment]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """By now and then, as requests come: recovery needs no other push."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_every_check_is_answered_and_redis_takes_over_again(
+    trouble: Trouble,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    assert check("many", "k").source == decisions.REDIS
+    breaker = limits.get_limiter().breaker
+    with trouble(server):
+        start = time.monotonic()
+        answers = []
+        while breaker.state == CLOSED:
+            answers.append(check("many", "k"))
+            assert time.monotonic() - start < 5, "each may take the budget, 0.1 s"
+        assert 3 <= len(answers) <= 5
+        answers.append(check("many", "k"))
+        assert {answer.source for answer in answers} == {decisions.LOCAL}
+        assert all(answer.allowed for answer in answers)
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+    assert breaker.state == CLOSED
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_server_that_was_restarted_in_between_is_no_outage(
+    keep_data: bool,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    assert check("many", "k").remaining == LIMIT - 1
+    server.restart(keep_data=keep_data)
+    found = check("many", "k")
+    assert found.source == decisions.REDIS
+    assert found.remaining == LIMIT - (2 if keep_data else 1)
+
+
+def test_process_that_starts_while_redis_is_down_recovers_by_itself(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with killed(server):
+        assert [check("many", "k").source for _ in range(5)] == [decisions.LOCAL] * 5
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+@pytest.mark.parametrize(
+    ("processes", "share"), [(1, 4), (2, 2), (3, 1), (100, 1)], ids="processes={}".format
+)
+def test_local_fallback_admits_this_process_its_share(
+    processes: int,
+    share: int,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url, FALLBACK_PROCESSES=processes)
+    with killed(server):
+        answers = [check("few", "k") for _ in range(6)]
+    assert [answer.allowed for answer in answers] == [True] * share + [False] * (6 - share)
+    refused = answers[-1]
+    assert refused.reason == decisions.FALLBACK
+    assert refused.limit == share
+    assert refused.policy is not None
+    assert refused.policy.limit == 4
+
+
+def test_what_the_fallback_admitted_is_forgotten_after_recovery(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    with killed(server):
+        for _ in range(4):
+            assert check("few", "k").allowed
+        assert not check("few", "k").allowed
+        assert len(limits.get_limiter().local) == 1
+    until(lambda: check("many", "other").source == decisions.REDIS, "Redis decides")
+    assert len(limits.get_limiter().local) == 0
+    assert check("few", "k").remaining == 3, "nothing is written back"
+
+
+def test_fallback_allow_lets_all_in(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK="allow")
+    with killed(server):
+        answers = [check("few", "k") for _ in range(10)]
+    assert all(answer.allowed for answer in answers)
+    assert {answer.source for answer in answers} == {decisions.ALLOW}
+
+
+def test_fallback_deny_refuses_all(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK="deny")
+    with killed(server):
+        answers = [check("few", "k") for _ in range(10)]
+    assert not any(answer.allowed for answer in answers)
+    assert {answer.source for answer in answers} == {decisions.DENY}
+    assert all(answer.retry_after and answer.retry_after >= 0.1 for answer in answers)
+
+
+def test_transition_is_told_once_and_not_with_every_request(
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    configure(settings, server.url)
+    told: list[tuple[str, Any]] = []
+
+    def degraded(alias: str, error: Exception, **_: Any) -> None:
+        told.append((alias, error))
+
+    def recovered(alias: str, seconds: float, **_: Any) -> None:
+        told.append((alias, seconds))
+
+    signals.store_degraded.connect(degraded)
+    signals.store_recovered.connect(recovered)
+    try:
+        with caplog.at_level(logging.WARNING, "django_slidingwindow"), killed(server):
+            for _ in range(50):
+                check("many", "k")
+        until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    finally:
+        signals.store_degraded.disconnect(degraded)
+        signals.store_recovered.disconnect(recovered)
+    assert [alias for alias, _ in told] == ["default", "default"]
+    assert "ConnectionError" in str(told[0][1])
+    assert told[1][1] > 0
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert messages[0].startswith("Redis is away")
+    assert messages[1].startswith("Redis is back after")
+
+
+def test_look_at_a_window_closes_no_breaker(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    """A replica answers whoever only looks, but takes no hit."""
+    configure(settings, server.url)
+    limits.check("many", "k")
+    with read_only(server):
+        assert limits.peek("many", "k").source == decisions.REDIS
+        while limits.get_limiter().breaker.state == CLOSED:
+            limits.check("many", "k")
+            limits.peek("many", "k")
+        time.sleep(0.12)
+        assert limits.peek("many", "k").source == decisions.LOCAL
+        assert limits.get_limiter().breaker.state == OPEN
+    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+def test_refund_while_redis_is_away_gives_nothing_back(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    charged = [limits.check("few", "k") for _ in range(2)]
+    with killed(server):
+        assert limits.refund(charged[0]) == 0
+        for _ in range(5):
+            local = limits.check("few", "k")
+        assert limits.refund(local) == 0, "it was refused, and so not charged"
+        assert limits.refund(charged[1]) == 0, "no socket is touched"
+    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+        check("many", "k")
+        with frozen(server):
+            assert check("many", "k").source == decisions.LOCAL
+        until(lambda: bool(client.ping()), "the server has answered what came before")
+    left = limits.peek("many", "k").remaining
+    # One before, one by the call that timed out, and one that the peek itself counts in.
+    assert left == LIMIT - 3
+
+
+def median(check: Callable[[str, str], Decision], times: int) -> float:
+    took = []
+    for _ in range(times):
+        start = time.perf_counter()
+        check("many", "k")
+        took.append(time.perf_counter() - start)
+    return statistics.median(took)
