@@ -13,6 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
+    "django.contrib.staticfiles",
     "django_slidingwindow",
 ]
 MIDDLEWARE = [
@@ -34,6 +35,7 @@ TEMPLATES = [
         },
     },
 ]
+STATIC_URL = "static/"
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
 # tests.plugin has set the address; tools that only import the settings need none.

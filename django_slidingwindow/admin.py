@@ -1,0 +1,164 @@
+"""The log, the live keys and the profiles in Django's admin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from .admin_views import live, pages, profiles
+from .admin_views.changelist import RejectionChangeList
+from .admin_views.export import export
+from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
+from .admin_views.searching import search
+from .admin_views.times import duration
+from .models import Rejection
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Rejection]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+@admin.register(Rejection)
+class RejectionAdmin(_ModelAdmin):
+    """Read-only. Every query of its list is served by an index, and none counts rows."""
+
+    list_display = (
+        "minute",
+        "profile",
+        "policy",
+        "who",
+        "where",
+        "reason",
+        "source",
+        "hits",
+        "wait",
+    )
+    list_filter = FILTERS
+    list_per_page = 100
+    sortable_by = ()
+    search_fields = ("identifier",)
+    search_help_text = _("An identifier, or its beginning and a *: 203.0.113.9, acme*")
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    actions = None
+    fields = (
+        ("profile", "policy", "algorithm"),
+        ("axis", "who", "scope"),
+        ("view", "method"),
+        ("reason_text", "source_text"),
+        ("hits", "wait"),
+        ("minute", "first_at", "last_at"),
+        ("client", "user_agent"),
+        "live_keys",
+    )
+    readonly_fields = ("policy", "who", "reason_text", "source_text", "wait", "live_keys")
+    change_list_template = "admin/django_slidingwindow/rejections.html"
+
+    class Media:
+        css = {"all": ("django_slidingwindow/admin.css",)}  # noqa: RUF012
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Rejection | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Rejection | None = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """The filters alone: any other would scan the table."""
+        return lookup in PARAMETERS
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RejectionChangeList]:
+        return RejectionChangeList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Rejection], search_term: str
+    ) -> tuple[QuerySet[Rejection], bool]:
+        if not search_term.strip():
+            return queryset, False
+        return search(queryset, search_term), False  # type: ignore[arg-type]
+
+    def get_urls(self) -> list[URLPattern]:
+        views: dict[str, Callable[..., Any]] = {
+            "export": self.export_view,
+            "live": partial(live.live_view, self),
+            "key": partial(live.key_view, self),
+            "unblock": partial(live.unblock_view, self),
+            "profiles": partial(profiles.profiles_view, self),
+        }
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        own = [
+            path(f"{page}/", self.admin_site.admin_view(view), name=f"{name}_{page}")
+            for page, view in views.items()
+        ]
+        return own + super().get_urls()
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        query = request.GET.urlencode()
+        links = {
+            "live_url": pages.url(self, "live"),
+            "profiles_url": pages.url(self, "profiles"),
+            "export_url": pages.url(self, "export") + (f"?{query}" if query else ""),
+        }
+        return super().changelist_view(request, {**links, **(extra_context or {})})
+
+    def export_view(self, request: HttpRequest) -> Any:
+        """What the list shows, from its first page on, as CSV."""
+        pages.require_view(self, request)
+        try:
+            changelist = self.get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(pages.url(self, "changelist") + "?e=1")
+        return export(request, changelist.queryset)
+
+    @admin.display(description=_("identifier"))
+    def who(self, row: Rejection) -> SafeString | str:
+        if not row.identifier:
+            return "-"
+        log = pages.url(self, "changelist", q=row.identifier)
+        # Its direction of writing must not turn around what stands beside it.
+        return format_html('<a href="{}"><bdi>{}</bdi></a>', log, row.identifier)
+
+    @admin.display(description=_("view"))
+    def where(self, row: Rejection) -> str:
+        return f"{row.method} {row.view}".strip() or "-"
+
+    @admin.display(description=_("policy"))
+    def policy(self, row: Rejection) -> str:
+        return row.policy or "-"
+
+    @admin.display(description=_("longest wait"))
+    def wait(self, row: Rejection) -> str:
+        return duration(row.retry_after)
+
+    @admin.display(description=_("reason"))
+    def reason_text(self, row: Rejection) -> str:
+        return f"{row.reason}: {REASONS.get(row.reason, '')}"
+
+    @admin.display(description=_("source"))
+    def source_text(self, row: Rejection) -> str:
+        return f"{row.source}: {SOURCES.get(row.source, '')}"
+
+    @admin.display(description=_("now"))
+    def live_keys(self, row: Rejection) -> SafeString | str:
+        if not row.identifier:
+            return "-"
+        query = {"profile": row.profile, "identifier": unquote(row.identifier)}
+        href = pages.url(self, "live", **query)
+        return format_html('<a href="{}">{}</a>', href, _("Live keys of this identifier"))

@@ -1,0 +1,125 @@
+"""The list of the log: pages that cost the same however long the log is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from datetime import timezone as datetime_timezone
+from functools import cached_property
+from typing import Any
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ..conf import conf
+from ..models import Rejection
+from .filters import TimeFilter
+from .summary import Summary, summarize
+from .times import RECENT, Span, days, last
+
+BEFORE = "before"
+_MOST_DAYS = 31
+_MICROSECONDS = 1_000_000
+
+
+class RejectionChangeList(ChangeList):
+    """Goes on after a row, not at a number: nothing is counted and nothing is skipped."""
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        self.before = _parse_position(request.GET.get(BEFORE, ""))
+        self.older = ""
+        super().__init__(request, *args, **kwargs)
+        self.title = _("Rejections")
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        # A position belongs to one list: the links to others must not keep it.
+        self.params.pop(BEFORE, None)
+        self.filter_params.pop(BEFORE, None)
+        return super().get_queryset(request, *args, **kwargs)
+
+    def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
+        """The one order that indexes serve, whatever the address asks for."""
+        return list(Rejection._meta.ordering or ())
+
+    def get_results(self, request: HttpRequest) -> None:
+        rows: Any = self.queryset
+        if self.before is not None:
+            rows = rows.before(*self.before)
+        found = list(rows[: self.list_per_page + 1])
+        self.result_list: Any = found[: self.list_per_page]
+        if len(found) > self.list_per_page:
+            self.older = self.get_query_string({BEFORE: _position(self.result_list[-1])})
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_full_result_count = self.show_admin_actions = False
+        self.can_show_all = self.multi_page = False
+        self.paginator: Any = None
+
+    @property
+    def newest(self) -> str:
+        """The link to the first page, from all others."""
+        return self.get_query_string() if self.before is not None else ""
+
+    @property
+    def time_filter(self) -> TimeFilter:
+        return next(spec for spec in self.filter_specs if isinstance(spec, TimeFilter))
+
+    @property
+    def span(self) -> Span | None:
+        return self.time_filter.span
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """The picture of all that is listed; on the first page alone."""
+        if self.before is not None:
+            return None
+        return summarize(self.queryset, self.span or last(RECENT["24h"]))
+
+    @property
+    def drill_down(self) -> list[dict[str, Any]]:
+        """Links to days, or to the hours of the day that was chosen; from no query at all."""
+        chosen = self.time_filter.value() or ""
+        day = chosen.partition("T")[0]
+        span = self.span
+        if span is None or day.count("-") != 2:
+            return [
+                {"text": f"{date:%b} {date.day}", "href": self._when(date.isoformat())}
+                for date in days(min(conf.log_days, _MOST_DAYS))
+            ]
+        hours = [f"{hour:02}" for hour in range(24)]
+        return [
+            {"text": _("All dates"), "href": self._when(None)},
+            {"text": day, "href": self._when(day), "chosen": chosen == day},
+            *(
+                {
+                    "text": f"{hour}:00",
+                    "href": self._when(f"{day}T{hour}"),
+                    "chosen": chosen == f"{day}T{hour}",
+                }
+                for hour in hours
+            ),
+        ]
+
+    def _when(self, value: str | None) -> str:
+        return self.get_query_string({TimeFilter.parameter_name: value})
+
+
+def _position(row: Rejection) -> str:
+    """A row's place in the list, for an address."""
+    return f"{round(row.minute.timestamp() * _MICROSECONDS)}.{row.pk}"
+
+
+def _parse_position(text: str) -> tuple[datetime, int] | None:
+    if not text:
+        return None
+    stamp, _dot, pk = text.partition(".")
+    try:
+        moment = datetime.fromtimestamp(int(stamp) / _MICROSECONDS, datetime_timezone.utc)
+        return _as_stored(moment), int(pk)
+    except (ValueError, OverflowError, OSError) as error:
+        raise IncorrectLookupParameters(str(error)) from error
+
+
+def _as_stored(moment: datetime) -> datetime:
+    return moment if timezone.is_aware(timezone.now()) else timezone.make_naive(moment)

@@ -1,0 +1,242 @@
+"""Live keys: what Redis holds now, one key with its hits, and letting somebody in again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .. import inspection, overview
+from ..charts import Chart, Series, meter
+from ..conf import conf
+from ..exceptions import StoreError
+from ..inspection import KeyState
+from ..keys import parse_key
+from ..models import Rejection
+from ..printable import printable
+from ..rejections import logged_identifier
+from .filters import axes
+from .pages import may_unblock, page, require_view, url
+from .times import duration
+
+KEYS_A_PAGE = 50
+KEYS_A_SCAN = 1_000
+MOST_SCANS = 50
+RECENT_REJECTIONS = 20
+COLUMNS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A window as a page shows it."""
+
+    state: KeyState
+    key_url: str
+    unblock_url: str
+
+    @property
+    def identifier(self) -> str:
+        return printable(self.state.identifier)
+
+    @property
+    def key(self) -> str:
+        return printable(self.state.key)
+
+    @property
+    def window(self) -> str:
+        return duration(self.state.window)
+
+    @property
+    def release(self) -> str:
+        return duration(self.state.retry_after) if self.state.blocked else ""
+
+    @property
+    def reset(self) -> str:
+        return duration(self.state.reset_after)
+
+    @property
+    def expiry(self) -> str:
+        return duration(self.state.ttl)
+
+    @property
+    def meter(self) -> SafeString:
+        return meter(self.state.use, blocked=self.state.blocked)
+
+
+def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
+    """A page of windows that match the search."""
+    require_view(model_admin, request)
+    asked = {name: request.GET.get(name, "") for name in ("profile", "axis", "identifier")}
+    blocked = bool(request.GET.get("blocked"))
+    found, cursor, problem = _search(asked, blocked, request.GET.get("cursor") or "0")
+    more = {**asked, "blocked": "1" if blocked else "", "cursor": cursor}
+    return page(
+        model_admin,
+        request,
+        "live",
+        title=_("Live keys"),
+        asked=asked,
+        blocked=blocked,
+        rows=[_row(model_admin, state) for state in found],
+        problem=problem,
+        more=url(model_admin, "live", **more) if cursor != "0" else "",
+        profiles=[state.name for state in overview.profiles()],
+        axes=axes(),
+    )
+
+
+def _search(asked: dict[str, str], blocked: bool, cursor: str) -> tuple[list[KeyState], str, str]:
+    """The windows, the cursor to go on with, and what is wrong."""
+    wanted = {name: value.strip() or None for name, value in asked.items()}
+    found: list[KeyState] = []
+    try:
+        for _scan in range(MOST_SCANS):
+            # Every key of a scan is shown, or a cursor could not go on where it ended.
+            result = inspection.scan(**wanted, cursor=cursor, count=KEYS_A_SCAN)
+            found += [state for state in result.states if state.blocked or not blocked]
+            cursor = result.cursor
+            if cursor == "0" or len(found) >= KEYS_A_PAGE:
+                break
+    except StoreError:
+        return found, "0", _redis_is_away()
+    except (ImproperlyConfigured, ValueError) as error:
+        return [], "0", str(error)
+    found.sort(key=lambda state: (not state.blocked, -(state.use or 0.0), state.key))
+    return found, cursor, ""
+
+
+def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
+    """One window: its state, its hits, and what the log knows of it."""
+    require_view(model_admin, request)
+    key = request.GET.get("key", "")
+    state, hits, problem = None, [], ""
+    try:
+        state = inspection.describe(key)
+        hits = inspection.hits(key) if state is not None else []
+    except StoreError:
+        problem = _redis_is_away()
+    parts = parse_key(key, conf.prefix)
+    return page(
+        model_admin,
+        request,
+        "key",
+        title=_("Live key"),
+        subtitle=printable(key),
+        row=None if state is None else _row(model_admin, state),
+        chart=None if state is None else _hits_chart(state, hits),
+        rejections=[] if parts is None else list(_rejections(parts)[:RECENT_REJECTIONS]),
+        problem=problem or ("" if state else _("There is no such window: it has no hits.")),
+        live_url=url(model_admin, "live"),
+    )
+
+
+def _rejections(parts: Any) -> Any:
+    who = logged_identifier(parts.identifier)
+    return Rejection.objects.filter(identifier=who, axis=parts.axis, scope=parts.scope)
+
+
+def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
+    """Asks, and then forgets all the windows of the identifier in the profile."""
+    require_view(model_admin, request)
+    if not may_unblock(request):
+        raise PermissionDenied
+    key = request.GET.get("key", "")
+    try:
+        states = list(_windows(key))
+        if request.method == "POST":
+            forgotten = [state for state in states if inspection.reset_key(state.key)]
+            _note(request, forgotten)
+            return HttpResponseRedirect(url(model_admin, "live"))
+    except StoreError:
+        messages.error(request, _redis_is_away())
+        return HttpResponseRedirect(url(model_admin, "live"))
+    if not states:
+        messages.warning(request, _("There is no such window: it has no hits."))
+        return HttpResponseRedirect(url(model_admin, "live"))
+    return page(
+        model_admin,
+        request,
+        "unblock",
+        title=_("Unblock?"),
+        subtitle=printable(states[0].identifier),
+        rows=[_row(model_admin, state) for state in states],
+        identifier=printable(states[0].identifier),
+        profile=states[0].profile,
+        shield=conf.shield_seconds,
+        back=url(model_admin, "key", key=key),
+    )
+
+
+def _windows(key: str) -> Iterator[KeyState]:
+    """The window of the key, and those of the profile's other policies."""
+    state = inspection.describe(key)
+    if state is None:
+        return
+    yield state
+    if state.profile is None:
+        return
+    same = inspection.scan(profile=state.profile, identifier=state.identifier).states
+    for other in same:
+        alike = (other.axis, other.identifier, other.scope)
+        if other.key != key and alike == (state.axis, state.identifier, state.scope):
+            yield other
+
+
+def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:
+    """Tells the user, and the admin's history."""
+    if not forgotten:
+        messages.warning(request, _("There is no such window: it has no hits."))
+        return
+    content_type = ContentType.objects.get_for_model(Rejection)
+    for state in forgotten:
+        LogEntry.objects.create(
+            user_id=str(request.user.pk),
+            content_type=content_type,
+            # No id: there is no row that the entry could link to.
+            object_id=None,
+            object_repr=printable(state.key)[:200],
+            action_flag=CHANGE,
+            change_message=f"Unblocked: {state.hits} hits were forgotten.",
+        )
+    who = printable(forgotten[0].identifier)
+    messages.success(
+        request,
+        _("%(who)s is let in again: %(count)d windows were forgotten.")
+        % {"who": who, "count": len(forgotten)},
+    )
+
+
+def _row(model_admin: ModelAdmin[Rejection], state: KeyState) -> Row:
+    return Row(
+        state,
+        url(model_admin, "key", key=state.key),
+        url(model_admin, "unblock", key=state.key),
+    )
+
+
+def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
+    values = [0] * COLUMNS
+    step = state.window / COLUMNS
+    for age, count in hits:
+        values[COLUMNS - 1 - min(int(age / step), COLUMNS - 1)] += count
+    return Chart(
+        id="sw-hits",
+        title=_("Hits in the window"),
+        description=_("%(hits)d hits in the last %(window)s; the newest are at the right.")
+        % {"hits": sum(values), "window": duration(state.window)},
+        labels=[f"-{duration((COLUMNS - i) * step)}" for i in range(COLUMNS)],
+        series=[Series(name=_("hits"), values=values)],
+    )
+
+
+def _redis_is_away() -> str:
+    return _("Redis does not answer, so live keys cannot be shown. The log is not affected.")

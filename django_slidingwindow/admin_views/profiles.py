@@ -1,0 +1,80 @@
+"""The profiles page: what is configured, who uses it, and how many it refused today."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.admin import ModelAdmin
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from ..conf import conf
+from ..demands import usages
+from ..models import Rejection
+from ..overview import ProfileState, profiles
+from ..printable import printable
+from ..rules import read_rule, rule_problems
+from .pages import page, require_view, url
+from .summary import hits_by_profile
+from .times import today
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A profile as the page shows it."""
+
+    state: ProfileState
+    places: list[str]
+    """Where it is used."""
+    hits: int
+    """Refusals today."""
+    log_url: str
+    live_url: str
+
+
+def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
+    """All profiles by name."""
+    require_view(model_admin, request)
+    span = today()
+    hits, shown = hits_by_profile(span)
+    places = _places()
+    rows = [
+        Row(
+            state,
+            places.get(state.name, []),
+            hits.get(state.name, 0),
+            url(model_admin, "changelist", profile=state.name),
+            url(model_admin, "live", profile=state.name),
+        )
+        for state in profiles()
+    ]
+    since = None if shown == span else shown.start
+    return page(model_admin, request, "profiles", title=_("Profiles"), rows=rows, since=since)
+
+
+def _places() -> dict[str, list[str]]:
+    """The views and rules that name each profile."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for usage in usages():
+        # A function that chooses at each request names none beforehand.
+        for name in usage.profiles if isinstance(usage.profiles, tuple) else ():
+            found[name].append(usage.view)
+    for number, config in enumerate(conf.rules):
+        if any(rule_problems(number, config)):
+            continue
+        rule: Any = read_rule(number, config)
+        for name in rule.demand.profiles:
+            found[name].append(_("rule %d: ") % (number + 1) + _described(config))
+    return found
+
+
+def _described(config: Any) -> str:
+    """A rule in a line."""
+    said = []
+    for key in ("methods", "path", "name", "namespace"):
+        value = config.get(key)
+        if value:
+            said.append(value if isinstance(value, str) else " ".join(value))
+    return printable(" ".join(said) or _("all requests"))

@@ -1,0 +1,137 @@
+"""The picture above the list: refusals over time by profile, and who was refused most.
+
+Bounded whatever the table holds: a stretch of time, and of that the newest rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ..charts import COLORS, Chart, Series, share
+from ..models import Rejection
+from .times import Span
+
+MOST_ROWS = 300_000
+"""Rows that a picture is made of."""
+OFFENDERS = 5
+_STEPS = (
+    (timedelta(hours=1), timedelta(minutes=1)),
+    (timedelta(hours=3), timedelta(minutes=5)),
+    (timedelta(hours=12), timedelta(minutes=15)),
+    (timedelta(days=2), timedelta(hours=1)),
+)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offender:
+    """Somebody who was refused often."""
+
+    identifier: str
+    axis: str
+    profile: str
+    hits: int
+    bar: SafeString
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What the picture shows."""
+
+    chart: Chart
+    offenders: Sequence[Offender]
+    total: int
+    since: datetime | None
+    """From when on it shows everything, if that is not the whole stretch."""
+
+
+def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejection], Span]:
+    """The rows of the stretch, or of its end if there are too many."""
+    within = rows.filter(minute__gte=span.start, minute__lt=span.end)
+    minutes = within.order_by("-minute").values_list("minute", flat=True)
+    # One row, found by walking so far along the index.
+    for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
+        start = first_left_out + timedelta(minutes=1)
+        return within.filter(minute__gte=start).order_by(), Span(start, span.end)
+    return within.order_by(), span
+
+
+def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
+    """The picture of these rows in this stretch of time."""
+    within, shown = newest_rows(rows, span)
+    counts = within.values_list("minute", "profile").annotate(total=Sum("hits"))
+    chart = _chart(list(counts), span)
+    return Summary(
+        chart=chart,
+        offenders=_offenders(within),
+        total=sum(series.total for series in chart.series),
+        since=None if shown == span else shown.start,
+    )
+
+
+def hits_by_profile(span: Span) -> tuple[dict[str, int], Span]:
+    """Refusals of each profile, and the stretch in which they were counted."""
+    within, shown = newest_rows(Rejection.objects.all(), span)
+    counts = within.values_list("profile").annotate(total=Sum("hits"))
+    return dict(counts), shown
+
+
+def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
+    found = list(
+        within.exclude(identifier="")
+        .values_list("identifier", "axis", "profile")
+        .annotate(total=Sum("hits"))
+        .order_by("-total")[:OFFENDERS]
+    )
+    most = found[0][3] if found else 0
+    return [
+        Offender(identifier=who, axis=axis, profile=profile, hits=hits, bar=share(hits, most))
+        for who, axis, profile, hits in found
+    ]
+
+
+def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
+    starts = _columns(span)
+    columns: dict[str, list[int]] = defaultdict(lambda: [0] * len(starts))
+    step = starts[1] - starts[0] if len(starts) > 1 else span.length
+    for minute, profile, hits in counts:
+        columns[profile][min((minute - starts[0]) // step, len(starts) - 1)] += hits
+    names = sorted(columns, key=lambda name: -sum(columns[name]))
+    series = [Series(name=name, values=columns[name]) for name in names[: COLORS - 1]]
+    others = names[COLORS - 1 :]
+    if others:
+        values = [sum(columns[name][i] for name in others) for i in range(len(starts))]
+        series.append(Series(name=_("others"), values=values))
+    total = sum(one.total for one in series)
+    return Chart(
+        id="sw-rejections",
+        title=_("Rejections over time, by profile"),
+        description=_(
+            "%(total)d requests refused in %(columns)d columns; the table has the numbers."
+        )
+        % {"total": total, "columns": len(starts)},
+        labels=[_label(start, step) for start in starts],
+        series=series,
+    )
+
+
+def _columns(span: Span) -> list[datetime]:
+    """Where the columns start, at whole steps."""
+    step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
+    start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    start = midnight + (start - midnight) // step * step
+    count = -(-(span.end - start) // step)
+    return [start + i * step for i in range(count)]
+
+
+def _label(start: datetime, step: timedelta) -> str:
+    return f"{start:%b} {start.day}" if step >= _DAY else f"{start:%H:%M}"

@@ -1,0 +1,190 @@
+"""Pictures as inline SVG: no script, no style but classes, readable as a table beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+WIDTH, HEIGHT = 720, 150
+LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 20
+COLORS = 8
+"""Classes sw-0 to sw-7 of the style sheet."""
+_LABELS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One colour of a chart: a value for each column."""
+
+    name: str
+    values: Sequence[int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Columns over time, the series stacked; `svg` and the table show the same."""
+
+    id: str
+    title: str
+    description: str
+    labels: Sequence[str]
+    """One for each column."""
+    series: Sequence[Series]
+
+    @property
+    def top(self) -> int:
+        """The highest column, rounded up to a number that is easy to read."""
+        return round_up(max((sum(column) for column in self.columns), default=0))
+
+    @property
+    def columns(self) -> list[tuple[int, ...]]:
+        return list(zip(*(series.values for series in self.series), strict=True))
+
+    @property
+    def rows(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The table: a label and the values of the series, without empty columns."""
+        return (
+            (label, values)
+            for label, values in zip(self.labels, self.columns, strict=False)
+            if any(values)
+        )
+
+    @property
+    def legend(self) -> list[tuple[str, str, int]]:
+        """Class, name and total of each series."""
+        return [(color(i), series.name, series.total) for i, series in enumerate(self.series)]
+
+    @property
+    def svg(self) -> SafeString:
+        return format_html(
+            '<svg class="sw-chart" viewBox="0 0 {} {}" role="img" '
+            'aria-labelledby="{}-title" aria-describedby="{}-desc">'
+            '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>{}{}{}</svg>',
+            WIDTH,
+            HEIGHT,
+            self.id,
+            self.id,
+            self.id,
+            self.title,
+            self.id,
+            self.description,
+            self._scale(),
+            self._bars(),
+            self._marks(),
+        )
+
+    def _scale(self) -> SafeString:
+        """Lines at nothing, half and all of the height."""
+        marks = {self.top, self.top // 2, 0}
+        return format_html_join(
+            "",
+            '<line class="sw-grid" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+            '<text class="sw-text sw-end" x="{}" y="{}">{}</text>',
+            (
+                (LEFT, WIDTH - RIGHT, _number(y), _number(y), LEFT - 6, _number(y + 4), short)
+                for y, short in ((self._y(mark), short_number(mark)) for mark in sorted(marks))
+            ),
+        )
+
+    def _bars(self) -> SafeString:
+        return format_html_join(
+            "",
+            '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
+            self._rectangles(),
+        )
+
+    def _rectangles(self) -> Iterator[tuple[str, str, str, str, str, str]]:
+        step = self._step
+        gap = min(2.0, step / 5)
+        for i, (label, values) in enumerate(zip(self.labels, self.columns, strict=False)):
+            below = 0
+            for j, value in enumerate(values):
+                if not value:
+                    continue
+                top, bottom = self._y(below + value), self._y(below)
+                below += value
+                yield (
+                    color(j),
+                    _number(LEFT + i * step + gap / 2),
+                    _number(top),
+                    _number(step - gap),
+                    _number(max(bottom - top, 0.5)),
+                    f"{label} · {self.series[j].name}: {value:,}",
+                )
+
+    def _marks(self) -> SafeString:
+        """As many labels as there is room for."""
+        every = -(-len(self.labels) // _LABELS) or 1
+        return format_html_join(
+            "",
+            '<text class="sw-text sw-middle" x="{}" y="{}">{}</text>',
+            (
+                (_number(LEFT + (i + 0.5) * self._step), HEIGHT - 6, label)
+                for i, label in enumerate(self.labels)
+                if i % every == 0
+            ),
+        )
+
+    @property
+    def _step(self) -> float:
+        return (WIDTH - LEFT - RIGHT) / max(1, len(self.labels))
+
+    def _y(self, value: int) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / self.top
+
+
+def meter(use: float | None, *, blocked: bool) -> SafeString:
+    """A bar of how much of a limit is used, with the share as text."""
+    if use is None:
+        return format_html('<span class="sw-quiet">{}</span>', _("no limit"))
+    percent = f"{use:.0%}"
+    level = "sw-full" if blocked else "sw-near" if use >= 0.8 else "sw-calm"
+    return format_html(
+        '<svg class="sw-meter" viewBox="0 0 100 10" preserveAspectRatio="none" '
+        'aria-hidden="true"><rect class="sw-track" width="100" height="10"/>'
+        '<rect class="{}" width="{}" height="10"/></svg> <span class="sw-share">{}</span>',
+        level,
+        _number(100 * use),
+        percent,
+    )
+
+
+def share(part: int, most: int) -> SafeString:
+    """A bar of one number among others."""
+    return format_html(
+        '<svg class="sw-meter" viewBox="0 0 100 10" preserveAspectRatio="none" '
+        'aria-hidden="true"><rect class="sw-0" width="{}" height="10"/></svg>',
+        _number(100 * part / most if most else 0),
+    )
+
+
+def color(number: int) -> str:
+    return f"sw-{min(number, COLORS - 1)}"
+
+
+def round_up(value: int) -> int:
+    """The next of 2, 4, 6, 8, 10, 20, 40, …, so that half of it is a whole number."""
+    power = 1
+    while value > 10 * power:
+        power *= 10
+    return next(step * power for step in (2, 4, 6, 8, 10) if value <= step * power)
+
+
+def short_number(value: int) -> str:
+    """1200000 as 1.2M."""
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + letter
+    return str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
