@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from .keys import LETTERS
 from .policies import Policy
 
 SCRIPT_VERSION = "1"
@@ -14,6 +16,8 @@ SCRIPT_VERSION = "1"
 
 # A window is at most this many ticks of the compact log's four-byte stamps.
 _MAX_TICKS = 2**31
+
+_SECTION = re.compile(r"^ *--- (\w+)\n", re.MULTILINE)
 
 EXACT = frozenset({"compact", "log", "buckets"})
 """Algorithms whose retry_after holds whatever else happens: nothing is admitted before it."""
@@ -66,13 +70,32 @@ class Script:
 
 @cache
 def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
-    """The source for a sorted set of algorithms, ending in `evaluate` or `refund`."""
-    names = ["prelude", *algorithms, evaluator]
-    head = (
+    """The source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
+
+    An algorithm's file has sections, each under a line `--- name`. The evaluator names
+    in such a line the section of the algorithms that belongs there.
+    """
+    sections = {name: _sections(name) for name in algorithms}
+
+    def block(place: re.Match[str]) -> str:
+        bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
+        if len(bodies) == 1:
+            return f"do\n{bodies[0][1]}end\n"
+        return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
+
+    source = (
         f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
+        + _read("prelude")
+        + "".join(parts[""] + parts["functions"] for parts in sections.values())
+        + _SECTION.sub(block, _read(evaluator))
     )
-    source = head + "".join(_read(name) for name in names)
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def _sections(name: str) -> dict[str, str]:
+    """A file's sections by their names; what stands before the first has none."""
+    first, *rest = _SECTION.split(_read(name))
+    return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
 def in_use(policies: tuple[Policy, ...]) -> tuple[str, ...]:

@@ -80,7 +80,8 @@ def test_a_composed_source_says_its_version_and_holds_what_it_names(
     named = ", ".join(algorithms)
     assert first == f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {named}"
     for name in ALGORITHMS:
-        assert (f"local function {name}_look(" in composed.source) == (name in algorithms)
+        assert (f"-- {name}: " in composed.source) == (name in algorithms)
+    assert "--- " not in composed.source, "every section is in its place"
     assert composed.sha == hashlib.sha1(composed.source.encode()).hexdigest()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from django_slidingwindow.decisions import Charge
 from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
-from django_slidingwindow.stores.wire import Command, bulk, encode, known_script, pack
+from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 MINUTE = Policy(limit=5, window=60)
 DAY = Policy(limit=100, window=86_400, algorithm="log")
 SPREAD = Policy(limit=7, window=60, algorithm="buckets", resolution=6)
+
+
+def packed(letter: str, *fields: tuple[int, int]) -> bytes:
+    """A policy's argument: (value, bytes) after the letter, big-endian."""
+    return letter.encode() + b"".join(value.to_bytes(size, "big") for value, size in fields)
+
+
+def checked(letter: str, limit: int, window: int, cost: int, flags: int, grain: int) -> bytes:
+    return packed(letter, (limit, 4), (window, 7), (cost, 4), (flags, 1), (grain, 7))
+
+
+def refunded(letter: str, window: int, cost: int, grain: int, stamp: int) -> bytes:
+    return packed(letter, (window, 7), (cost, 4), (grain, 7), (stamp, 7))
 
 
 def as_redis_py_packs(*arguments: Any) -> bytes:
@@ -35,7 +49,7 @@ def exchange(redis: Redis) -> Iterator[Callable[[bytes], Any]]:
     def exchange(payload: bytes) -> Any:
         connection.send_packed_command([payload])
         try:
-            return connection.read_response()
+            return connection.read_response(disable_decoding=True)
         except ResponseError as error:
             return error
 
@@ -58,17 +72,22 @@ def test_a_check_is_packed_with_each_policys_arguments() -> None:
     used = script("evaluate", ("buckets", "compact", "log"))
     assert command.script is used
     assert command.keys == ("a", "b", "é")
-    head = ("EVALSHA", used.sha, 3, "a", "b", "é", 17, 1)
-    compact = ("c", 5, 60_000_000, 2, 0, 1)
-    log = ("l", 100, 86_400_000_000, 1, 1, 1)
-    buckets = ("b", 7, 60_000_000, 1, 3, 10_000_000)
-    assert command.payload == as_redis_py_packs(*head, *compact, *log, *buckets)
+    head = ("EVALSHA", used.sha, 3, "a", "b", "é", "w17")
+    compact = checked("c", 5, 60_000_000, 2, 0, 1)
+    log = checked("l", 100, 86_400_000_000, 1, 1, 1)
+    buckets = checked("b", 7, 60_000_000, 1, 3, 10_000_000)
+    assert command.payload == as_redis_py_packs(*head, compact, log, buckets)
+
+
+def test_a_cost_beyond_any_limit_is_sent_as_the_most_there_is() -> None:
+    command = encode(Evaluate(("a",), (Line(MINUTE, 2**40),), True), clock=None)
+    assert checked("c", 5, 60_000_000, 2**32 - 1, 0, 1) in command.payload
 
 
 def test_a_peek_says_so_and_leaves_the_clock_to_the_server() -> None:
     command = encode(Evaluate(("a",), (Line(MINUTE, 1, count_rejected=True),), False), None)
     used = script("evaluate", ("compact",))
-    arguments = ("a", "", 0, "c", 5, 60_000_000, 1, 2, 1)
+    arguments = ("a", "r", checked("c", 5, 60_000_000, 1, 2, 1))
     assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 1, *arguments)
 
 
@@ -77,8 +96,10 @@ def test_a_refund_is_packed_with_when_and_what_was_charged() -> None:
     command = encode(call, clock=None)
     used = script("refund", ("buckets", "compact"))
     assert command.keys == ("a", "b")
-    arguments = ("", 1, "c", 60_000_000, 1, 99, 2, "b", 60_000_000, 10_000_000, 99, 3)
-    assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 2, "a", "b", *arguments)
+    compact = refunded("c", 60_000_000, 2, 1, 99)
+    buckets = refunded("b", 60_000_000, 3, 10_000_000, 99)
+    head = ("EVALSHA", used.sha, 2, "a", "b", "w")
+    assert command.payload == as_redis_py_packs(*head, compact, buckets)
 
 
 def test_a_reset_is_a_plain_command() -> None:
@@ -91,7 +112,7 @@ def test_a_long_window_is_sent_in_whole_ticks() -> None:
     command = encode(Evaluate(("a",), (Line(day, 1),), True), clock=0)
     tick = 41
     span = (-(-86_400_000_000 // tick) + 1) * tick
-    arguments = ("a", 0, 1, "c", 5, span, 1, 0, tick)
+    arguments = ("a", "w0", checked("c", 5, span, 1, 0, tick))
     sha = script("evaluate", ("compact",)).sha
     assert command.payload == as_redis_py_packs("EVALSHA", sha, 1, *arguments)
 
@@ -101,7 +122,7 @@ def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
     exchange(command.load)
     sent: list[bytes] = []
     reply = drive(known_script(command, exchange(command.payload)), sent.append)
-    assert reply[0] == 1
+    assert decode(reply)[0] == 1
     assert sent == []
 
 
@@ -110,7 +131,7 @@ def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
     first = exchange(command.payload)
     assert isinstance(first, NoScriptError)
     reply = drive(known_script(command, first), exchange)
-    assert reply[3] == 4
+    assert decode(reply)[3] == 4
 
 
 @pytest.mark.parametrize("flushes", range(1, 6))
@@ -128,7 +149,7 @@ def test_a_server_that_forgets_the_script_at_once_still_answers_once(
         return exchange(payload)
 
     reply = drive(known_script(command, forgetful(command.payload)), forgetful)
-    assert reply[3] == 4, "charged once"
+    assert decode(reply)[3] == 4, "charged once"
     assert encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None) == command
 
 
@@ -151,3 +172,10 @@ def test_other_replies_are_handed_on(reply: Any) -> None:
     sent: list[bytes] = []
     assert drive(known_script(command, reply), sent.append) is reply
     assert sent == []
+
+
+def test_a_reply_is_its_integers_packed_or_not() -> None:
+    row = struct.pack(">BIqq", 0, 7, -1, 60_000_000)
+    assert decode(struct.pack(">Bq", 0, 17) + row) == [0, 17, 0, 7, -1, 60_000_000]
+    assert decode([1, 2]) == [1, 2]
+    assert decode(3) == [3]

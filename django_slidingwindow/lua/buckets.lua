@@ -2,6 +2,8 @@
 -- sub-window ends, the value its hits. All of them count until a window after that end: never
 -- more than the limit, and at most one sub-window late. Sub-windows of another length that a
 -- changed resolution has left behind follow the same rule.
+
+--- functions
 local function buckets_end(stamp, length)
   return (floor(stamp / length) + 1) * length
 end
@@ -11,13 +13,17 @@ local function buckets_add(s, cost)
 end
 
 local function buckets_expire(key, last, window)
-  call('PEXPIRE', key, max(1, ceil((last + window - now) / 1000)))
+  call('PEXPIRE', key, math.max(1, math.ceil((last + window - now) / 1000)))
+end
+
+local function buckets_drop_stale(s)
+  if #s.stale > 0 then call('HDEL', s.key, unpack(s.stale)) end
 end
 
 local function buckets_look(key, window, length)
   local s = {key = key, window = window, current = buckets_end(now, length), count = 0, stale = {}, ends = {}, hits = {}}
   local fields = call('HGETALL', key)
-  local ahead = 0
+  local ahead, oldest = 0, nil
   for i = 1, #fields, 2 do
     local last, hits = tonumber(fields[i]), tonumber(fields[i + 1])
     if last > s.current then
@@ -27,7 +33,7 @@ local function buckets_look(key, window, length)
       s.ends[#s.ends + 1] = last
       s.hits[last] = hits
       s.count = s.count + hits
-      if not s.oldest or last < s.oldest then s.oldest = last end
+      if not oldest or last < oldest then oldest = last end
     else
       s.stale[#s.stale + 1] = fields[i]
     end
@@ -36,34 +42,25 @@ local function buckets_look(key, window, length)
     s.count = s.count + ahead
     if not s.hits[s.current] then s.ends[#s.ends + 1] = s.current end
     s.hits[s.current] = (s.hits[s.current] or 0) + ahead
-    s.oldest = s.oldest or s.current
     if writes then
       buckets_add(s, ahead)
       buckets_expire(key, s.current, window)
     end
   end
+  s.reset = (oldest or s.current) + window - now
   return s
 end
 
-local function buckets_lasts(window, length)
-  return buckets_end(now, length) + window - now
-end
-
-local function buckets_leaves(s, n)
-  local last = s.oldest
-  if n > s.hits[last] then
-    table.sort(s.ends)
-    for i = 1, #s.ends do
-      last = s.ends[i]
-      n = n - s.hits[last]
-      if n <= 0 then break end
-    end
+leaves[98] = function(s, n)
+  if n > s.count then return s.current + s.window - now end
+  table.sort(s.ends)
+  local last
+  for i = 1, #s.ends do
+    last = s.ends[i]
+    n = n - s.hits[last]
+    if n <= 0 then break end
   end
   return last + s.window - now
-end
-
-local function buckets_drop_stale(s)
-  if #s.stale > 0 then call('HDEL', s.key, unpack(s.stale)) end
 end
 
 -- Takes the oldest hits away until at most `room` are left.
@@ -73,37 +70,36 @@ local function buckets_trim(s, room)
   for i = 1, #s.ends do
     if excess <= 0 then break end
     local last = s.ends[i]
-    local taken = min(excess, s.hits[last])
+    local taken = math.min(excess, s.hits[last])
     local field = string.format('%.0f', last)
     if taken == s.hits[last] then call('HDEL', s.key, field) else call('HINCRBY', s.key, field, -taken) end
     excess = excess - taken
   end
 end
 
-local function buckets_charge(s, cost, keep)
-  buckets_drop_stale(s)
-  if keep then buckets_trim(s, keep - cost) end
-  buckets_add(s, cost)
-  if keep or not s.hits[s.current] then buckets_expire(s.key, s.current, s.window) end
-end
+--- look
+s = buckets_look(key, window, grain)
 
-local function buckets_refund(key, window, length, stamp, cost)
-  local s = buckets_look(key, window, length)
-  local last = buckets_end(min(stamp, now), length)
-  local hits = s.hits[last]
-  if not hits or cost == 0 then return 0 end
+--- charge
+buckets_drop_stale(s)
+if s.keep then buckets_trim(s, s.keep - s.added) end
+buckets_add(s, s.added)
+if s.keep or not s.hits[s.current] then buckets_expire(s.key, s.current, s.window) end
+
+--- refund
+local last = buckets_end(math.min(stamp, now), grain)
+local hits = s.hits[last]
+if hits and cost > 0 then
+  taken = math.min(hits, cost)
   buckets_drop_stale(s)
   local field = string.format('%.0f', last)
   if hits > cost then
     call('HINCRBY', key, field, -cost)
-    return cost
+  else
+    call('HDEL', key, field)
+    table.sort(s.ends)
+    local newest = s.ends[#s.ends]
+    if newest == last then newest = s.ends[#s.ends - 1] end
+    if newest then buckets_expire(key, newest, window) end
   end
-  call('HDEL', key, field)
-  table.sort(s.ends)
-  local newest = s.ends[#s.ends]
-  if newest == last then newest = s.ends[#s.ends - 1] end
-  if newest then buckets_expire(key, newest, window) end
-  return hits
 end
-
-algorithms.b = {look = buckets_look, lasts = buckets_lasts, leaves = buckets_leaves, charge = buckets_charge, refund = buckets_refund}

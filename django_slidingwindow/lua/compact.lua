@@ -4,177 +4,190 @@
 --             4-byte slots; the oldest hit is at slot `tail`
 -- Four bytes hold the lower half of a stamp. What is stale is dropped on every write, so all
 -- stored hits lie within 2^31 ticks of the newest, from which the upper half is known.
-local FEW = 64        -- hits in the first form
-local FEW_BYTES = 8 + 4 * (FEW - 1)
-local RING = 24       -- bytes before the first slot
-local CHUNK = 64      -- slots read at once
-local WRAP = 4294967296
 
--- The i-th oldest of the stored hits.
-local function compact_at(s, i)
-  if i == s.size then return s.newest end
-  local slot
-  if s.slots then
-    slot = unpack_at('>I4', s.slots, 4 * i - 3)
-  else
-    local at = (s.tail + i - 1) % s.capacity
-    if at < s.from or at >= s.upto then
-      s.chunk = call('GETRANGE', s.key, RING + 4 * at, RING + 4 * (at + CHUNK) - 1)
-      s.from, s.upto = at, at + #s.chunk / 4
+--- functions
+-- What rings, growth, a clock that stepped back and refunds need of a state.
+local function compact_rest(s)
+  local FEW, RING, CHUNK, WRAP = 64, 24, 64, 4294967296
+  local call, floor, min, max = redis.call, math.floor, math.min, math.max
+  local sub, pack, unpack_at = string.sub, struct.pack, struct.unpack
+  local rest = {}
+  if s.capacity == 0 and not s.slots then s.slots = sub(s.value, 9) .. pack('>I4', s.newest) end
+
+  -- The i-th oldest of the stored hits.
+  function rest.at(i)
+    if i == s.size then return s.newest end
+    local slot
+    if s.slots then
+      slot = unpack_at('>I4', s.slots, 4 * i - 3)
+    else
+      local at = (s.tail + i - 1) % s.capacity
+      if not s.chunk or at < s.from or at >= s.upto then
+        s.chunk = call('GETRANGE', s.key, RING + 4 * at, RING + 4 * (at + CHUNK) - 1)
+        s.from, s.upto = at, at + #s.chunk / 4
+      end
+      slot = unpack_at('>I4', s.chunk, 4 * (at - s.from) + 1)
     end
-    slot = unpack_at('>I4', s.chunk, 4 * (at - s.from) + 1)
+    return s.newest - (s.newest - slot) % WRAP
   end
-  return s.newest - (s.newest - slot) % WRAP
-end
 
--- How many of the stored hits are not later than `stamp`, given that the first `low` are
--- and those from `high` on are not.
-local function compact_search(s, stamp, low, high)
-  while high - low > 1 do
-    local middle = floor((low + high) / 2)
-    if compact_at(s, middle) > stamp then high = middle else low = middle end
+  -- How many of the stored hits are not later than `stamp`, given that the first `low` are
+  -- and those from `high` on are not.
+  function rest.search(stamp, low, high)
+    while high - low > 1 do
+      local middle = floor((low + high) / 2)
+      if rest.at(middle) > stamp then high = middle else low = middle end
+    end
+    return low
   end
-  return low
-end
 
--- The stored hits from the i-th oldest on, as one string of slots.
-local function compact_slots(s, i)
-  if s.slots then return string.sub(s.slots, 4 * i - 3) end
-  local count = s.size - i + 1
-  if count == 0 then return '' end
-  local first = (s.tail + i - 1) % s.capacity
-  local wrapped = first + count - s.capacity
-  local slots = call('GETRANGE', s.key, RING + 4 * first, RING + 4 * (first + min(count, count - wrapped)) - 1)
-  if wrapped > 0 then
-    slots = slots .. call('GETRANGE', s.key, RING, RING + 4 * wrapped - 1)
-  end
-  return slots
-end
-
--- Slots that fill the allocator's next size class (four in each doubling), so that a ring
--- grows in steps of a fifth and wastes nothing.
-local function compact_capacity(count)
-  local bytes = RING + 4 * count + 10
-  local _, exponent = math.frexp(bytes - 1)
-  local step = 2 ^ (exponent - 3)
-  return floor((ceil(bytes / step) * step - RING - 10) / 4)
-end
-
-local function compact_store(s, slots, newest)
-  local count = #slots / 4
-  if count == 0 then
-    call('DEL', s.key)
-    return
-  end
-  local value
-  if count <= FEW then
-    value = pack('>BI7', 1, newest) .. string.sub(slots, 1, -5)
-  else
-    local capacity = compact_capacity(count)
-    value = pack('>BI7', 2, newest) .. string.sub(slots, 1, 4) .. pack('>I4I4I4', capacity, 0, count)
-      .. slots .. string.rep('\0', 4 * (capacity - count))
-  end
-  call('SET', s.key, value, 'PX', expiry(newest * s.tick, s.window))
-end
-
-local function compact_look(key, window, tick)
-  local s = {key = key, window = window, tick = tick, now = floor(now / tick), size = 0, expired = 0, count = 0}
-  local value = call('GETRANGE', key, 0, FEW_BYTES - 1)
-  if value == '' then return s end
-  local form, newest = unpack_at('>BI7', value)
-  local oldest = newest
-  s.newest = newest
-  if form == 1 then
-    s.slots = string.sub(value, 9) .. pack('>I4', newest)
-    s.size = #s.slots / 4
-    oldest = compact_at(s, 1)
-  else
-    oldest, s.capacity, s.tail, s.size = unpack_at('>I4I4I4I4', value, 9)
-    oldest = newest - (newest - oldest) % WRAP
-    s.from, s.upto = 0, 0
-  end
-  if newest > s.now then
-    s.slots = compact_slots(s, 1)
-    local kept = oldest > s.now and 0 or compact_search(s, s.now, 1, s.size)
-    s.slots = string.sub(s.slots, 1, 4 * kept) .. string.rep(pack('>I4', s.now), s.size - kept)
-    s.newest = s.now
-    oldest = min(oldest, s.now)
-    if writes then compact_store(s, s.slots, s.newest) end
-  end
-  s.oldest = oldest
-  local gone = s.now - window / tick   -- the latest stamp that no longer counts
-  if s.newest <= gone then
-    s.expired = s.size
-  elseif oldest <= gone then
+  -- How many of the stored hits have left, where the oldest has and the newest has not.
+  function rest.expired(gone)
     local low, high = 1, s.size
     if not s.slots then
       -- Under steady traffic few have left: look at the tail. After a pause, few are left.
-      local near = min(CHUNK, s.size)
-      compact_at(s, 1)
-      if compact_at(s, near) > gone then
+      local near = min(CHUNK, high)
+      rest.at(1)
+      if rest.at(near) > gone then
         high = near
       else
-        low = CHUNK
+        low = near
         local last = max(low, high - CHUNK + 1)
-        if compact_at(s, last) > gone then high = last else low = last end
+        if rest.at(last) > gone then high = last else low = last end
       end
     end
-    s.expired = compact_search(s, gone, low, high)
+    return rest.search(gone, low, high)
   end
-  s.count = s.size - s.expired
-  return s
+
+  -- The stored hits from the i-th oldest on, as one string of slots.
+  function rest.slots(i)
+    if s.slots then return sub(s.slots, 4 * i - 3) end
+    local count = s.size - i + 1
+    if count == 0 then return '' end
+    local first = (s.tail + i - 1) % s.capacity
+    local wrapped = max(0, first + count - s.capacity)
+    local slots = call('GETRANGE', s.key, RING + 4 * first, RING + 4 * (first + count - wrapped) - 1)
+    if wrapped > 0 then slots = slots .. call('GETRANGE', s.key, RING, RING + 4 * wrapped - 1) end
+    return slots
+  end
+
+  function rest.store(slots, newest)
+    local count = #slots / 4
+    if count == 0 then
+      call('DEL', s.key)
+      return
+    end
+    local value
+    if count <= FEW then
+      value = pack('>BI7', 1, newest) .. sub(slots, 1, -5)
+    else
+      -- Slots that fill the allocator's next size class (four in each doubling), so that a
+      -- ring grows in steps of a fifth and wastes nothing.
+      local bytes = RING + 4 * count + 10
+      local _, exponent = math.frexp(bytes - 1)
+      local step = 2 ^ (exponent - 3)
+      local capacity = floor((math.ceil(bytes / step) * step - RING - 10) / 4)
+      value = pack('>BI7', 2, newest) .. sub(slots, 1, 4) .. pack('>I4I4I4', capacity, 0, count)
+        .. slots .. string.rep('\0', 4 * (capacity - count))
+    end
+    call('SET', s.key, value, 'PX', expiry(newest * s.tick, s.window))
+  end
+
+  -- The slots with those that lie ahead of the clock set to the clock.
+  function rest.clamped()
+    s.slots = rest.slots(1)
+    local kept = s.oldest > s.now and 0 or rest.search(s.now, 1, s.size)
+    return sub(s.slots, 1, 4 * kept) .. string.rep(pack('>I4', s.now), s.size - kept)
+  end
+
+  return rest
 end
 
-local function compact_lasts(window, tick)
-  return floor(now / tick) * tick + window - now
-end
-
-local function compact_leaves(s, n)
-  local i = s.expired + n
-  local stamp = i == 1 and s.oldest or compact_at(s, i)
+leaves[99] = function(s, n)
+  local stamp, i = s.now, s.expired + n
+  if n <= s.count then
+    stamp = i == 1 and s.oldest or compact_rest(s).at(i)
+  end
   return stamp * s.tick + s.window - now
 end
 
-local function compact_charge(s, cost, keep)
-  local dropped = s.expired
-  if keep then dropped = max(dropped, s.size + cost - keep) end
-  local size = s.size - dropped + cost
-  local hit = pack('>I4', s.now)
-  local hits = cost == 1 and hit or string.rep(hit, cost)
-  if s.size == 0 then
-    compact_store(s, hits, s.now)
-  elseif s.slots or size > s.capacity or size <= FEW / 2 or size < s.capacity / 4 then
-    compact_store(s, compact_slots(s, dropped + 1) .. hits, s.now)
+--- look
+local value = call('GETRANGE', key, '0', '259')
+local ticks = floor(now / grain)
+local size, newest, oldest, expired = 0, ticks, ticks, 0
+s = {key = key, window = window, tick = grain, now = ticks, value = value, newest = 0,
+  oldest = 0, size = 0, expired = 0, count = 0, capacity = 0, tail = 0, reset = 0}
+if value ~= '' then
+  local form
+  form, newest = unpack_at('>BI7', value)
+  if form == 2 then
+    oldest, s.capacity, s.tail, size = unpack_at('>I4I4I4I4', value, 9)
+  else
+    size = #value / 4 - 1
+    oldest = size > 1 and unpack_at('>I4', value, 9) or newest
+  end
+  oldest = newest - (newest - oldest) % 4294967296
+  s.newest, s.oldest, s.size = newest, oldest, size
+  if newest > ticks then
+    local rest = compact_rest(s)
+    s.slots, s.clamped = rest.clamped(), true
+    newest, oldest = ticks, math.min(oldest, ticks)
+    s.newest, s.oldest = newest, oldest
+    if writes then rest.store(s.slots, ticks) end
+  end
+  local gone = ticks - window / grain   -- the latest stamp that has left
+  if newest <= gone then
+    expired, oldest = size, ticks
+  elseif oldest <= gone then
+    local rest = compact_rest(s)
+    expired = rest.expired(gone)
+    oldest = rest.at(expired + 1)
+  end
+end
+s.expired, s.count = expired, size - expired
+s.reset = oldest * grain + window - now
+
+--- charge
+local cost, size, dropped, ticks = s.added, s.size, s.expired, s.now
+if s.keep then dropped = math.max(dropped, size + cost - s.keep) end
+local total, capacity = size - dropped + cost, s.capacity
+if capacity == 0 and total <= 64 and not s.clamped then
+  local value = pack('>BI7', 1, ticks)
+  if dropped < size then value = value .. sub(s.value, 9 + 4 * dropped) .. pack('>I4', s.newest) end
+  if cost > 1 then value = value .. string.rep(pack('>I4', ticks), cost - 1) end
+  call('SET', s.key, value, 'PX', expiry(ticks * s.tick, s.window))
+else
+  local hits = string.rep(pack('>I4', ticks), cost)
+  if s.clamped or total > capacity or total <= 32 or total < capacity / 4 then
+    local rest = compact_rest(s)
+    rest.store((size > 0 and rest.slots(dropped + 1) or '') .. hits, ticks)
   else
     local oldest = s.oldest
-    if dropped == s.size then oldest = s.now elseif dropped > 0 then oldest = compact_at(s, dropped + 1) end
-    local head = (s.tail + s.size) % s.capacity
-    local room = 4 * (s.capacity - head)
-    call('SETRANGE', s.key, RING + 4 * head, string.sub(hits, 1, room))
-    if #hits > room then call('SETRANGE', s.key, RING, string.sub(hits, room + 1)) end
-    local tail = (s.tail + dropped) % s.capacity
-    call('SETRANGE', s.key, 0, pack('>BI7I4I4I4I4', 2, s.now, oldest, s.capacity, tail, size))
+    if dropped == size then oldest = ticks elseif dropped > 0 then oldest = compact_rest(s).at(dropped + 1) end
+    local head = (s.tail + size) % capacity
+    local room = 4 * (capacity - head)
+    call('SETRANGE', s.key, 24 + 4 * head, cost == 1 and hits or sub(hits, 1, room))
+    if #hits > room then call('SETRANGE', s.key, '24', sub(hits, room + 1)) end
+    call('SETRANGE', s.key, '0',
+      pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, (s.tail + dropped) % capacity, total))
     if expiry_moved(s.newest * s.tick) then
-      call('PEXPIRE', s.key, expiry(s.now * s.tick, s.window))
+      call('PEXPIRE', s.key, expiry(ticks * s.tick, s.window))
     end
   end
 end
 
-local function compact_refund(key, window, tick, stamp, cost)
-  local s = compact_look(key, window, tick)
-  if s.count == 0 then return 0 end
-  local hit = min(floor(stamp / tick), s.now)
-  local upto = s.newest <= hit and s.size or compact_search(s, hit, s.expired, s.size)
-  local below = s.newest < hit and s.size or compact_search(s, hit - 1, s.expired, s.size)
-  local taken = min(cost, upto - below)
+--- refund
+if s.count > 0 then
+  local rest = compact_rest(s)
+  local hit = math.min(floor(stamp / grain), s.now)
+  local upto = s.newest <= hit and s.size or rest.search(hit, s.expired, s.size)
+  local below = s.newest < hit and s.size or rest.search(hit - 1, s.expired, s.size)
+  taken = math.min(cost, upto - below)
   if taken > 0 then
     local newest = s.newest
-    if upto == s.size and s.count > taken then newest = compact_at(s, s.size - taken) end
-    local slots = compact_slots(s, s.expired + 1)
+    if upto == s.size and s.count > taken then newest = rest.at(s.size - taken) end
+    local slots = rest.slots(s.expired + 1)
     local cut = 4 * (upto - s.expired)
-    compact_store(s, string.sub(slots, 1, cut - 4 * taken) .. string.sub(slots, cut + 1), newest)
+    rest.store(sub(slots, 1, cut - 4 * taken) .. sub(slots, cut + 1), newest)
   end
-  return taken
 end
-
-algorithms.c = {look = compact_look, lasts = compact_lasts, leaves = compact_leaves, charge = compact_charge, refund = compact_refund}

@@ -1,12 +1,14 @@
 -- counter: hits of this window and of the one before, which counts by the part of it that the
 -- sliding window still covers. The value is the text `window number:before:this`.
+
+--- functions
 local function counter_store(s)
   local windows = s.this > 0 and 2 or 1
   if s.this + s.before == 0 then
     call('DEL', s.key)
   else
     call('SET', s.key, string.format('%.0f:%.0f:%.0f', s.number, s.before, s.this),
-      'PX', ceil((windows * s.window - s.elapsed) / 1000))
+      'PX', math.ceil((windows * s.window - s.elapsed) / 1000))
   end
 end
 
@@ -31,23 +33,16 @@ local function counter_look(key, window)
     end
   end
   s.count = counter_share(s.before, s.elapsed, window) + s.this
+  s.reset = (s.before > 0 and 1 or 2) * window - s.elapsed
   return s
-end
-
-local function counter_lasts(window)
-  return 2 * window - now % window
-end
-
-local function counter_leaves(s)
-  return (s.before > 0 and 1 or 2) * s.window - s.elapsed
 end
 
 -- Hits before and in this window with `added` more, the oldest dropped until `keep` count.
 local function counter_kept(s, added, keep)
-  local this = min(s.this + added, keep)
+  local this = math.min(s.this + added, keep)
   local room = keep - this
   -- The solution of the share for its hits, then the last one by trying: numbers are rounded.
-  local before = min(s.before, floor(room * s.window / (s.window - s.elapsed)))
+  local before = math.min(s.before, floor(room * s.window / (s.window - s.elapsed)))
   while before < s.before and counter_share(before + 1, s.elapsed, s.window) <= room do before = before + 1 end
   while counter_share(before, s.elapsed, s.window) > room do before = before - 1 end
   return before, this
@@ -55,11 +50,11 @@ end
 
 -- How long until the estimate leaves room for `cost`, if nobody else comes, and until the
 -- oldest hits leave; both with `added` hits of this refusal stored.
-local function counter_refused(s, limit, cost, added)
+refused = function(s, limit, cost, added)
   local before, this, elapsed, waited = s.before, s.this, s.elapsed, 0
   if added > 0 then before, this = counter_kept(s, added, limit) end
   local reset = (before > 0 and 1 or this > 0 and 2 or 0) * s.window - elapsed
-  if cost > limit then return -1, max(0, reset) end
+  if cost > limit then return -1, math.max(0, reset) end
   if this + cost > limit then
     -- Not in this window: it becomes the one before.
     waited = s.window - elapsed
@@ -67,34 +62,30 @@ local function counter_refused(s, limit, cost, added)
   end
   -- The solution of the share for its time, then the last microsecond by trying.
   local room = limit - this - cost
-  local at = max(elapsed, ceil((before - room) * s.window / before))
+  local at = math.max(elapsed, math.ceil((before - room) * s.window / before))
   while at > elapsed and counter_share(before, at - 1, s.window) <= room do at = at - 1 end
   while counter_share(before, at, s.window) > room do at = at + 1 end
   return waited + at - elapsed, reset
 end
 
-local function counter_charge(s, cost, keep)
-  if keep then
-    s.before, s.this = counter_kept(s, cost, keep)
-  else
-    s.this = s.this + cost
-  end
-  counter_store(s)
-end
+--- look
+s = counter_look(key, window)
 
-local function counter_refund(key, window, _, stamp, cost)
-  local s = counter_look(key, window)
-  local number = floor(min(stamp, now) / window)
-  local taken = 0
-  if number == s.number then
-    taken = min(cost, s.this)
-    s.this = s.this - taken
-  elseif number == s.number - 1 then
-    taken = min(cost, s.before)
-    s.before = s.before - taken
-  end
-  if taken > 0 then counter_store(s) end
-  return taken
+--- charge
+if s.keep then
+  s.before, s.this = counter_kept(s, s.added, s.keep)
+else
+  s.this = s.this + s.added
 end
+counter_store(s)
 
-algorithms.w = {look = counter_look, lasts = counter_lasts, leaves = counter_leaves, refused = counter_refused, charge = counter_charge, refund = counter_refund}
+--- refund
+local number = floor(math.min(stamp, now) / window)
+if number == s.number then
+  taken = math.min(cost, s.this)
+  s.this = s.this - taken
+elseif number == s.number - 1 then
+  taken = math.min(cost, s.before)
+  s.before = s.before - taken
+end
+if taken > 0 then counter_store(s) end

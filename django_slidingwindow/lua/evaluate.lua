@@ -1,61 +1,61 @@
 -- evaluate: look at every window, and only if all of them admit, charge all.
--- ARGV[3..]  for each key: letter, limit, window, cost, flags (1 observe, 2 count_rejected), grain
--- reply      admitted (1 or 0), clock, then for each key: admits (1 or 0), remaining,
---            retry (0 if it admits, -1 for never), reset
+-- ARGV[2..]  for each key, packed big-endian: letter of the algorithm (1 byte), limit (4),
+--            window (7), cost (4), flags (1: 1 observe, 2 count_rejected), grain (7)
+-- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
+--            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
 local states, vetoed = {}, false
 for i = 1, #KEYS do
-  local a = 6 * i - 3
-  local algorithm = algorithms[ARGV[a]]
-  local window, grain = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 5])
-  local s = algorithm.look(KEYS[i], window, grain)
-  local limit, cost, flags = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-  s.algorithm, s.limit, s.cost, s.flags, s.grain = algorithm, limit, cost, flags, grain
-  s.admits = cost == 0 or s.count + cost <= limit
-  if not s.admits and flags % 2 == 0 then vetoed = true end
+  local key, s = KEYS[i], nil
+  local letter, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
+  --- look
   states[i] = s
+  if cost > 0 and s.count + cost > limit and flags % 2 == 0 then vetoed = true end
 end
 
--- How long until the n oldest hits have left, those that this request adds included.
-local function leaves(s, n)
-  if n > s.count then return s.algorithm.lasts(s.window, s.grain) end
-  return s.algorithm.leaves(s, n)
-end
-
-local reply = {vetoed and 0 or 1, now}
+local reply
 for i = 1, #KEYS do
   local s = states[i]
-  local limit, cost, count = s.limit, s.cost, s.count
-  local added, dropped, retry, reset = 0, 0, 0, 0
-  if not s.admits then
-    if s.flags >= 2 and limit > 0 then
-      added = min(cost, limit)
-      dropped = max(0, count + added - limit)
+  local letter, limit, _, cost, flags = unpack_at('>BI4I7I4B', ARGV[i + 1])
+  local admits, count, added, retry, reset = 1, s.count, 0, 0, s.reset
+  if cost > 0 and count + cost > limit then
+    admits = 0
+    local first = 1
+    if flags > 1 and limit > 0 then
+      -- The refusal itself is stored, and only the newest hits are kept.
+      added = math.min(cost, limit)
       s.keep = limit
+      first = math.max(0, count + added - limit) + 1
     end
-    if s.algorithm.refused then
-      retry, reset = s.algorithm.refused(s, limit, cost, added)
+    if leaves[letter] then
+      retry = leaves[letter](s, count + added + cost - limit)
+      if first > 1 then reset = leaves[letter](s, first) end
     else
-      retry = leaves(s, count + added + cost - limit)
+      retry, reset = refused(s, limit, cost, added)
     end
     if cost > limit then retry = -1 end
   elseif not vetoed then
     added = cost
   end
-  if reset == 0 and count + added > 0 then reset = leaves(s, dropped + 1) end
   s.added = added
-  local at = 4 * i - 1
-  reply[at], reply[at + 1] = s.admits and 1 or 0, max(0, limit - count - added)
-  reply[at + 2], reply[at + 3] = retry, reset
+  local remaining = limit - count - added
+  if remaining < 0 then remaining = 0 end
+  if count + added == 0 then reset = 0 end
+  if reply then
+    reply = reply .. pack('>BI4i8i8', admits, remaining, retry, reset)
+  else
+    reply = pack('>Bi8BI4i8i8', vetoed and 0 or 1, now, admits, remaining, retry, reset)
+  end
 end
 
 if writes then
-  -- Policies with an equal key share their hits: a request is charged once there.
-  local charged = {}
+  local charged = #KEYS > 1 and {}
   for i = 1, #KEYS do
     local s = states[i]
-    if s.added > 0 and not charged[s.key] then
-      charged[s.key] = true
-      s.algorithm.charge(s, s.added, s.keep)
+    -- Policies with an equal key share their hits: a request is charged once there.
+    if s.added > 0 and not (charged and charged[s.key]) then
+      if charged then charged[s.key] = true end
+      local letter = unpack_at('B', ARGV[i + 1])
+      --- charge
     end
   end
 end

@@ -1,20 +1,18 @@
 -- log: the exact log in a sorted set. The score is the hit's microsecond; the member is the
 -- same, with a running number from the second hit of that microsecond on.
+
+--- functions
 local LOG_BATCH = 1000   -- members in one ZADD: Lua's stack is finite
 local LOG_FEW = 32       -- hits that are written anew rather than more of them taken away
 
-local function log_member(number)
-  local stamp = string.format('%.0f', now)
-  return number == 0 and stamp or string.format('%s-%08d', stamp, number)
-end
-
 local function log_add(s, cost)
-  local number = 0
+  local number, stamp = 0, string.format('%.0f', now)
   if s.newest == now then number = (tonumber(string.match(s.member, '-(%d+)$')) or 0) + 1 end
   while cost > 0 do
     local batch = {}
-    for i = 1, min(cost, LOG_BATCH) do
-      batch[2 * i - 1], batch[2 * i] = now, log_member(number)
+    for i = 1, math.min(cost, LOG_BATCH) do
+      batch[2 * i - 1] = stamp
+      batch[2 * i] = number == 0 and stamp or string.format('%s-%08d', stamp, number)
       number = number + 1
     end
     call('ZADD', s.key, unpack(batch))
@@ -23,12 +21,12 @@ local function log_add(s, cost)
 end
 
 local function log_newest(s)
-  local last = call('ZREVRANGE', s.key, 0, 0, 'WITHSCORES')
+  local last = call('ZREVRANGE', s.key, '0', '0', 'WITHSCORES')
   s.member, s.newest = last[1], tonumber(last[2])
 end
 
 local function log_look(key, window)
-  local s = {key = key, window = window, stale = 0, count = call('ZCARD', key)}
+  local s = {key = key, window = window, stale = 0, count = call('ZCARD', key), reset = window}
   if s.count == 0 then return s end
   log_newest(s)
   if s.newest > now and writes then
@@ -40,23 +38,22 @@ local function log_look(key, window)
     call('PEXPIRE', key, expiry(now, window))
   end
   local gone = now - window
-  s.oldest = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  if s.oldest <= gone then
+  local oldest = tonumber(call('ZRANGE', key, '0', '0', 'WITHSCORES')[2])
+  if oldest <= gone then
     s.stale = call('ZCOUNT', key, '-inf', gone)
     s.count = s.count - s.stale
+    if s.count > 0 then s.reset = leaves[108](s, 1) end
+  else
+    s.reset = math.min(oldest, now) + window - now
   end
   return s
 end
 
-local function log_lasts(window)
-  return window
-end
-
-local function log_leaves(s, n)
+leaves[108] = function(s, n)
+  if n > s.count then return s.window end
   local at = s.stale + n - 1
-  local stamp = s.oldest
-  if at > 0 then stamp = tonumber(call('ZRANGE', s.key, at, at, 'WITHSCORES')[2]) end
-  return min(stamp, now) + s.window - now
+  local stamp = tonumber(call('ZRANGE', s.key, at, at, 'WITHSCORES')[2])
+  return math.min(stamp, now) + s.window - now
 end
 
 -- Drops the oldest hits; whether that leaves the key without an expiry. Where few are left of
@@ -74,31 +71,27 @@ local function log_drop(key, dropped, left)
   return true
 end
 
-local function log_charge(s, cost, keep)
-  local dropped = s.stale
-  if keep then dropped = max(dropped, s.stale + s.count + cost - keep) end
-  local anew = log_drop(s.key, dropped, s.stale + s.count - dropped)
-  log_add(s, cost)
-  if anew or not s.newest or expiry_moved(s.newest) then
-    call('PEXPIRE', s.key, expiry(now, s.window))
-  end
+--- look
+s = log_look(key, window)
+
+--- charge
+local dropped = s.stale
+if s.keep then dropped = math.max(dropped, s.stale + s.count + s.added - s.keep) end
+local anew = log_drop(s.key, dropped, s.stale + s.count - dropped)
+log_add(s, s.added)
+if anew or not s.newest or expiry_moved(s.newest) then
+  call('PEXPIRE', s.key, expiry(now, s.window))
 end
 
-local function log_refund(key, window, _, stamp, cost)
-  local s = log_look(key, window)
-  local hit = min(stamp, now)
-  local taken = 0
-  while taken < cost and hit > now - window do
-    local members = call('ZREVRANGEBYSCORE', key, hit, hit, 'LIMIT', 0, min(cost - taken, LOG_BATCH))
-    if #members == 0 then break end
-    taken = taken + call('ZREM', key, unpack(members))
-  end
-  if taken > 0 then
-    if s.stale > 0 then call('ZREMRANGEBYRANK', key, 0, s.stale - 1) end
-    log_newest(s)
-    if s.newest then call('PEXPIRE', key, expiry(s.newest, window)) end
-  end
-  return taken
+--- refund
+local hit = math.min(stamp, now)
+while taken < cost and hit > now - window do
+  local members = call('ZREVRANGEBYSCORE', key, hit, hit, 'LIMIT', 0, math.min(cost - taken, LOG_BATCH))
+  if #members == 0 then break end
+  taken = taken + call('ZREM', key, unpack(members))
 end
-
-algorithms.l = {look = log_look, lasts = log_lasts, leaves = log_leaves, charge = log_charge, refund = log_refund}
+if taken > 0 then
+  if s.stale > 0 then call('ZREMRANGEBYRANK', key, 0, s.stale - 1) end
+  log_newest(s)
+  if s.newest then call('PEXPIRE', key, expiry(s.newest, window)) end
+end

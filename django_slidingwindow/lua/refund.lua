@@ -1,10 +1,13 @@
 -- refund: takes hits back that a check has charged.
--- ARGV[3..]  for each key: letter, window, grain, the clock when it was charged, cost
+-- ARGV[2..]  for each key, packed big-endian: letter of the algorithm (1 byte), window (7),
+--            cost (4), grain (7), the clock when it was charged (7)
 -- reply      for each key: the hits taken back; those that have left are not there any more
 local reply = {}
 for i = 1, #KEYS do
-  local a = 5 * i - 2
-  reply[i] = algorithms[ARGV[a]].refund(KEYS[i], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]),
-    tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]))
+  local key, s, taken = KEYS[i], nil, 0
+  local letter, window, cost, grain, stamp = unpack_at('>BI7I4I7I7', ARGV[i + 1])
+  --- look
+  --- refund
+  reply[i] = taken
 end
 return reply
