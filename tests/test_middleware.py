@@ -89,19 +89,19 @@ class Site:
             **more,
         }
 
-    def get(self, url, method="get", **extra):
+    def get(self, url, method="get", cookies=None):
+        client = (Client if self._way == "sync" else AsyncClient)(raise_request_exception=False)
+        client.cookies.update(cookies or {})
         if self._way == "sync":
-            client = Client(raise_request_exception=False)
-            return getattr(client, method)(url, **extra)
+            return getattr(client, method)(url)
 
         async def ask():
-            client = AsyncClient(raise_request_exception=False)
-            return await getattr(client, method)(url, **extra)
+            return await getattr(client, method)(url)
 
         return asyncio.run(ask())
 
-    def statuses(self, *urls, **extra):
-        return [self.get(url, **extra).status_code for url in urls]
+    def statuses(self, *urls):
+        return [self.get(url).status_code for url in urls]
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -393,12 +393,7 @@ def test_user_is_known_wherever_the_middleware_stands(site, position):
     user = User.objects.create(username="somebody")
     client = Client()
     client.force_login(user)
-    cookie = client.cookies["sessionid"].value
-    if site._way == "sync":
-        extra = {"HTTP_COOKIE": f"sessionid={cookie}"}
-    else:
-        extra = {"headers": {"cookie": f"sessionid={cookie}"}}
-    assert site.get("/plain/", **extra).status_code == 200
+    assert site.get("/plain/", cookies=client.cookies).status_code == 200
     assert left("user", str(user.pk)) == 49
 
 
