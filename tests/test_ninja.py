@@ -285,6 +285,24 @@ async def test_async_operation_that_nobody_charges_is_an_error_and_never_unlimit
     assert not redis.keys()
 
 
+def test_exempt_client_is_exempt_in_an_async_operation(settings, redis):
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "EXEMPT": ["127.0.0.1"]}
+    assert [Client().get("/bare/async/plain").status_code for _ in range(4)] == [200] * 4
+    assert not redis.keys()
+
+
+async def test_charge_of_other_profiles_does_not_settle_those_of_an_async_operation(rf):
+    request = rf.get("/")
+    with limits_in_memory():
+        await guard.acheck(request, ProfileThrottle("wide").demands)
+        assert guard.settled(request, ProfileThrottle("wide").demands)
+        with pytest.raises(ImproperlyConfigured, match="add_decorator"):
+            ProfileThrottle("wide", "narrow").allow_request(request)
+        with pytest.raises(ImproperlyConfigured, match="add_decorator"):
+            ProfileThrottle(choose).allow_request(request)
+
+
 def test_sync_operation_needs_neither_middleware_nor_wrapper(get):
     answers = [get("/bare/sync/plain") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
