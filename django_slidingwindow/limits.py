@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -133,7 +133,7 @@ def _start_afresh() -> None:
     _lock, _limiter = threading.Lock(), None
 
 
-if hasattr(os, "register_at_fork"):
+with suppress(AttributeError):  # there is no fork on Windows
     os.register_at_fork(after_in_child=_start_afresh)
 
 

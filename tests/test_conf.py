@@ -14,12 +14,14 @@ DEFAULTS = {
     "IDENTITIES": {},
     "RULES": [],
     "TRUSTED_PROXIES": [],
+    "FORWARDED_HEADER": "x-forwarded-for",
     "IPV6_PREFIX": 64,
     "FALLBACK": "local",
     "FALLBACK_PROCESSES": 1,
     "FALLBACK_MAX_KEYS": 100_000,
     "SHIELD_SECONDS": 1.0,
     "HEADERS": ["draft", "legacy"],
+    "HEADERS_PARTITION_KEY": False,
     "PREFIX": "throttle",
     "LATENCY_BUDGET": 0.1,
     "IDENTITY_ERROR": "deny",
@@ -37,12 +39,14 @@ OTHERS = {
     "IDENTITIES": {"tenant": "shop.tenant"},
     "RULES": [{"path": "^/", "profiles": ["a"]}],
     "TRUSTED_PROXIES": ["10.0.0.0/8"],
+    "FORWARDED_HEADER": "forwarded",
     "IPV6_PREFIX": 56,
     "FALLBACK": "deny",
     "FALLBACK_PROCESSES": 4,
     "FALLBACK_MAX_KEYS": 7,
     "SHIELD_SECONDS": 0,
     "HEADERS": ["x"],
+    "HEADERS_PARTITION_KEY": True,
     "PREFIX": "shop:limits",
     "LATENCY_BUDGET": 0.5,
     "IDENTITY_ERROR": "allow",
@@ -118,3 +122,20 @@ def test_the_hash_key_comes_from_the_secret_key_unless_it_is_set(settings: Any) 
     assert conf.hash_key == b"text"
     settings.SLIDING_WINDOW = {"HASH_KEY": b"bytes"}
     assert conf.hash_key == b"bytes"
+
+
+def test_forced_values_hold_whatever_the_settings_become(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"CACHE": "one"}
+    with conf.forced(cache="forced", enabled=False):
+        assert (conf.cache, conf.enabled) == ("forced", False)
+        settings.SLIDING_WINDOW = {"CACHE": "two", "ENABLED": True}
+        assert (conf.cache, conf.enabled) == ("forced", False)
+        with conf.forced(cache="inner"):
+            assert (conf.cache, conf.enabled) == ("inner", False)
+        assert conf.cache == "forced"
+    assert (conf.cache, conf.enabled) == ("two", True)
+
+
+def test_django_s_middleware_is_read_as_it_is(settings: Any) -> None:
+    settings.MIDDLEWARE = ["a", "b"]
+    assert conf.middleware == ["a", "b"]

@@ -16,7 +16,10 @@ from django.test import override_settings
 from django_slidingwindow import limits, signals
 from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+from django_slidingwindow.stores.memory import MemoryStore
+from tests.servers.redis import wait_until
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -372,6 +375,100 @@ def test_a_shield_of_no_seconds_is_none(settings: Any) -> None:
     assert limits.get_limiter().shield is not None
 
 
+def in_memory() -> Limiter:
+    return Limiter(MemoryStore())
+
+
+def test_limiters_can_be_made_otherwise_for_a_while(settings: Any) -> None:
+    usual = limits.get_limiter()
+    with limits.limiters_from(in_memory):
+        assert limits.check(profile(), "ada").source == "local"
+        own = limits.get_limiter()
+        settings.LANGUAGE_CODE = "de"
+        assert limits.get_limiter() is own
+    assert limits.get_limiter() is usual
+
+
+def test_a_limiter_of_settings_that_have_changed_meanwhile_is_not_used_again(
+    settings: Any,
+) -> None:
+    usual = limits.get_limiter()
+    with limits.limiters_from(in_memory):
+        own = limits.get_limiter()
+        settings.SLIDING_WINDOW = {**PATIENT, "PREFIX": "other"}
+        assert limits.get_limiter() is not own
+        assert limits.check(profile(), "ada").source == "local"
+    assert limits.get_limiter() is not usual
+    assert limits.get_limiter().prefix == "other"
+
+
+def test_a_check_that_redis_cannot_answer_is_logged_once_a_minute(
+    call: Calls, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "_failure_told_at", float("-inf"))
+    # Somebody else's value under the key of a window.
+    redis.rpush("throttle:user:{ada}:mine:c60", "not ours")
+    assert [call.check(profile(), "ada").source for _ in range(3)] == ["local"] * 3
+    assert call.check(profile(), "bob").source == "redis"
+    [record] = caplog.records
+    assert "Redis could not answer a check" in record.getMessage()
+    assert record.alias == "default"
+
+
+def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(
+    fresh_server: RedisServer, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
+    settings.CACHES = {**settings.CACHES, "fresh": cache}
+    settings.SLIDING_WINDOW = {**PATIENT, "CACHE": "fresh"}
+    told: list[dict[str, Any]] = []
+
+    def hear(**arguments: Any) -> None:
+        told.append(arguments)
+
+    signals.store_degraded.connect(hear)
+    signals.store_recovered.connect(hear)
+    mine = profile("1000000/h")
+    assert limits.check(mine, "ada").source == "redis"
+    fresh_server.kill()
+    assert {limits.check(mine, "ada").source for _ in range(20)} == {"local"}
+    fresh_server.start()
+    wait_until(lambda: limits.check(mine, "ada").source == "redis", "Redis decides again")
+    degraded, recovered = told
+    assert degraded["signal"] is signals.store_degraded
+    assert degraded["alias"] == recovered["alias"] == "fresh"
+    assert isinstance(degraded["error"], StoreError)
+    assert recovered["signal"] is signals.store_recovered
+    assert recovered["seconds"] > 0
+    away, back = (record.getMessage() for record in caplog.records)
+    assert away.startswith("Redis is away (")
+    assert away.endswith("): limits fall back to 'local'")
+    assert back.startswith("Redis is back after ")
+
+
+FORKED = """
+import os
+import sys
+import django
+django.setup()
+from django.test import override_settings
+from django_slidingwindow import limits
+with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 60}):
+    limits.check("tenant_free", "forked")
+    before = limits.get_limiter()
+    # As if another thread were about to make the limiter.
+    limits._lock.acquire()
+    child = os.fork()
+    if not child:
+        print(limits.get_limiter() is before, limits.check("tenant_free", "forked").remaining)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    limits._lock.release()
+    print(limits.get_limiter() is before, limits.check("tenant_free", "forked").remaining)
+"""
+
+
 WITHOUT_REDIS = """
 import django
 django.setup()
@@ -384,15 +481,14 @@ print(limits.check("tenant_free", "acme").source)
 """
 
 
-def test_a_process_starts_and_limits_while_redis_is_down() -> None:
+def output_of(script: str, redis_url: str) -> list[str]:
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.settings",
-        # Nobody listens there, and nobody may without being root.
-        "TEST_REDIS_URL": "redis://127.0.0.1:1/0",
+        "TEST_REDIS_URL": redis_url,
     }
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", WITHOUT_REDIS],
+        [sys.executable, "-W", "error", "-c", script],
         capture_output=True,
         text=True,
         check=False,
@@ -400,4 +496,14 @@ def test_a_process_starts_and_limits_while_redis_is_down() -> None:
         cwd=Path(__file__).parent.parent,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == ["[99, 98, 97]", "local"]
+    return done.stdout.splitlines()
+
+
+def test_a_process_starts_and_limits_while_redis_is_down() -> None:
+    # Nobody listens there, and nobody may without being root.
+    output = output_of(WITHOUT_REDIS, "redis://127.0.0.1:1/0")
+    assert output[-2:] == ["[99, 98, 97]", "local"]
+
+
+def test_a_forked_process_has_a_limiter_and_a_lock_of_its_own(redis_server: RedisServer) -> None:
+    assert output_of(FORKED, redis_server.url) == ["False 98", "True 97"]
