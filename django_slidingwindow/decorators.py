@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from . import guard, headers, responses
 from .callables import is_async
 from .demands import EXEMPT, Demand, add_demand, declare
+from .installed import require_installed
 from .policies import parse_cost
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -47,6 +48,7 @@ def rate_limit(
     its own rules, before other decorators of the view run. The decision is at
     `request.rate_limit`. Sync views stay sync, async ones async.
     """
+    require_installed()
     demand = Demand(
         _profiles(profiles, profile),
         cost if callable(cost) else parse_cost(cost),

@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 from . import guard, headers, responses
 from .conf import conf
 from .demands import Demand
+from .installed import require_installed
 from .rules import demands_for
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class RateLimitMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        require_installed()
         self.get_response = get_response
         self.async_mode = iscoroutinefunction(get_response)
         if self.async_mode:

@@ -23,8 +23,10 @@ from django_slidingwindow.checks.project import Project
 from django_slidingwindow.checks.register import TAG, check_deployment, check_project
 from django_slidingwindow.checks.static import OF_PROJECT
 from django_slidingwindow.checks.values import VALUES, known_keys
+from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.demands import Usage
 from django_slidingwindow.installed import require_installed
+from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import register, unregister
 
@@ -551,6 +553,14 @@ def test_use_of_an_app_that_is_not_installed_is_refused(settings: Any) -> None:
     settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
     with pytest.raises(ImproperlyConfigured, match=r"INSTALLED_APPS.*E001"):
         require_installed()
+
+
+def test_middleware_and_decorator_refuse_to_work_without_the_app(settings: Any) -> None:
+    settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
+    with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
+        RateLimitMiddleware(tenant)
+    with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
+        rate_limit("ip_public")
 
 
 def test_nothing_is_said_of_an_app_before_all_are_loaded(monkeypatch: Any) -> None:

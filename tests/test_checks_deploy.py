@@ -221,19 +221,31 @@ def test_policy_that_drops_windows_is_told(
         assert check_deployment(None) == []
 
 
-def test_primary_behind_sentinels_is_asked(settings: Any, sentinels: SentinelGroup) -> None:
+def point_to_sentinels(settings: Any, url: str, sentinels: list[tuple[str, int]]) -> None:
     options = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
-        "SENTINELS": sentinels.addresses,
+        "SENTINELS": sentinels,
     }
-    backend = "django_redis.cache.RedisCache"
-    settings.CACHES = {
-        "default": {"BACKEND": backend, "LOCATION": sentinels.url, "OPTIONS": options}
-    }
-    settings.SLIDING_WINDOW = QUIET
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": options}
+    settings.CACHES = {"default": cache}
+    settings.SLIDING_WINDOW = dict(QUIET)
+
+
+def test_primary_behind_sentinels_is_asked(settings: Any, sentinels: SentinelGroup) -> None:
+    point_to_sentinels(settings, sentinels.url, sentinels.addresses)
     assert check_deployment(None) == []
+
+
+def test_sentinels_that_do_not_answer_are_told(settings: Any) -> None:
+    point_to_sentinels(settings, "redis://nobody/0", [(HOST, 1)])
+    assert "no sentinel knows a primary" in check_one("W111")
+
+
+def test_alias_that_django_redis_cannot_use_is_told(settings: Any) -> None:
+    point_to_sentinels(settings, "redis://nowhere/0", [])
+    assert "SENTINELS must be provided" in check_one("E015")
 
 
 def point_to_cluster(settings: Any, *urls: str, **options: Any) -> None:

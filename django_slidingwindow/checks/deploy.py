@@ -54,6 +54,9 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
         return
+    except ImproperlyConfigured as error:
+        yield catalog.BROKEN_ALIAS(alias=alias, error=error)
+        return
     for link in found:
         yield from _check_server(project, alias, link)
 
