@@ -106,15 +106,20 @@ def _eviction() -> Finding:
 
 
 def _latency() -> Finding:
-    """Of what a check does."""
     peek = _peek()
-    took = sorted(_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES))
+    took = [_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES)]
+    return latency(took, conf.latency_budget)
+
+
+def latency(took: list[float], budget: float) -> Finding:
+    """What seconds of checks say, against those that one may take."""
+    took = sorted(took)
     data = {f"p{share}_ms": round(_percentile(took, share) * 1000, 3) for share in (50, 95, 99)}
     data["max_ms"] = round(took[-1] * 1000, 3)
     text = ", ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
-    slow = _percentile(took, 99) > conf.latency_budget
+    slow = _percentile(took, 99) > budget
     if slow:
-        text += f": above LATENCY_BUDGET, {conf.latency_budget} s"
+        text += f": above LATENCY_BUDGET, {budget} s"
     return Finding(name="latency", level=WARNING if slow else OK, text=text, data=data)
 
 
@@ -145,7 +150,11 @@ def _clock() -> Finding:
     before = time.time()
     seconds, micro = readings.client().time()
     middle = (before + time.time()) / 2
-    ahead = seconds + micro / 1_000_000 - middle
+    return clock(seconds + micro / 1_000_000 - middle)
+
+
+def clock(ahead: float) -> Finding:
+    """What it means that Redis's clock is so many seconds ahead of this host's."""
     off = abs(ahead) > _CLOCK_TOLERANCE
     text = f"Redis is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this host"
     if off:

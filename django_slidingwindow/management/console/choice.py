@@ -17,15 +17,8 @@ def choose(name: str, stream: TextIO, *, color: bool) -> Output:
     """
     if name == JSON:
         return JsonOutput(stream)
-    if name == RICH or (name == AUTO and stream.isatty() and has_rich()):
+    if name == RICH or (name == AUTO and stream.isatty() and find_spec("rich")):
         from .rich_output import RichOutput
 
         return RichOutput(stream, color=color)
     return PlainOutput(stream)
-
-
-def has_rich() -> bool:
-    try:
-        return find_spec("rich") is not None
-    except ValueError:  # sys.modules["rich"] is None: hidden on purpose
-        return False

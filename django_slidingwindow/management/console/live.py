@@ -74,7 +74,8 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
                 return True
         return False
 
-    tty.setcbreak(keyboard)
+    # At once: a key that was pressed too early is not lost.
+    tty.setcbreak(keyboard, termios.TCSANOW)
     try:
         yield wait
     finally:
