@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Generator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from ipaddress import IPv6Network
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -78,6 +78,7 @@ def canonical_ip(text: str) -> str:
     return text if address is None else _counted(address)
 
 
+@lru_cache(maxsize=4096)
 def _counted(address: Address) -> str:
     """The address as one client has it, however many addresses that client has."""
     if address.version == 4:
@@ -232,6 +233,7 @@ async def _aload_session(request: HttpRequest) -> str | None:
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         resolvers.cache_clear()
+        _counted.cache_clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -165,7 +165,7 @@ def _for(element: str) -> str:
 
 def _warn_of_forwarding(meta: dict[str, Any]) -> None:
     global _warned
-    if any(name in meta for name in _META.values()):
+    if "HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta:
         _warned = True
         logger.warning(
             "A request has a forwarding header, and %s['TRUSTED_PROXIES'] is empty: the header "

@@ -17,7 +17,8 @@ LAYERS = [
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "parts", "asking", "fallback", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
-    | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"},
+    | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
+    | {"account", "refunds"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}

@@ -1,0 +1,81 @@
+"""What is known of one request: what was decided about it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from .decisions import Decision
+from .demands import Choice, Demand
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+_ACCOUNT = "_rate_limit_account"
+
+
+class Account:
+    """Kept on the request, so that whoever asks next finds what was charged."""
+
+    __slots__ = ("_chosen", "decided", "decisions", "exempt")
+
+    def __init__(self) -> None:
+        self.exempt: bool | None = None
+        """None until somebody has asked."""
+        self.decided: dict[str, Decision | None] = {}
+        """By profile; None for one that does not count this request."""
+        self.decisions: list[Decision] = []
+        # By the choice's id; the choice is kept as well, so that the id stays its own.
+        self._chosen: dict[int, tuple[Choice, tuple[str, ...]]] = {}
+
+    def profiles(self, demand: Demand) -> tuple[str, ...] | None:
+        """The profiles of a demand; None for a choice that was not made yet."""
+        profiles = demand.profiles
+        if isinstance(profiles, tuple):
+            return profiles
+        return self._chosen.get(id(profiles), (None, None))[1]
+
+    def choose(self, choice: Choice, names: tuple[str, ...]) -> None:
+        """Remembers what a choice answered."""
+        self._chosen[id(choice)] = choice, names
+
+    def add(self, names: Iterable[str], decision: Decision) -> None:
+        """Remembers what was decided of these profiles."""
+        for name in names:
+            self.decided[name] = decision
+        self.decisions.append(decision)
+
+    def replace(self, old: Decision, new: Decision) -> None:
+        """Remembers one decision in the place of another."""
+        self.decided |= {name: new for name, found in self.decided.items() if found is old}
+        self.decisions = [new if found is old else found for found in self.decisions]
+
+
+def find_account(request: HttpRequest) -> Account | None:
+    """The request's account, if it was ever checked."""
+    return getattr(request, _ACCOUNT, None)
+
+
+def account_of(request: HttpRequest) -> Account:
+    """The request's account."""
+    account = find_account(request)
+    if account is None:
+        account = Account()
+        setattr(request, _ACCOUNT, account)
+        request.rate_limit = None  # type: ignore[attr-defined]
+    return account
+
+
+def show(request: HttpRequest, account: Account) -> None:
+    """Lets the view see the strictest decision, at `request.rate_limit`."""
+    request.rate_limit = strictest(account.decisions)  # type: ignore[attr-defined]
+
+
+def strictest(decisions: Sequence[Decision]) -> Decision:
+    """Of refusals the longest, of admissions the one with the least left."""
+    if len(decisions) == 1:
+        return decisions[0]
+    refused = [decision for decision in decisions if not decision.allowed]
+    if refused:
+        return max(refused, key=lambda d: float("inf") if d.retry_after is None else d.retry_after)
+    return min(decisions, key=lambda d: d.remaining / d.limit if d.limit else 0.0)

@@ -1,0 +1,65 @@
+"""Giving back what one demand was charged, and leaving what others were charged with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .account import account_of, show
+from .answers import strictest
+from .callables import Ask
+from .decisions import Decision, Receipt
+from .demands import Demand
+from .limits import get_limiter
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+
+def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
+    """The flow that gives back what the demand's profiles were charged for this request."""
+    account = account_of(request)
+    names = account.profiles(demand) if demand.covers(request) else ()
+    for decision in account.decisions:
+        mine = {name for name in names or () if account.decided.get(name) is decision}
+        receipt = decision.receipt
+        if not mine or receipt is None or not receipt.use():
+            continue
+        # A window that another profile counts in as well stays charged.
+        kept = {verdict.key for verdict in decision.verdicts if verdict.profile not in mine}
+        taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
+        limiter = get_limiter()
+        yield Ask(limiter.refund, limiter.arefund, (replace(decision, receipt=taken),))
+        after = replace(_without(decision, taken), receipt=_part(receipt, kept))
+        account.replace(decision, after)
+        show(request, account)
+
+
+def _part(receipt: Receipt, keys: set[str]) -> Receipt:
+    parts = (
+        (tuple(charge for charge in charges if charge.key in keys), stamp)
+        for charges, stamp in receipt.parts
+    )
+    return Receipt(tuple(part for part in parts if part[0]), local=receipt.local)
+
+
+def _without(decision: Decision, taken: Receipt) -> Decision:
+    """The decision as the headers have to tell it once the charges are given back."""
+    costs = {charge.key: charge.cost for charges, _ in taken.parts for charge in charges}
+    verdicts = []
+    for verdict in decision.verdicts:
+        left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))
+        # The hit given back was the newest: the oldest one is another, if there is any.
+        reset = 0.0 if left == verdict.limit else verdict.reset_after
+        verdicts.append(replace(verdict, remaining=left, reset_after=reset))
+    deciding = strictest(verdicts, decision.allowed)
+    return replace(
+        decision,
+        profile=deciding.profile,
+        policy=deciding.policy,
+        limit=deciding.limit,
+        remaining=deciding.remaining,
+        reset_after=deciding.reset_after,
+        verdicts=tuple(verdicts),
+    )
