@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 WINDOWS = (0.25, 1, 60, 3_600, 86_400, 400 * 86_400)
 
 
+@pytest.fixture(autouse=True)
+def _patience(settings: Any) -> None:
+    """However slow the machine is, Redis decides."""
+    settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60}
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

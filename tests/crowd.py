@@ -1,0 +1,84 @@
+"""One of a crowd: a process that contends for windows with others: jobs come by stdin, results go to stdout.
+
+A job is a line of JSON: a list of (name, limit, window, algorithm) of profiles, how many
+threads, how often each asks, and of each thread the positions of the profiles it asks at
+once. The result is a line of JSON: for each profile the requests admitted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from itertools import cycle
+from typing import Any
+
+IDENTIFIER = "acme"
+
+
+def profiles(specs: list[Any]) -> list[Any]:
+    from django_slidingwindow.policies import Policy, Profile
+
+    return [
+        Profile(
+            name=name,
+            axis="tenant",
+            policies=(Policy(limit=limit, window=window, algorithm=algorithm),),
+        )
+        for name, limit, window, algorithm in specs
+    ]
+
+
+def contend(specs: list[Any], asks: int, groups: list[list[int]], threads: int) -> list[int]:
+    """How many requests of this process each profile admitted."""
+    from django_slidingwindow.claims import Claim
+    from django_slidingwindow.limits import get_limiter
+
+    made = profiles(specs)
+    admitted: Counter[int] = Counter()
+    failures: list[BaseException] = []
+    lock = threading.Lock()
+    barrier = threading.Barrier(threads)
+
+    def ask(group: list[int]) -> None:
+        claims = [Claim(made[i], IDENTIFIER, made[i].policies) for i in group]
+        try:
+            barrier.wait()
+            for _ in range(asks):
+                decision = get_limiter().check(claims)
+                assert decision.source == "redis", decision
+                if decision.allowed:
+                    with lock:
+                        admitted.update(group)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    running = [
+        threading.Thread(target=ask, args=(group,))
+        for group, _ in zip(cycle(groups), range(threads), strict=False)
+    ]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not failures
+    return [admitted[i] for i in range(len(made))]
+
+
+def main() -> None:
+    import django
+    from django.test import override_settings
+
+    django.setup()
+    # However slow the machine is, Redis decides; and each request reaches it.
+    mine = {"LATENCY_BUDGET": 60, "FALLBACK": "deny", "SHIELD_SECONDS": 0}
+    with override_settings(SLIDING_WINDOW=mine):
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(contend(**json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
