@@ -75,7 +75,8 @@ def finish(response: Response, decision: Decision) -> Response:
 def _preferred_form(request: HttpRequest) -> str:
     """json or html for who asks for them; text for who takes anything, or prefers text."""
     try:
-        accepted = request.accepted_types
+        # Django 5.2 keeps those that the client will not have.
+        accepted = [media_type for media_type in request.accepted_types if media_type.quality]
     except ValueError:
         # Longer than Django reads.
         return "text"
