@@ -1,84 +1,80 @@
-"""A process that contends for windows with others: jobs come by stdin, results go to stdout.
+"""Processes of their own that check as fast as they can, all at once.
 
-A job is a line of JSON: a list of (name, limit, window, algorithm) of profiles, how many
-threads, how often each asks, and of each thread the positions of the profiles it asks at
-once. The result is a line of JSON: for each profile the requests admitted.
+`python -m tests.contender '<caches and options as JSON>'` reads one task a line, and
+answers each with a line: how many of which decision.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
 import sys
-import threading
 from collections import Counter
-from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-IDENTIFIER = "acme"
-
-
-def profiles(specs: list[Any]) -> list[Any]:
-    from django_slidingwindow.policies import Policy, Profile
-
-    return [
-        Profile(
-            name=name,
-            axis="tenant",
-            policies=(Policy(limit=limit, window=window, algorithm=algorithm),),
-        )
-        for name, limit, window, algorithm in specs
-    ]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-def contend(specs: list[Any], asks: int, groups: list[list[int]], threads: int) -> list[int]:
-    """How many requests of this process each profile admitted."""
+class Contenders:
+    """Some processes with the same settings; every other one checks in an event loop."""
+
+    def __init__(self, count: int, caches: dict[str, Any], options: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "tests.contender", json.dumps([caches, options])]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._processes = [
+            subprocess.Popen(command, text=True, bufsize=1, **pipes) for _ in range(count)
+        ]
+
+    def check(self, claims: list[tuple[str, str]], times: int) -> Counter[str]:
+        """What all of them were answered together, each so often: "<source> <allowed>"."""
+        for number, process in enumerate(self._processes):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([claims, times, number % 2]) + "\n")
+        answers: Counter[str] = Counter()
+        for process in self._processes:
+            assert process.stdout is not None
+            answers.update(json.loads(process.stdout.readline()))
+        return answers
+
+    def __enter__(self) -> Self:
+        self.check([], 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.communicate()
+
+
+def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
+    import django
+    from django.conf import settings
+
+    settings.configure(SECRET_KEY="contender", CACHES=caches, SLIDING_WINDOW=options)
+    django.setup()
     from django_slidingwindow.claims import Claim
     from django_slidingwindow.limits import get_limiter
+    from django_slidingwindow.registry import registry
 
-    made = profiles(specs)
-    admitted: Counter[int] = Counter()
-    failures: list[BaseException] = []
-    lock = threading.Lock()
-    barrier = threading.Barrier(threads)
+    limiter = get_limiter()
 
-    def ask(group: list[int]) -> None:
-        claims = [Claim(made[i], IDENTIFIER, made[i].policies) for i in group]
-        try:
-            barrier.wait()
-            for _ in range(asks):
-                decision = get_limiter().check(claims)
-                assert decision.source == "redis", decision
-                if decision.allowed:
-                    with lock:
-                        admitted.update(group)
-        except BaseException as error:
-            failures.append(error)
-            raise
+    async def acheck(claims: list[Claim], times: int) -> list[Any]:
+        return [await limiter.acheck(claims) for _ in range(times)]
 
-    running = [
-        threading.Thread(target=ask, args=(group,))
-        for group, _ in zip(cycle(groups), range(threads), strict=False)
-    ]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert not failures
-    return [admitted[i] for i in range(len(made))]
-
-
-def main() -> None:
-    import django
-    from django.test import override_settings
-
-    django.setup()
-    # However slow the machine is, Redis decides; and each request reaches it.
-    mine = {"LATENCY_BUDGET": 60, "FALLBACK": "deny", "SHIELD_SECONDS": 0}
-    with override_settings(SLIDING_WINDOW=mine):
-        print("ready", flush=True)
-        for line in sys.stdin:
-            print(json.dumps(contend(**json.loads(line))), flush=True)
+    for line in sys.stdin:
+        asked, times, asynchronous = json.loads(line)
+        claims = []
+        for name, identifier in asked:
+            profile = registry.get(name)
+            claims.append(Claim(profile, identifier, profile.policies_for(identifier)))
+        if asynchronous:
+            decisions = asyncio.run(acheck(claims, times))
+        else:
+            decisions = [limiter.check(claims) for _ in range(times)]
+        answers = Counter(f"{decision.source} {decision.allowed}" for decision in decisions)
+        print(json.dumps(answers), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*json.loads(sys.argv[1]))

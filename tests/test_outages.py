@@ -36,9 +36,7 @@ def server() -> Iterator[RedisServer]:
 
 
 def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
-    settings.CACHES = {
-        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
-    }
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
     profiles = {
         "many": {"axis": "tenant", "limit": LIMIT, "window": 3600},
         "few": {"axis": "tenant", "limit": 4, "window": 3600},
@@ -225,9 +223,7 @@ def test_transition_is_told_once_and_not_with_every_request(
     assert messages[1].startswith("Redis is back after")
 
 
-def test_look_at_a_window_closes_no_breaker(
-    server: RedisServer, settings: SettingsWrapper
-) -> None:
+def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
     """A replica answers whoever only looks, but takes no hit."""
     configure(settings, server.url)
     limits.check("many", "k")

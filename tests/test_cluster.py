@@ -1,0 +1,500 @@
+"""A Redis Cluster: routed, redirected, resharded, failed over, and exact all the while."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django_redis import get_redis_connection
+from redis.cluster import RedisCluster as RedisClusterClient
+
+from django_slidingwindow import decisions, limits
+from django_slidingwindow.breaker import CLOSED
+from django_slidingwindow.claims import Claim
+from django_slidingwindow.cluster import ClusterConnectionFactory
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.registry import registry
+from django_slidingwindow.stores.base import Evaluate, Line, Reset
+from django_slidingwindow.stores.cluster import ClusterStore, store_of
+from django_slidingwindow.stores.redis import RedisStore
+from django_slidingwindow.stores.routing import slot_of
+from tests.contender import Contenders
+from tests.servers import RedisCluster as RunningCluster
+from tests.servers.redis import HOST, wait_until
+from tests.troubles import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.fixtures import SettingsWrapper
+
+    from tests.servers import RedisCluster
+
+FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
+LIMIT = 50
+PROFILES = {
+    "many": {"axis": "tenant", "limit": 100_000, "window": 3600},
+    "few": {"axis": "tenant", "limit": LIMIT, "window": 3600},
+    "three": {"axis": "tenant", "limit": 3, "window": 3600},
+    "counting": {"axis": "tenant", "limit": 3, "window": 3600, "count_rejected": True},
+    "observing": {"axis": "tenant", "limit": 3, "window": 3600, "mode": "observe"},
+}
+
+
+def caches(location: Any, **options: Any) -> dict[str, Any]:
+    options["CONNECTION_FACTORY"] = FACTORY
+    backend = "django_redis.cache.RedisCache"
+    return {"default": {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}}
+
+
+@pytest.fixture
+def use(settings: SettingsWrapper, cluster: RedisCluster) -> Callable[..., ClusterStore]:
+    """Configures the cluster, and returns this process's store."""
+
+    def configure(**options: Any) -> ClusterStore:
+        settings.CACHES = caches([node.url for node in cluster.nodes])
+        settings.SLIDING_WINDOW = {"PROFILES": PROFILES, **options}
+        store = limits.get_limiter().store
+        assert isinstance(store, ClusterStore)
+        return store
+
+    return configure
+
+
+@pytest.fixture
+def store(use: Callable[..., ClusterStore]) -> ClusterStore:
+    # Generous, for what is asserted here is not how fast the machine is today.
+    return use(LATENCY_BUDGET=5.0)
+
+
+def claim(profile: str, identifier: str) -> Claim:
+    found = registry.get(profile)
+    return Claim(found, identifier, found.policies_for(identifier))
+
+
+def identifiers(cluster: RedisCluster, count: int = 3) -> list[str]:
+    """Identifiers whose windows live on as many different primaries, in their order."""
+    found: dict[int, str] = {}
+    for number in range(1000):
+        port = cluster.owner(slot_of(key("few", f"t{number}"))).port
+        found.setdefault(port, f"t{number}")
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def key(profile: str, identifier: str) -> str:
+    return f"throttle:tenant:{{{identifier}}}:{profile}:c3600"
+
+
+def used(profile: str, *names: str) -> list[int]:
+    """Hits in each window."""
+    limit: Any = PROFILES[profile]["limit"]
+    # What a peek counts in is the request itself.
+    return [limit - limits.peek(profile, name, cost=0).remaining for name in names]
+
+
+class TestFactory:
+    def test_django_redis_speaks_to_the_cluster(self, store: ClusterStore) -> None:
+        from django.core.cache import cache
+
+        for number in range(20):
+            cache.set(f"key{number}", number)
+        assert [cache.get(f"key{number}") for number in range(20)] == list(range(20))
+        assert isinstance(get_redis_connection("default"), RedisClusterClient)
+
+    def test_client_is_one_for_the_process(self, store: ClusterStore) -> None:
+        assert store.client() is store.client()
+        assert get_redis_connection("default") is get_redis_connection("default")
+
+    def test_client_can_be_disconnected_and_used_again(self, store: ClusterStore) -> None:
+        client = store.client()
+        assert client.set("a", 1)
+        store._factory.disconnect(client)
+        assert client.get("a") == b"1"
+
+    def test_other_client_class_and_options_are_used(self, cluster: RedisCluster) -> None:
+        path = f"{__name__}.OwnClient"
+        options = {"REDIS_CLIENT_CLASS": path, "REDIS_CLIENT_KWARGS": {"decode_responses": True}}
+        client = ClusterConnectionFactory(options).connect(cluster.url)
+        assert type(client) is OwnClient
+        client.set("a", "text")
+        assert client.get("a") == "text"
+        client.close()
+
+    def test_secure_address_makes_secure_connections(self) -> None:
+        pool = ClusterConnectionFactory({}).pool("rediss://node:7000")
+        assert pool.connection_class.__name__ == "SSLConnection"
+
+    def test_secure_client_is_secure(self) -> None:
+        factory = ClusterConnectionFactory({"REDIS_CLIENT_CLASS": "builtins.dict"})
+        given = factory.client(["rediss://node:7000"])
+        assert given["ssl"] is True
+        assert given["retry"].get_retries() == 0
+
+    @pytest.mark.parametrize("url", ["redis://node:7000/1", "unix:///redis.sock"])
+    def test_other_databases_and_unix_sockets_are_refused(self, url: str) -> None:
+        with pytest.raises(ImproperlyConfigured, match="one database"):
+            ClusterConnectionFactory({}).pool(url)
+
+    def test_command_that_timed_out_is_not_sent_again(self, cluster: RedisCluster) -> None:
+        factory = ClusterConnectionFactory({"SOCKET_TIMEOUT": 0.2})
+        client = factory.connect(cluster.url)
+        client.incr("counter")
+        node = cluster.owner(slot_of("counter"))
+        with frozen(node), pytest.raises(Exception, match="(?i)time"):
+            client.incr("counter")
+        wait_until(lambda: client.get("counter") == b"2", "the frozen call has run")
+        assert client.get("counter") == b"2"
+        client.close()
+        cluster.wait_until_ok()
+
+
+class OwnClient(RedisClusterClient):
+    pass
+
+
+class TestChoice:
+    def test_alias_of_a_cluster_has_a_cluster_store(self, store: ClusterStore) -> None:
+        assert isinstance(store_of("default"), ClusterStore)
+
+    def test_other_aliases_have_a_plain_one(self, settings: SettingsWrapper) -> None:
+        assert isinstance(store_of("default"), RedisStore)
+
+
+class TestRouting:
+    async def test_windows_are_found_on_all_nodes(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        names = [f"t{number}" for number in range(30)]
+        for name in names:
+            assert limits.check("few", name).source == decisions.REDIS
+            assert (await limits.acheck("few", name)).remaining == LIMIT - 2
+        assert used("few", *names) == [2] * 30
+        sizes = []
+        for node in cluster.nodes[:3]:
+            with node.client() as client:
+                sizes.append(client.dbsize())
+        assert sum(sizes) == 30
+        assert all(sizes)
+
+    async def test_script_that_a_node_has_lost_is_loaded(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        limits.check("few", "k")
+        for node in cluster.nodes[:3]:
+            with node.client() as client:
+                client.script_flush()
+        assert limits.check("few", "k").remaining == LIMIT - 2
+        for node in cluster.nodes[:3]:
+            with node.client() as client:
+                client.script_flush()
+        assert (await limits.acheck("few", "k")).remaining == LIMIT - 3
+
+    def test_many_calls_go_to_each_node_at_once(self, store: ClusterStore) -> None:
+        line = Line(registry.get("few").policies[0], 1)
+        calls = [Evaluate((key("few", f"t{n}"),), (line,), True) for n in range(20)]
+        # The first time no node knows the script.
+        for left in (LIMIT - 1, LIMIT - 2):
+            assert [reply[3] for reply in store.run_many(calls)] == [left] * 20
+        assert store.run_many([Reset((key("few", "t0"),))]) == [[1]]
+
+    def test_windows_of_one_identifier_are_asked_in_one_call(self, store: ClusterStore) -> None:
+        keys = (key("few", "a"), key("many", "a"), key("few", "b"))
+        assert store.groups(keys[:2]) is None
+        assert store.groups(keys) == [[0, 1], [2]]
+
+    def test_reset_forgets_windows_in_several_slots(self, store: ClusterStore) -> None:
+        for name in ("a", "b", "c"):
+            limits.check("few", name)
+        limiter = limits.get_limiter()
+        assert limiter.reset([key("few", name) for name in ("a", "b", "c")]) == 3
+        assert used("few", "a", "b", "c") == [0, 0, 0]
+
+    def test_lane_is_the_node(self, store: ClusterStore, cluster: RedisCluster) -> None:
+        assert store.lane(key("few", "a")) == ""
+        assert store.lanes() == [""]
+        limits.check("few", "a")
+        owner = cluster.owner(slot_of(key("few", "a")))
+        assert store.lane(key("few", "a")) == f"{HOST}:{owner.port}"
+        assert len(store.lanes()) == 3
+
+    def test_connections_can_be_closed_and_are_made_again(self, store: ClusterStore) -> None:
+        limits.check("few", "a")
+        store.close()
+        assert limits.check("few", "a").remaining == LIMIT - 2
+
+
+class TestScan:
+    def test_all_primaries_are_scanned(self, store: ClusterStore) -> None:
+        names = [f"t{number}" for number in range(60)]
+        for name in names:
+            limits.check("few", name)
+        found: list[str] = []
+        cursor, steps = "0", 0
+        while steps == 0 or cursor != "0":
+            cursor, keys = store.scan(cursor, "throttle:*", 5)
+            found += keys
+            steps += 1
+        assert sorted(found) == sorted(key("few", name) for name in names)
+        assert steps > 3
+
+    def test_node_that_has_left_is_passed_over(self, store: ClusterStore) -> None:
+        store.scan("0", "*", 10)
+        *_, last = store.topology.primaries
+        after, _ = store.scan("0.0.0.0:1/17", "*", 1000)
+        assert after == f"{store.topology.primaries[1]}/0"
+        assert store.scan("999.0.0.1:1/17", "*", 10) == ("0", [])
+        assert store.scan(f"{last}/0", "*", 1000)[0] == "0"
+
+    def test_error_of_a_node_is_a_store_error(self, store: ClusterStore) -> None:
+        store.scan("0", "*", 10)
+        with pytest.raises(StoreError, match="invalid cursor"):
+            store.scan(f"{store.topology.primaries[0]}/nonsense", "*", 10)
+
+
+class TestSeveralSlots:
+    def test_all_are_charged_or_none(self, store: ClusterStore, cluster: RedisCluster) -> None:
+        names = identifiers(cluster)
+        limiter = limits.get_limiter()
+        claims = [claim("three", name) for name in names]
+        for left in (2, 1):
+            decision = limiter.check(claims)
+            assert (decision.allowed, decision.remaining) == (True, left)
+        limits.check("three", names[1])
+        decision = limiter.check(claims)
+        assert not decision.allowed
+        assert used("three", *names) == [2, 3, 2]
+        assert [verdict.allowed for verdict in decision.verdicts] == [True, False, True]
+        assert [verdict.remaining for verdict in decision.verdicts] == [1, 0, 1]
+        assert decision.receipt is None
+
+    def test_refused_check_tells_an_untouched_window_as_such(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        for _ in range(3):
+            limits.check("three", one)
+        decision = limits.get_limiter().check([claim("three", one), claim("three", two)])
+        untouched = decision.verdicts[1]
+        assert (untouched.remaining, untouched.reset_after) == (3, 0.0)
+
+    async def test_refund_gives_back_in_all_slots(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        names = identifiers(cluster)
+        limiter = limits.get_limiter()
+        decision = await limiter.acheck([claim("three", name) for name in names])
+        assert used("three", *names) == [1, 1, 1]
+        assert limiter.refund(decision) == 3
+        assert used("three", *names) == [0, 0, 0]
+
+    def test_peek_charges_nothing(self, store: ClusterStore, cluster: RedisCluster) -> None:
+        names = identifiers(cluster)
+        decision = limits.get_limiter().peek([claim("three", name) for name in names])
+        assert (decision.allowed, decision.remaining) == (True, 2)
+        assert used("three", *names) == [0, 0, 0]
+
+    def test_race_that_refuses_gives_back_what_was_charged(
+        self, store: ClusterStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = identifiers(cluster)
+        ran = store.run
+
+        def overtaken(call: Any) -> list[int]:
+            # When the second is charged, others have just taken its last hits.
+            if isinstance(call, Evaluate) and call.writes and names[1] in call.keys[0]:
+                monkeypatch.setattr(store, "run", ran)
+                for _ in range(3):
+                    limits.check("three", names[1])
+            return ran(call)
+
+        monkeypatch.setattr(store, "run", overtaken)
+        decision = limits.get_limiter().check([claim("three", name) for name in names])
+        assert not decision.allowed
+        assert decision.receipt is None
+        assert used("three", *names) == [0, 3, 0]
+
+    def test_call_that_fails_gives_back_what_was_charged(
+        self, store: ClusterStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = identifiers(cluster)
+        ran = store.run
+
+        def failing(call: Any) -> list[int]:
+            if isinstance(call, Evaluate) and call.writes and names[2] in call.keys[0]:
+                raise StoreError("it is away")
+            return ran(call)
+
+        monkeypatch.setattr(store, "run", failing)
+        decision = limits.get_limiter().check([claim("three", name) for name in names])
+        assert decision.source == decisions.LOCAL
+        monkeypatch.undo()
+        assert used("three", *names) == [0, 0, 0]
+
+    def test_refusal_is_stored_only_where_its_own_policy_counts_it(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        for _ in range(3):
+            limits.check("three", one)
+        limiter = limits.get_limiter()
+        limiter.check([claim("three", one), claim("counting", two)])
+        assert used("counting", two) == [0], "refused by another policy"
+        for _ in range(3):
+            limits.check("counting", two)
+        before = limits.peek("counting", two).retry_after
+        decision = limiter.check([claim("three", one), claim("counting", two)])
+        assert not decision.allowed
+        after = limits.peek("counting", two).retry_after
+        assert before is not None
+        assert after is not None
+        assert after > before - 1, "the oldest hit made place for the refused one"
+        assert used("counting", two) == [3]
+
+    def test_observing_profile_in_another_slot_vetoes_nothing(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        for _ in range(4):
+            limits.check("observing", one)
+        decision = limits.get_limiter().check([claim("observing", one), claim("three", two)])
+        assert decision.allowed
+        assert decision.reason == decisions.OBSERVED
+        assert used("three", two) == [1]
+
+
+@pytest.fixture(scope="module")
+def contenders(_running_cluster: RedisCluster) -> Iterator[Contenders]:
+    options = {"PROFILES": PROFILES, "LATENCY_BUDGET": 20.0, "SHIELD_SECONDS": 0}
+    urls = [node.url for node in _running_cluster.nodes[:3]]
+    with Contenders(8, caches(urls), options) as contenders:
+        yield contenders
+
+
+class TestContention:
+    def test_eight_processes_are_admitted_exactly_the_limit(
+        self, contenders: Contenders, store: ClusterStore
+    ) -> None:
+        answers = contenders.check([("few", "k")], 20)
+        assert answers == {"redis True": LIMIT, "redis False": 160 - LIMIT}
+        assert used("few", "k") == [LIMIT]
+
+    def test_several_slots_are_all_or_nothing_after_the_dust_settles(
+        self, contenders: Contenders, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        names = identifiers(cluster)
+        answers = contenders.check([("few", name) for name in names], 20)
+        admitted = answers["redis True"]
+        assert set(answers) == {"redis True", "redis False"}
+        assert used("few", *names) == [admitted] * 3
+        # A race may refuse needlessly, but never admits too many.
+        assert LIMIT // 2 < admitted <= LIMIT
+
+    def test_slot_migrated_under_load_loses_and_doubles_nothing(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        slot = slot_of(key("many", "moving"))
+        source = cluster.owner(slot)
+        target = next(node for node in cluster.nodes[:3] if node is not source)
+        with Load("many", "moving") as load:
+            for giver, taker in ((source, target), (target, source)):
+                load.go_on(20)
+                migration = cluster.migrate(slot, taker)
+                load.go_on(20)
+                migration.move_keys()
+                load.go_on(20)
+                migration.finish()
+                load.go_on(20)
+                assert cluster.owner(slot) is not giver
+        assert not load.errors
+        assert load.sources == {decisions.REDIS}
+        assert used("many", "moving") == [len(load.answers)]
+
+
+class Load:
+    """Two threads and an event loop that check one key all the time."""
+
+    def __init__(self, profile: str, name: str) -> None:
+        self.answers: list[decisions.Decision] = []
+        self.errors: list[BaseException] = []
+        self._asked = (profile, name)
+        self._ended = threading.Event()
+        targets: list[Any] = [self._check, self._check, lambda: asyncio.run(self._acheck())]
+        self._threads = [threading.Thread(target=target) for target in targets]
+
+    @property
+    def sources(self) -> set[str]:
+        return {answer.source for answer in self.answers}
+
+    def go_on(self, count: int) -> None:
+        """Returns after so many more answers."""
+        goal = len(self.answers) + count
+        wait_until(lambda: len(self.answers) >= goal or self.errors, "the load goes on")
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _check(self) -> None:
+        while not self._ended.wait(0.002):
+            try:
+                self.answers.append(limits.check(*self._asked))
+            except Exception as error:
+                self.errors.append(error)
+
+    async def _acheck(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.answers.append(await limits.acheck(*self._asked))
+            except Exception as error:
+                self.errors.append(error)
+            await asyncio.sleep(0.002)
+
+
+class TestFailover:
+    def test_primary_killed_under_load_is_replaced_by_its_replica(
+        self, settings: SettingsWrapper
+    ) -> None:
+        with RunningCluster() as cluster:
+            settings.CACHES = caches([node.url for node in cluster.nodes])
+            settings.SLIDING_WINDOW = {
+                "PROFILES": PROFILES,
+                "FALLBACK": "deny",
+                "SHIELD_SECONDS": 0,
+            }
+            doomed, other, _ = identifiers(cluster)
+            old = cluster.owner(slot_of(key("many", doomed)))
+            limiter = limits.get_limiter()
+            with Load("many", doomed) as load:
+                load.go_on(30)
+                old.kill()
+                for _ in range(5):
+                    assert limits.check("many", other).source == decisions.REDIS
+                wait_until(
+                    lambda: limiter.breaker.of(f"{HOST}:{old.port}").state != CLOSED,
+                    "the breaker of that node has opened",
+                )
+                assert limits.check("many", other).source == decisions.REDIS
+                assert limits.check("many", doomed).source == decisions.DENY
+                wait_until(lambda: load.answers[-1].source == decisions.REDIS, "its replica serves")
+                load.go_on(10)
+            assert not load.errors
+            assert load.sources == {decisions.REDIS, decisions.DENY}
+            assert limiter.breaker.state == CLOSED
+            new = cluster.owner(slot_of(key("many", doomed)))
+            assert new is not old
+            assert limiter.store.lane(key("many", doomed)) == f"{HOST}:{new.port}"
+            admitted = sum(answer.allowed for answer in load.answers)
+            # Three callers: each may have had one hit acknowledged that was not replicated.
+            assert admitted - 3 <= used("many", doomed)[0] <= admitted + 3
