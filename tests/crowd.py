@@ -1,4 +1,4 @@
-"""One of a crowd: a process that contends for windows with others: jobs come by stdin, results go to stdout.
+"""One of a crowd of processes that contend for windows: jobs come by stdin, results by stdout.
 
 A job is a line of JSON: a list of (name, limit, window, algorithm) of profiles, how many
 threads, how often each asks, and of each thread the positions of the profiles it asks at
