@@ -58,16 +58,11 @@ def rate_limit(
     place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
 
     def decorate(view: View) -> View:
-        if isinstance(view, type):
-            raise TypeError(
-                f"rate_limit is for views, and {view.__name__} is a class: use "
-                "method_decorator(rate_limit(...), name='dispatch') or RateLimitMixin"
-            )
+        _refuse_class(view, "rate_limit(...)")
         # Django's method_decorator tries a decorator on a function of its own, and then
         # decorates the bound method, a partial, at every request.
         if not isinstance(view, partial):
-            own = view.__module__ != "django.utils.decorators"
-            declare(f"{view.__module__}.{view.__qualname__}" if own else place, demand)
+            declare(_name_of(view) or place, demand)
         limited = _limited_async if _answers_async(view) else _limited
         return cast(View, limited(view, demand, charge_when))
 
@@ -85,6 +80,22 @@ def _profiles(
     if not found or not all(isinstance(name, str) for name in found):
         raise TypeError('rate_limit needs names of profiles, such as rate_limit("ip_public")')
     return found
+
+
+def _refuse_class(view: Any, decorator: str) -> None:
+    if isinstance(view, type):
+        raise TypeError(
+            f"{view.__name__} is a class, and {decorator} is for views: "
+            f"use method_decorator({decorator}, name='dispatch')"
+        )
+
+
+def _name_of(view: Callable[..., Any]) -> str | None:
+    """The dotted name of a view; None for what Django only tries a decorator on."""
+    named: Any = getattr(view, "view_class", view)
+    if named.__module__ == "django.utils.decorators":
+        return None
+    return f"{named.__module__}.{getattr(named, '__qualname__', type(named).__qualname__)}"
 
 
 def _answers_async(view: Callable[..., Any]) -> bool:
@@ -162,6 +173,7 @@ def _with_fields(response: Any, request: HttpRequest) -> Any:
 
 def rate_limit_exempt(view: View) -> View:
     """Keeps the middleware's rules away from a view; its own `rate_limit` still counts."""
+    _refuse_class(view, "rate_limit_exempt")
     if _answers_async(view):
 
         @wraps(view)

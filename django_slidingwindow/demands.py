@@ -42,6 +42,8 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
     if methods is None:
         return None
     names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
+    if not names:
+        raise ValueError("methods must name at least one, or be left out for all")
     return frozenset(names | {"HEAD"} if "GET" in names else names)
 
 
@@ -98,14 +100,17 @@ class Usage:
     profiles: tuple[str, ...] | Choice
 
 
-_usages: dict[tuple[str, int], tuple[Usage, Demand]] = {}
+_usages: dict[tuple[str, object], Usage] = {}
 
 
 def declare(place: str, demand: Demand) -> None:
     """Remembers a place that demands; one that declares again is the same place."""
-    _usages[place, id(demand)] = Usage(place, demand.profiles), demand
+    profiles = demand.profiles
+    # By name: a view may be decorated, or a choice be made, anew at each request.
+    what = profiles if isinstance(profiles, tuple) else getattr(profiles, "__qualname__", None)
+    _usages[place, what] = Usage(place, profiles)
 
 
 def usages() -> list[Usage]:
     """Every place that has demanded profiles since the process started."""
-    return [usage for usage, _ in _usages.values()]
+    return list(_usages.values())

@@ -84,7 +84,7 @@ def rule_problems(number: int, config: Any) -> Iterator[tuple[str, str]]:
     if not config.get("profiles"):
         yield path, "a rule needs profiles."
     for key in ("profiles", "methods", "name", "namespace"):
-        if key in config and not _are_texts(config[key]):
+        if key in config and not _are_texts(config[key]) and (key != "profiles" or config[key]):
             yield f"{path}[{key!r}]", "must be text, or a list of texts."
     try:
         re.compile(config.get("path", ""))
@@ -100,9 +100,9 @@ def _texts(value: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 def _are_texts(value: Any) -> bool:
     values = [value] if isinstance(value, str) else value
-    return isinstance(values, (list, tuple, set, frozenset)) and all(
-        isinstance(item, str) and item for item in values
-    )
+    if not isinstance(values, (list, tuple, set, frozenset)):
+        return False
+    return bool(values) and all(isinstance(item, str) and item for item in values)
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:

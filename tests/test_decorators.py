@@ -162,6 +162,11 @@ def test_decorator_without_names_is_a_mistake_at_import(args, kwargs):
         rate_limit(*args, **kwargs)
 
 
+def test_methods_that_are_none_are_a_mistake_at_import():
+    with pytest.raises(ValueError, match="methods"):
+        rate_limit("burst", methods=[])
+
+
 @pytest.mark.parametrize("cost", [-1, 0.5, "2"])
 def test_cost_that_is_nonsense_is_a_mistake_at_import(cost):
     with pytest.raises(ValueError, match="cost"):
@@ -174,9 +179,10 @@ def test_unknown_profile_is_a_mistake_at_first_use_that_hints(make):
         call(view)
 
 
-def test_class_is_told_how_it_is_decorated():
+@pytest.mark.parametrize("decorator", [rate_limit("burst"), rate_limit_exempt])
+def test_class_is_told_how_it_is_decorated(decorator):
     with pytest.raises(TypeError, match="method_decorator"):
-        rate_limit("burst")(View)
+        decorator(View)
 
 
 def test_method_decorated_as_a_function_is_told_how_it_is():
@@ -193,6 +199,16 @@ def test_cost_is_taken_from_every_profile(make):
     call(rate_limit("daily", cost=10)(make()))
     call(rate_limit("daily", cost=lambda request: 5)(make()))
     assert left("daily") == 85
+
+
+def test_cost_is_one_script_and_all_or_nothing(make, redis):
+    """With django-smart-ratelimit a cost of 10 is 10 scripts, and spent on refusal."""
+    view = rate_limit("daily", cost=30)(make())
+    call(view)
+    redis.config_resetstat()
+    assert statuses(view, 3) == [200, 200, 429]
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 3
+    assert left("daily") == 10
 
 
 def test_only_the_named_methods_are_counted(make):
@@ -456,25 +472,61 @@ def test_exempt_view_is_marked_and_answers(make):
     assert call(view).status_code == 200
 
 
+def test_exempt_class_is_marked_and_answers(page):
+    view = method_decorator(rate_limit_exempt, name="dispatch")(page).as_view()
+    assert guard.is_exempt(view)
+    assert call(view).status_code == 200
+
+
 def test_own_limit_of_an_exempt_view_still_counts(make):
     assert call(rate_limit_exempt(rate_limit("closed")(make()))).status_code == 429
 
 
+def new_usages(function):
+    """What the function adds to the usages, and what it answers."""
+    before = guard.usages()
+    answer = function()
+    return [usage for usage in guard.usages() if usage not in before], answer
+
+
 def test_usages_tell_where_profiles_are_named():
-    before = len(guard.usages())
-    view = rate_limit("burst", "daily")(sync_view())
-    name = f"{__name__}.{sync_view.__qualname__}.<locals>.view"
-    assert guard.usages()[before:] == [Usage(name, ("burst", "daily"))]
-    call(view)
-    assert len(guard.usages()) == before + 1
+    def named(request):
+        return HttpResponse()
+
+    found, _ = new_usages(lambda: rate_limit("burst", "daily")(named))
+    assert found == [Usage(f"{__name__}.{named.__qualname__}", ("burst", "daily"))]
 
 
-def test_usage_by_a_class_tells_module_and_line_and_does_not_grow_with_requests():
-    before = len(guard.usages())
+def test_usage_of_an_object_is_named_by_its_class():
+    class Answering:
+        def __call__(self, request):
+            return HttpResponse()
+
+    found, view = new_usages(lambda: rate_limit("burst")(Answering()))
+    assert found == [Usage(f"{__name__}.{Answering.__qualname__}", ("burst",))]
+    assert call(view).status_code == 200
+
+
+def test_usage_by_a_class_tells_module_and_line():
     page = type("Page", (SyncPage,), {})
-    view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
-    for _ in range(3):
-        call(view)
-    (usage,) = guard.usages()[before:]
+    found, view = new_usages(lambda: method_decorator(rate_limit("burst"), name="dispatch")(page))
+    (usage,) = found
     assert usage.profiles == ("burst",)
     assert usage.view.startswith(f"{__name__}:")
+    assert new_usages(lambda: statuses(view.as_view(), 3))[0] == []
+
+
+def test_usage_by_a_mixin_tells_the_class():
+    limited = type("Limited", (RateLimitMixin, SyncPage), {"rate_limit_profiles": "daily"})
+    found, _ = new_usages(limited.as_view)
+    assert found == [Usage(f"{__name__}.Limited", ("daily",))]
+
+
+def test_usages_do_not_grow_with_requests():
+    def decorated_late(request):
+        return rate_limit(profile=lambda request: "daily")(sync_view())(request)
+
+    call(decorated_late)
+    count = len(guard.usages())
+    call(decorated_late)
+    assert len(guard.usages()) == count

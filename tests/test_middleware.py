@@ -196,6 +196,7 @@ def test_changed_settings_apply_at_once(site):
         ({"profiles": [5]}, "must be text, or a list of texts"),
         ({"profiles": "burst", "methods": 5}, "must be text"),
         ({"profiles": "burst", "name": [""]}, "must be text"),
+        ({"profiles": "burst", "methods": []}, "must be text"),
         ({"profiles": "burst", "path": "("}, "no regular expression"),
         ({"profiles": "burst", "path": 5}, "no regular expression"),
         ({"profiles": "burst", "pth": "^/"}, "did you mean 'path'"),
