@@ -20,6 +20,7 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_slidingwindow import inspection, limits, overview
+from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.console import text
 from django_slidingwindow.registry import register, unregister
@@ -159,6 +160,13 @@ class TestKeys:
         monkeypatch.setattr(sys, "stderr", io.StringIO())
         run("keys", "--top", "2")
         assert sys.stderr.getvalue() == ""
+
+    def test_rows_and_progress_do_not_share_a_terminal(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal.screen)
+        call_command("slidingwindow", "keys", "--format", "plain", stdout=terminal.screen)
+        run("keys")
+        assert terminal.close().count("of about") == 1
 
     def test_terminal_gets_rich_if_it_is_installed_else_plain(self, monkeypatch):
         terminal = Terminal()
@@ -371,6 +379,15 @@ class TestWatch:
         call_command("slidingwindow", *arguments, stdout=terminal.screen)
         assert terminal.close().count("\x1b[H\x1b[2J") == 3
 
+    def test_interrupt_leaves_as_q_does(self, monkeypatch):
+        def interrupted(*arguments: object, **options: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(inspection, "keys_top", interrupted)
+        terminal = Terminal()
+        call_command("slidingwindow", "watch", stdout=terminal.screen)
+        assert terminal.close().endswith("\x1b[?25h\x1b[?1049l")
+
     def test_service_without_standard_input_can_watch(self, monkeypatch):
         monkeypatch.setattr(sys, "stdin", None)
         assert len(objects("watch", "--count", "1", "--top", "1")) == 1
@@ -399,6 +416,19 @@ def test_redis_away_is_exit_code_3(arguments):
     code, message = fails(*arguments)
     assert code == 3
     assert message.startswith("Redis is away:")
+
+
+def test_key_that_is_no_window_is_not_found(redis):
+    redis.lpush("throttle:tenant:{acme}:api:c3600", "x")
+    assert fails("show", "throttle:tenant:{acme}:api:c3600")[0] == 1
+
+
+def test_server_that_refuses_is_not_said_to_be_away(monkeypatch):
+    def refused(**options: object) -> None:
+        raise StoreError("NOSUCH: command", outage=False)
+
+    monkeypatch.setattr(inspection, "walk", refused)
+    assert fails("keys") == (3, "Redis refuses: NOSUCH: command")
 
 
 def test_unknown_profile_is_exit_code_2():

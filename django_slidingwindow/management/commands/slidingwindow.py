@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, TextIO, cast
@@ -60,11 +60,12 @@ class Command(BaseCommand):
         stream = cast(TextIO, self.stdout)
         try:
             self.output = choose(options["format"], stream, color=not options["no_color"])
+        except ModuleNotFoundError as error:
+            raise CommandError(f"{error}: pip install rich", returncode=WRONG) from error
+        try:
             with _told_errors():
                 getattr(self, options["action"])(**options)
             self.stdout.flush()
-        except ModuleNotFoundError as error:
-            raise CommandError(f"{error}: pip install rich", returncode=WRONG) from error
         except BrokenPipeError:
             # The reader has seen enough. Python flushes once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +74,9 @@ class Command(BaseCommand):
         wanted = _filters(options) | {"blocked": options["blocked"]}
         with progress_bar(sys.stderr, "keys") as progress:
             if top is None:
-                found = inspection.walk(**wanted, progress=progress)
+                # On the same terminal the rows are progress enough.
+                told = None if self.stdout.isatty() else progress
+                found = inspection.walk(**wanted, progress=told)
                 self.output.table(layouts.KEYS, map(asdict, islice(found, limit)))
                 return
             states = inspection.keys_top(top, **wanted, progress=progress)
@@ -122,7 +125,9 @@ class Command(BaseCommand):
             self.output.note("q leaves" if self.stdout.isatty() else "")
 
         stream = cast(TextIO, self.stdout)
-        live.repeat(draw, stream=stream, interval=interval, count=count)
+        # Ctrl-C leaves as q does.
+        with suppress(KeyboardInterrupt):
+            live.repeat(draw, stream=stream, interval=interval, count=count)
 
     def doctor(self, **options: Any) -> None:
         findings = [asdict(finding) for finding in diagnosis.examine()]
@@ -206,7 +211,8 @@ def _told_errors() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise CommandError(f"Redis is away: {harmless(error)}", returncode=AWAY) from error
+        said = "Redis is away" if error.outage else "Redis refuses"
+        raise CommandError(f"{said}: {harmless(error)}", returncode=AWAY) from error
     except DatabaseError as error:
         raise CommandError(f"The database fails: {harmless(error)}", returncode=AWAY) from error
     except (ImproperlyConfigured, NotImplementedError) as error:
