@@ -52,12 +52,12 @@ def field_values(decisions: Iterable[Decision]) -> dict[str, str]:
     verdicts = _shown(decisions) if styles else []
     if not verdicts:
         return {}
-    fields = _draft_fields(verdicts) if "draft" in styles else {}
-    if len(styles) > len(fields) // 2:
-        tightest = _tightest(verdicts)
-        for style in styles:
-            if style in _PREFIXES:
-                fields |= _single_fields(_PREFIXES[style], tightest)
+    fields: dict[str, str] = {}
+    for style in styles:
+        if style == "draft":
+            fields |= _draft_fields(verdicts)
+        elif style in _PREFIXES:
+            fields |= _single_fields(_PREFIXES[style], _tightest(verdicts))
     return fields
 
 

@@ -12,7 +12,7 @@ from django.http.request import MediaType
 from django.http.response import HttpResponseBase
 from django.template import Context, Engine, Template, TemplateDoesNotExist, loader
 from django.utils.module_loading import import_string
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import get_language, gettext, ngettext_lazy
 
 from .callables import Ask, aanswer, answer, ask
 from .conf import conf
@@ -96,13 +96,14 @@ def _form_of(media_type: MediaType) -> str | None:
 
 
 def _data(form: str, decision: Decision) -> HttpResponse:
-    status, advice = status_of(decision), _advice(decision)
+    status = status_of(decision)
+    title, advice = _words(decision)
     if form == "text":
-        text = f"{_title(status)}. {advice}\n"
+        text = f"{title}. {advice}\n"
         return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
     problem: dict[str, Any] = {
         "type": "about:blank",
-        "title": _title(status),
+        "title": title,
         "status": status,
         "detail": advice,
     }
@@ -121,12 +122,13 @@ async def _adata(form: str, decision: Decision) -> HttpResponse:
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
+    title, advice = _words(decision)
     context = {
         "decision": decision,
         "status": status,
         "retry_after": retry_after(decision),
-        "title": _title(status),
-        "advice": _advice(decision),
+        "title": title,
+        "advice": advice,
     }
     try:
         template = loader.get_template(f"{status}.html")
@@ -143,19 +145,25 @@ def _own_template() -> Template:
     return engine.get_template("django_slidingwindow/429.html")
 
 
-def _title(status: int) -> str:
+def _words(decision: Decision) -> tuple[str, str]:
+    """Title and advice, in the language of the request."""
+    known = decision.reason != IDENTITY_ERROR
+    return _translated(get_language(), status_of(decision), retry_after(decision), known)
+
+
+@lru_cache(maxsize=1024)  # A flood of refusals asks for few of them.
+def _translated(
+    language: str | None, status: int, seconds: int | None, known: bool
+) -> tuple[str, str]:
     if status == UNAVAILABLE:
-        return gettext("Service unavailable")
-    return gettext("Too many requests")
-
-
-def _advice(decision: Decision) -> str:
-    seconds = retry_after(decision)
-    if seconds is None and decision.reason == IDENTITY_ERROR:
-        return gettext("Please try again later.")
-    if seconds is None:
-        return gettext("This request is not allowed; trying again will not help.")
-    # In one unit, rounded up.
-    _, length, text = next(unit for unit in _UNITS if seconds >= unit[0])
-    duration = text % {"number": math.ceil(seconds / length)}
-    return gettext("Please try again in %(duration)s.") % {"duration": duration}
+        title = gettext("Service unavailable")
+    else:
+        title = gettext("Too many requests")
+    if seconds is not None:
+        # In one unit, rounded up.
+        _, length, text = next(unit for unit in _UNITS if seconds >= unit[0])
+        duration = text % {"number": math.ceil(seconds / length)}
+        return title, gettext("Please try again in %(duration)s.") % {"duration": duration}
+    if known:
+        return title, gettext("This request is not allowed; trying again will not help.")
+    return title, gettext("Please try again later.")

@@ -151,6 +151,11 @@ def test_no_style_gives_no_field():
         assert headers.field_values([decision(BURST)]) == {}
 
 
+def test_unknown_style_fails_no_request():
+    with with_settings(HEADERS=["drafts", "legacy"]):
+        assert headers.field_values([decision(BURST)])["RateLimit-Limit"] == "100"
+
+
 def test_no_verdict_gives_no_field():
     assert headers.field_values([]) == {}
     assert headers.field_values([decision()]) == {}
