@@ -13,7 +13,7 @@ from django_slidingwindow.decisions import Charge
 from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
-from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack
+from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack, text
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -60,6 +60,15 @@ def exchange(redis: Redis) -> Iterator[Callable[[bytes], Any]]:
 def test_a_command_is_packed_as_redis_py_does() -> None:
     assert pack(b"SET", b"a\r\n", b"") == as_redis_py_packs("SET", "a\r\n", "")
     assert bulk("é".encode()) == b"$2\r\n\xc3\xa9\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("é", "é"), ("é".encode(), "é"), (b"\xff", "\N{REPLACEMENT CHARACTER}")]
+)
+def test_a_name_in_a_reply_is_text_whether_the_alias_decodes_or_not(
+    name: bytes | str, expected: str
+) -> None:
+    assert text(name) == expected
 
 
 def test_a_check_is_packed_with_each_policys_arguments() -> None:
