@@ -15,6 +15,7 @@ from django.core.signals import setting_changed
 
 from . import signals
 from .asking import Hooks
+from .callables import in_thread
 from .claims import Claim
 from .conf import NAME, conf
 from .decisions import Decision
@@ -143,7 +144,7 @@ def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
 
 
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    return await get_limiter().acheck([_claim(profile, identifier, cost)])
+    return await get_limiter().acheck([await _aclaim(profile, identifier, cost)])
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
@@ -152,7 +153,7 @@ def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
 
 
 async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    return await get_limiter().apeek([_claim(profile, identifier, cost)])
+    return await get_limiter().apeek([await _aclaim(profile, identifier, cost)])
 
 
 def acquire(
@@ -165,7 +166,7 @@ def acquire(
 async def aacquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
-    return await get_limiter().aacquire([_claim(profile, identifier, cost)], timeout)
+    return await get_limiter().aacquire([await _aclaim(profile, identifier, cost)], timeout)
 
 
 def refund(decision: Decision) -> int:
@@ -185,13 +186,32 @@ def reset(profile: str | Profile, identifier: str) -> int:
 
 async def areset(profile: str | Profile, identifier: str) -> int:
     limiter = get_limiter()
-    return await limiter.areset(limiter.keys(_counted(profile, identifier, 1)))
+    claim = await _without_blocking(_counted, profile, identifier, 1)
+    return await limiter.areset(limiter.keys(claim))
 
 
 def _claim(profile: str | Profile, identifier: str, cost: int) -> Claim:
     claim = _counted(profile, identifier, cost)
     # Switched off, there is no limit, and no store to ask.
     return claim if conf.enabled else replace(claim, policies=())
+
+
+async def _aclaim(profile: str | Profile, identifier: str, cost: int) -> Claim:
+    return await _without_blocking(_claim, profile, identifier, cost)
+
+
+async def _without_blocking(
+    make: Callable[[str | Profile, str, int], Claim],
+    profile: str | Profile,
+    identifier: str,
+    cost: int,
+) -> Claim:
+    """The claim; made in a thread where a project's function says the limit."""
+    if isinstance(profile, str):
+        profile = registry.get(profile)
+    if profile.limit_for is None:
+        return make(profile, identifier, cost)
+    return await in_thread(make, profile, identifier, cost)
 
 
 def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:

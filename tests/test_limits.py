@@ -507,3 +507,25 @@ def test_a_process_starts_and_limits_while_redis_is_down() -> None:
 
 def test_a_forked_process_has_a_limiter_and_a_lock_of_its_own(redis_server: RedisServer) -> None:
     assert output_of(FORKED, redis_server.url) == ["False 98", "True 97"]
+
+
+async def test_a_function_that_says_the_limit_never_runs_on_the_event_loop() -> None:
+    def on_a_loop() -> bool:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+
+    seen: list[bool] = []
+
+    def limit_for(identifier: str, request: object) -> str:
+        seen.append(on_a_loop())
+        return "3/m"
+
+    mine = Profile(name="plan", axis="tenant", limit_for=limit_for)
+    assert (await limits.acheck(mine, "acme")).remaining == 2
+    assert (await limits.apeek(mine, "acme")).remaining == 1
+    assert (await limits.aacquire(mine, "acme")).remaining == 1
+    assert await limits.areset(mine, "acme") == 1
+    assert seen == [False] * 4
