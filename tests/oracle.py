@@ -85,16 +85,17 @@ class Oracle:
             return time // policy.window_us * policy.window_us
         return time
 
-    def leaves(self, policy: Policy, stamp: int) -> int:
-        """When a hit with this stamp is not counted any more."""
+    def life(self, policy: Policy) -> int:
+        """How long after its stamp a hit is counted."""
         if policy.algorithm == "compact" and not self.exact:
-            return stamp + algorithms.span_ticks(policy) * algorithms.tick_us(policy)
+            return algorithms.span_ticks(policy) * algorithms.tick_us(policy)
         if policy.algorithm == "counter":
-            return stamp + 2 * policy.window_us
-        return stamp + policy.window_us
+            return 2 * policy.window_us
+        return policy.window_us
 
     def counted(self, policy: Policy, hits: list[int], time: int) -> list[int]:
-        return [stamp for stamp in hits if self.leaves(policy, stamp) > time]
+        life = self.life(policy)
+        return [stamp for stamp in hits if stamp + life > time]
 
     def count(self, policy: Policy, hits: list[int], time: int) -> int:
         hits = self.counted(policy, hits, time)
@@ -128,7 +129,7 @@ class Oracle:
 
     def reset(self, line: Line, hits: list[int], now: int) -> int:
         hits = self.counted(line.policy, hits, now)
-        return self.leaves(line.policy, min(hits)) - now if hits else 0
+        return min(hits) + self.life(line.policy) - now if hits else 0
 
     def retry(self, line: Line, hits: list[int], now: int) -> int:
         """How long until the same request passes, by halves: what passes once passes later."""
