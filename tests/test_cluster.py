@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +20,7 @@ from django_slidingwindow.stores.cluster import ClusterStore, store_of
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.routing import slot_of
 from tests.contender import Contenders
+from tests.load import Load
 from tests.servers import RedisCluster as RunningCluster
 from tests.servers.redis import HOST, wait_until
 from tests.troubles import frozen
@@ -146,7 +144,7 @@ class TestFactory:
         client = factory.connect(cluster.url)
         client.incr("counter")
         node = cluster.owner(slot_of("counter"))
-        with frozen(node), pytest.raises(Exception, match="(?i)time"):
+        with frozen(node), pytest.raises(Exception, match=r"(?i)time"):
             client.incr("counter")
         wait_until(lambda: client.get("counter") == b"2", "the frozen call has run")
         assert client.get("counter") == b"2"
@@ -411,55 +409,8 @@ class TestContention:
                 migration.finish()
                 load.go_on(20)
                 assert cluster.owner(slot) is not giver
-        assert not load.errors
         assert load.sources == {decisions.REDIS}
         assert used("many", "moving") == [len(load.answers)]
-
-
-class Load:
-    """Two threads and an event loop that check one key all the time."""
-
-    def __init__(self, profile: str, name: str) -> None:
-        self.answers: list[decisions.Decision] = []
-        self.errors: list[BaseException] = []
-        self._asked = (profile, name)
-        self._ended = threading.Event()
-        targets: list[Any] = [self._check, self._check, lambda: asyncio.run(self._acheck())]
-        self._threads = [threading.Thread(target=target) for target in targets]
-
-    @property
-    def sources(self) -> set[str]:
-        return {answer.source for answer in self.answers}
-
-    def go_on(self, count: int) -> None:
-        """Returns after so many more answers."""
-        goal = len(self.answers) + count
-        wait_until(lambda: len(self.answers) >= goal or self.errors, "the load goes on")
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _check(self) -> None:
-        while not self._ended.wait(0.002):
-            try:
-                self.answers.append(limits.check(*self._asked))
-            except Exception as error:
-                self.errors.append(error)
-
-    async def _acheck(self) -> None:
-        while not self._ended.is_set():
-            try:
-                self.answers.append(await limits.acheck(*self._asked))
-            except Exception as error:
-                self.errors.append(error)
-            await asyncio.sleep(0.002)
 
 
 class TestFailover:
@@ -489,12 +440,11 @@ class TestFailover:
                 assert limits.check("many", doomed).source == decisions.DENY
                 wait_until(lambda: load.answers[-1].source == decisions.REDIS, "its replica serves")
                 load.go_on(10)
-            assert not load.errors
-            assert load.sources == {decisions.REDIS, decisions.DENY}
+                assert load.sources == {decisions.REDIS, decisions.DENY}
             assert limiter.breaker.state == CLOSED
             new = cluster.owner(slot_of(key("many", doomed)))
             assert new is not old
             assert limiter.store.lane(key("many", doomed)) == f"{HOST}:{new.port}"
-            admitted = sum(answer.allowed for answer in load.answers)
-            # Three callers: each may have had one hit acknowledged that was not replicated.
-            assert admitted - 3 <= used("many", doomed)[0] <= admitted + 3
+            admitted = load.admitted
+            # Each caller may have had one hit acknowledged that was not replicated.
+            assert abs(admitted - used("many", doomed)[0]) <= load.callers + 1

@@ -1,4 +1,4 @@
-"""Redis killed, frozen, restarted, full, forbidden: every check is answered, and soon again by Redis."""
+"""Redis killed, frozen, full, forbidden: every check is answered, and soon by Redis again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.test import AsyncClient, Client
 
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.breaker import CLOSED, OPEN
 from tests.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
+    from django.http import HttpResponse
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
@@ -38,37 +40,39 @@ def server() -> Iterator[RedisServer]:
 def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
     profiles = {
-        "many": {"axis": "tenant", "limit": LIMIT, "window": 3600},
-        "few": {"axis": "tenant", "limit": 4, "window": 3600},
+        "many": {"axis": "ip", "limit": LIMIT, "window": 3600},
+        "few": {"axis": "ip", "limit": 4, "window": 3600},
     }
     settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
 
 
+@pytest.fixture
+def runner() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs coroutines one after another in an event loop that lives as long as the test."""
+    loop = asyncio.new_event_loop()
+    yield loop.run_until_complete
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
 @pytest.fixture(params=["sync", "async"])
-def check(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Decision]]:
-    """`limits.check`, or `limits.acheck` in an event loop that lives as long as the test."""
+def check(
+    request: pytest.FixtureRequest, runner: Callable[..., Any]
+) -> Callable[[str, str], Decision]:
+    """`limits.check`, or `limits.acheck`."""
     if request.param == "sync":
-        yield limits.check
-        return
-    with asyncio.Runner() as runner:
-        yield lambda *arguments: runner.run(limits.acheck(*arguments))
+        return limits.check
+    return lambda *arguments: runner(limits.acheck(*arguments))
 
 
-if not hasattr(asyncio, "Runner"):  # Python 3.10
-
-    class Runner:
-        def __enter__(self) -> Runner:
-            self._loop = asyncio.new_event_loop()
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-        def run(self, coroutine: Any) -> Any:
-            return self._loop.run_until_complete(coroutine)
-
-    asyncio.Runner = Runner  # type: ignore[misc, assignment]
+@pytest.fixture(params=["sync", "async"])
+def get(
+    request: pytest.FixtureRequest, runner: Callable[..., Any]
+) -> Callable[[str], HttpResponse]:
+    """Django's test client, or the asynchronous one."""
+    if request.param == "sync":
+        return lambda path: Client().get(f"/{path}/sync/")
+    return lambda path: runner(AsyncClient().get(f"/{path}/async/"))
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -103,6 +107,35 @@ def test_every_check_is_answered_and_redis_takes_over_again(
         assert all(answer.allowed for answer in answers)
     until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     assert breaker.state == CLOSED
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_every_request_gets_a_response_with_decorator_and_middleware(
+    trouble: Trouble,
+    get: Callable[[str], HttpResponse],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    rules = [{"path": "^/ruled/", "profiles": ["many"]}]
+    configure(settings, server.url, RULES=rules, LOG=False)
+    settings.ROOT_URLCONF = "tests.outage_urls"
+    settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+
+    def sources() -> set[str]:
+        responses = [get("decorated"), get("ruled")]
+        assert [response.status_code for response in responses] == [200, 200]
+        requests = [
+            getattr(response, "asgi_request", None) or response.wsgi_request
+            for response in responses
+        ]
+        return {request.rate_limit.source for request in requests}
+
+    assert sources() == {decisions.REDIS}
+    with trouble(server):
+        while limits.get_limiter().breaker.state == CLOSED:
+            assert sources() == {decisions.LOCAL}
+        assert sources() == {decisions.LOCAL}
+    until(lambda: sources() == {decisions.REDIS}, "Redis decides again")
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
