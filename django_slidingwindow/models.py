@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from .fields import ExactTextField, text_after
@@ -86,7 +87,8 @@ class Rejection(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.profile} {self.identifier or '-'} {self.minute:%Y-%m-%d %H:%M}: {self.hits}"
+        minute = timezone.template_localtime(self.minute)
+        return f"{self.profile} {self.identifier or '-'} {minute:%Y-%m-%d %H:%M}: {self.hits}"
 
     @property
     def policy(self) -> str:

@@ -42,7 +42,9 @@ INTERVAL = 2.0
 LONGEST_PAUSE = 60.0
 """Seconds between attempts while the database is away: twice as long each time, up to this."""
 EXIT_SECONDS = 5.0
-"""What the last write may take when the process ends."""
+"""How long a process that ends waits for its last write."""
+EXIT_PAUSE = 0.2
+"""Seconds between attempts then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +149,17 @@ class Recorder:
         while True:
             self._due.wait()
             self._urgent.wait(pause)
+            # Read before it writes: what comes in meanwhile needs another round.
+            stopping = self._stopping
             self._due.clear()
             self._urgent.clear()
             if self._write():
+                if stopping:
+                    return
                 pause = self._interval
             else:
-                pause = min(2 * pause, self._longest_pause)
+                pause = EXIT_PAUSE if stopping else min(2 * pause, self._longest_pause)
                 self._due.set()
-            if self._stopping:
-                return
 
     def _write(self) -> bool:
         try:

@@ -133,7 +133,7 @@ def row_of(group: Group, tally: Tally) -> Rejection:
         window=None if policy is None else policy.window,
         algorithm="" if policy is None else policy.algorithm,
         axis=_column(axis, "axis"),
-        identifier=_column(identifier, "identifier"),
+        identifier=identifier,
         scope=_column(scope, "scope"),
         view=_column(group.view, "view"),
         method=group.method,
@@ -169,7 +169,8 @@ def _whom(group: Group) -> tuple[str, str, str]:
 def _digest(group: Group, *whom: str) -> uuid.UUID:
     """Of what the row says of whom, not of the key: that may hold what is to be hashed."""
     text = repr((*whom, *group._replace(minute=0, key="")))
-    return uuid.UUID(bytes=blake2b(text.encode(), digest_size=16).digest())
+    # With a version: MariaDB takes no other.
+    return uuid.UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5)
 
 
 def _column(text: str, name: str) -> str:

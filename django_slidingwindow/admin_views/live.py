@@ -171,7 +171,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         rows=[_row(model_admin, state) for state in states],
         identifier=printable(states[0].identifier),
         profile=states[0].profile,
-        shield=conf.shield_seconds,
+        shield=duration(conf.shield_seconds) if conf.shield_seconds else "",
         back=url(model_admin, "key", key=key),
     )
 

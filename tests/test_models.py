@@ -1,0 +1,98 @@
+"""The log's table: what it holds and how it is searched."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from django_slidingwindow.fields import ExactTextField, text_after
+from django_slidingwindow.models import Rejection
+from tests.databases import on_every_database
+from tests.rejections import row
+
+
+@pytest.mark.django_db
+def test_migrations_are_up_to_date() -> None:
+    call_command("makemigrations", "django_slidingwindow", "--check", "--dry-run", verbosity=0)
+
+
+def test_row_reads_as_a_sentence() -> None:
+    minute = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
+    with override_settings(TIME_ZONE="Europe/Berlin"):
+        assert str(row(minute=minute, hits=7)) == "ip_public 203.0.113.9 2026-11-16 13:34: 7"
+        assert str(row(minute=minute, identifier="")) == "ip_public - 2026-11-16 13:34: 1"
+
+
+@pytest.mark.parametrize(
+    ("limit", "window", "policy"),
+    [(120, 60.0, "120/60s"), (1, 0.25, "1/0.25s"), (5, 34_560_000.0, "5/34560000s")],
+)
+def test_policy_is_told_for_people(limit: int, window: float, policy: str) -> None:
+    assert row(limit=limit, window=window).policy == policy
+
+
+@pytest.mark.parametrize("missing", ["limit", "window"])
+def test_policy_is_empty_where_there_was_none(missing: str) -> None:
+    assert row(**{missing: None}).policy == ""
+
+
+@pytest.mark.parametrize(
+    ("beginning", "after"),
+    [
+        ("acme", "acmf"),
+        ("", None),
+        ("a\U0010ffff", "b"),
+        ("\U0010ffff", None),
+        ("x\ud7ff", "x\ue000"),
+    ],
+)
+def test_text_after_is_above_all_that_begins_so(beginning: str, after: str | None) -> None:
+    assert text_after(beginning) == after
+
+
+def test_identifier_field_is_the_same_after_a_migration_rebuilds_it() -> None:
+    field = Rejection._meta.get_field("identifier")
+    _, path, args, kwargs = field.deconstruct()
+    assert path == "django_slidingwindow.fields.ExactTextField"
+    assert ExactTextField(*args, **kwargs).deconstruct()[1:] == (path, args, kwargs)
+
+
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+def test_identifier_is_found_by_its_beginning_and_its_case_counts() -> None:
+    names = ["acme", "acme-2", "acmf", "Acme", "ACME-3", "ac", "acme\u00e9", "acme\U0001f388"]
+    Rejection.objects.bulk_create([row(identifier=name) for name in names])
+
+    def found(rows: Any) -> set[str]:
+        return set(rows.values_list("identifier", flat=True))
+
+    assert found(Rejection.objects.beginning("acme")) == {n for n in names if n.startswith("acme")}
+    assert found(Rejection.objects.beginning("A")) == {"Acme", "ACME-3"}
+    assert found(Rejection.objects.filter(identifier="acme")) == {"acme"}
+    assert found(Rejection.objects.beginning("")) == set(names)
+
+
+@on_every_database
+def test_one_group_has_one_row_a_minute(log_database: str) -> None:
+    first = row()
+    first.save()
+    constraints = connections[log_database].introspection.get_constraints(
+        connections[log_database].cursor(), Rejection._meta.db_table
+    )
+    unique = [c["columns"] for c in constraints.values() if c["unique"] and not c["primary_key"]]
+    assert unique == [["minute", "digest"]]
+
+
+@pytest.mark.django_db
+def test_rows_before_one_are_those_that_the_list_shows_after_it() -> None:
+    minute = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
+    for back in (0, 1, 1, 1, 2):
+        row(minute=minute - timedelta(minutes=back)).save()
+    rows = list(Rejection.objects.all())
+    for place, one in enumerate(rows):
+        assert list(Rejection.objects.before(one.minute, one.pk)) == rows[place + 1 :]

@@ -1,0 +1,38 @@
+"""Text of strangers is harmless, and can be read back."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_slidingwindow.printable import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("m\u00fcller@b\u00fcro.example", "m\u00fcller@b\u00fcro.example"),
+        ("\u05d0\u05d1", "\u05d0\u05d1"),
+        ("a\x00b\x1b[31m", "a%00b%1B[31m"),
+        ("line\nline\r\x85\u2028", "line%0Aline%0D%C2%85%E2%80%A8"),
+        ("\u202egnp.exe", "%E2%80%AEgnp.exe"),
+        ("\u200bhidden\ufeff", "%E2%80%8Bhidden%EF%BB%BF"),
+        ("\ud800", "%ED%A0%80"),
+        ("100%", "100%"),
+        ("%41", "%2541"),
+        ("<b>&amp;", "<b>&amp;"),
+    ],
+)
+def test_what_cannot_be_seen_is_spelled(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters()))
+def test_every_text_can_be_read_back(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert unquote(shown, errors="surrogatepass") == text

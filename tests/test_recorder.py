@@ -1,0 +1,403 @@
+"""Refusals reach the log: all of them, behind the requests' backs, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import DataError, connections, transaction
+from django.db.models import Sum
+from django.test import override_settings
+
+from django_slidingwindow import recorder as module
+from django_slidingwindow import sandbox, signals, upsert
+from django_slidingwindow.models import Rejection
+from django_slidingwindow.recorder import Recorder
+from django_slidingwindow.rejections import Tally, refusals
+from django_slidingwindow.tallies import Tallies
+from tests.databases import ALIAS, on_every_database
+from tests.rejections import refusal, request, verdict
+from tests.servers.redis import wait_until
+
+on_sqlite = pytest.mark.parametrize("log_database", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Recorder]]:
+    """Makes recorders that write at once, and stops them."""
+    made: list[Recorder] = []
+
+    def make(**options: Any) -> Recorder:
+        made.append(Recorder(**{"interval": 0.01, "longest_pause": 0.05, **options}))
+        return made[-1]
+
+    yield make
+    for recorder in made:
+        recorder.stop()
+
+
+def hits() -> int:
+    return Rejection.objects.aggregate(total=Sum("hits"))["total"] or 0
+
+
+def refuse(recorder: Recorder, count: int = 1, identifiers: int = 1) -> None:
+    asked = request()
+    for i in range(count):
+        recorder.record(asked, refusal(verdict(f"10.0.0.{i % identifiers}")))
+
+
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+def test_refusals_are_added_up_and_written_by_a_thread(make: Callable[..., Recorder]) -> None:
+    recorder = make()
+    refuse(recorder, 500, identifiers=7)
+    wait_until(lambda: recorder.stats().written == 500, "all is written")
+    assert hits() == 500
+    assert Rejection.objects.count() in (7, 14)  # a minute may have ended in between
+    refuse(recorder, 10, identifiers=7)
+    wait_until(lambda: hits() == 510, "the rest is written")
+    assert recorder.stats().recorded == 510
+    assert recorder.stats().waiting == recorder.stats().failed == recorder.stats().dropped == 0
+
+
+def test_no_thread_runs_before_the_first_refusal(make: Callable[..., Recorder]) -> None:
+    before = threading.active_count()
+    recorder = make()
+    assert threading.active_count() == before
+    assert recorder.stats() == module.Stats(
+        recorded=0, written=0, dropped=0, waiting=0, batches=0, failed=0, down=False
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_request_path_asks_no_database(
+    make: Callable[..., Recorder], django_assert_num_queries: Any
+) -> None:
+    recorder = make(interval=60)
+    with django_assert_num_queries(0):
+        refuse(recorder, 50, identifiers=50)
+    assert recorder.stats().waiting >= 50
+    with django_assert_num_queries(1):
+        assert recorder.flush()
+    assert hits() == 50
+
+
+@pytest.mark.django_db
+def test_test_case_sees_its_refusals_after_a_flush_and_nobody_else_does(
+    make: Callable[..., Recorder],
+) -> None:
+    recorder = make()
+    refuse(recorder, 3)
+    assert recorder._thread is None
+    assert recorder.flush()
+    assert hits() == 3
+
+
+@pytest.mark.django_db
+def test_refusals_of_one_test_do_not_reach_the_next(make: Callable[..., Recorder]) -> None:
+    recorder = make()
+    for _ in range(2):
+        with transaction.atomic() as _nothing:
+            block = connections["default"].atomic_blocks[-1]
+            block._from_testcase = True  # as each TestCase marks its own
+            refuse(recorder, 3)
+    refuse(recorder, 2)
+    recorder.flush()
+    assert hits() == 2
+
+
+@on_sqlite
+def test_refusals_never_reach_another_database_than_that_of_the_test(
+    make: Callable[..., Recorder], log_database: str
+) -> None:
+    recorder = make(interval=60)
+    refuse(recorder, 3)
+    tests_own = connections.settings[ALIAS]["NAME"]
+    connections.settings[ALIAS]["NAME"] = "the real one"
+    assert recorder.flush()
+    connections.settings[ALIAS]["NAME"] = tests_own
+    assert recorder.stats().dropped == 3
+    assert hits() == 0
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_outside_of_tests_nothing_is_held_back(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make()
+    refuse(recorder, 3)
+    wait_until(lambda: hits() == 3, "it is written")
+
+
+def test_test_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sandbox.testing()
+    monkeypatch.delattr("django.core.mail.outbox")
+    assert not sandbox.testing()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_half_full_buffer_is_written_before_its_time(make: Callable[..., Recorder]) -> None:
+    recorder = make(interval=600, max_rows=20)
+    refuse(recorder, 30, identifiers=10)
+    wait_until(lambda: recorder.stats().written >= 10, "it is written")
+
+
+@on_every_database
+def test_requests_go_on_while_the_database_is_away(
+    make: Callable[..., Recorder], log_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = connections[log_database].ops.quote_name(Rejection._meta.db_table)
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO elsewhere")
+    told: list[dict[str, Any]] = []
+
+    def listener(**kwargs: Any) -> None:
+        told.append(kwargs)
+
+    signals.log_written.connect(listener)
+    recorder = make(max_rows=50)
+    refuse(recorder, 200, identifiers=100)
+    wait_until(lambda: recorder.stats().failed >= 3, "it is tried again")
+    stats = recorder.stats()
+    assert stats.down
+    assert (stats.recorded, stats.written) == (200, 0)
+    assert stats.waiting <= 50
+    assert stats.dropped >= 100
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE elsewhere RENAME TO {table}")
+    wait_until(lambda: not recorder.stats().down, "it is written again")
+    assert hits() == recorder.stats().written == 200 - recorder.stats().dropped
+    signals.log_written.disconnect(listener)
+    assert told[0]["error"] is not None
+    assert told[-1]["error"] is None
+    assert sum(one["hits"] for one in told if one["error"] is None) == hits()
+    assert sum(one["dropped"] for one in told) == recorder.stats().dropped
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert len(lines) == 2
+    assert "cannot be written" in lines[0]
+    assert f"{recorder.stats().dropped} refusals were lost" in lines[1]
+
+
+@on_sqlite
+def test_locked_database_is_waited_for(make: Callable[..., Recorder], log_database: str) -> None:
+    connections.settings[ALIAS]["OPTIONS"]["timeout"] = 0.01
+    recorder = make()
+    with transaction.atomic(using=log_database):
+        Rejection.objects.update(hits=0)
+        refuse(recorder, 40, identifiers=4)
+        wait_until(lambda: recorder.stats().failed >= 2, "it is tried again")
+    wait_until(lambda: recorder.stats().written == 40, "it is written")
+    assert hits() == 40
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_rows_that_the_database_refuses_hold_up_nobody(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refusing(rows: Any, using: str) -> None:
+        raise DataError("value 'acme' is out of range")
+
+    recorder = make(interval=60)
+    refuse(recorder, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(upsert, "write", refusing)
+        assert recorder.flush()
+    assert (recorder.stats().dropped, recorder.stats().waiting) == (5, 0)
+    assert "lost 5 refusals" in caplog.text
+    assert "acme" not in caplog.text
+    refuse(recorder, 2)
+    assert recorder.flush()
+    assert hits() == 2
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_error_of_the_project_ends_neither_the_thread_nor_the_log(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(upsert, "lock_order", lambda row: 1 / 0)
+        refuse(recorder, 5)
+        wait_until(lambda: recorder.stats().dropped == 5, "it is given up")
+        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 2, "it is written")
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_recorder_that_was_stopped_has_written_all_and_starts_no_more(
+    make: Callable[..., Recorder],
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 5)
+    recorder.stop()
+    assert hits() == 5
+    assert recorder._thread is not None
+    assert not recorder._thread.is_alive()
+    recorder._thread = None
+    refuse(recorder, 1)
+    assert recorder._thread is None
+
+
+@on_sqlite
+def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
+    make: Callable[..., Recorder], log_database: str
+) -> None:
+    recorder = make(interval=600)
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"DROP TABLE {Rejection._meta.db_table}")
+    refuse(recorder, 5)
+    recorder.stop(0.01)
+    wait_until(lambda: recorder.stats().failed >= 2, "it is tried again to the last")
+    assert recorder.stats().waiting <= 1
+    call_command("migrate", "django_slidingwindow", "zero", database=ALIAS, fake=True, verbosity=0)
+    call_command("migrate", "django_slidingwindow", database=ALIAS, verbosity=0)
+    recorder.stop()
+    assert hits() == 5
+
+
+def test_two_threads_with_the_first_refusal_start_one_writer(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make(interval=600)
+    before = threading.active_count()
+    recorder._start()
+    recorder._start()
+    assert threading.active_count() == before + 1
+
+
+def test_rows_wait_only_as_long_as_there_is_room() -> None:
+    tallies = Tallies(max_rows=4)
+    for i in range(10):
+        ((group, tally),) = refusals(request(), refusal(verdict(f"10.0.0.{i}")), 0.0)
+        crowded = tallies.add(group, tally)
+        assert crowded == (i == 1)
+    assert (len(tallies), tallies.recorded, tallies.dropped) == (4, 10, 6)
+    taken = tallies.take()
+    assert len(tallies) == 0
+    ((group, _),) = refusals(request(), refusal(verdict("10.0.0.99")), 0.0)
+    tallies.add(group, Tally(3, 0.0, 0.0, 0.0))
+    tallies.put_back(taken)
+    assert (len(tallies), tallies.dropped) == (4, 7)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_log_is_off_and_on_with_the_setting() -> None:
+    def listens() -> bool:
+        receivers = signals.request_limited._live_receivers(None)
+        return any(module._record in found for found in receivers if found)
+
+    before = module.stats().recorded
+    assert listens()
+    with override_settings(SLIDING_WINDOW={"LOG": False}):
+        assert not listens()
+        signals.tell(signals.request_limited, None, request=request(), decision=refusal())
+    assert listens()
+    with override_settings(SECRET_KEY="another"):
+        assert listens()
+    assert module.stats().recorded == before
+    signals.tell(signals.request_limited, None, request=request(), decision=refusal())
+    assert module.stats().recorded == before + 1
+    assert module.flush()
+    assert hits() == 1
+
+
+@on_sqlite
+def test_router_that_fails_is_told_and_costs_no_row(
+    make: Callable[..., Recorder],
+    log_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make()
+
+    def failing() -> str:
+        raise ImproperlyConfigured("no such database")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django_slidingwindow.logwriter.log_alias", failing)
+        refuse(recorder, 5)
+        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+    refuse(recorder, 1)
+    wait_until(lambda: hits() == 6, "it is written")
+
+
+def run(log_database: str, way: str, shares: list[tuple[int, int]]) -> None:
+    """Processes at once, each with its share of the refusals."""
+    entry = {**connections.settings[log_database], "TIME_ZONE": None, "CONN_MAX_AGE": 0}
+    arguments = [
+        json.dumps({"databases": entry, "way": way, "first": first, "count": count})
+        for first, count in shares
+    ]
+    processes = [
+        subprocess.Popen(
+            # Python warns of every fork beside a thread, which is what one test is about.
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.refusing", argument],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for argument in arguments
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        assert said == ""
+
+
+def minutes() -> int:
+    return Rejection.objects.order_by().values("minute").distinct().count()
+
+
+@pytest.mark.parametrize("log_database", ["sqlite", "postgresql"], indirect=True)
+def test_eight_processes_lose_none_of_their_refusals(log_database: str) -> None:
+    run(log_database, "record", [(12_500 * i, 12_500) for i in range(8)])
+    assert hits() == 100_000
+    assert Rejection.objects.order_by().values("identifier").distinct().count() == 1_000
+    assert Rejection.objects.count() <= 1_000 * minutes()
+
+
+@on_sqlite
+@pytest.mark.parametrize("way", ["wsgi", "asgi"])
+def test_every_429_of_a_server_is_in_the_log(log_database: str, way: str, redis: Any) -> None:
+    run(log_database, way, [(400 * i, 400) for i in range(2)])
+    assert hits() == 800
+    assert set(Rejection.objects.values_list("view", flat=True)) == {"one/", "two/"}
+    assert Rejection.objects.count() <= 800 * minutes()
+
+
+@on_sqlite
+def test_fork_writes_nothing_twice(log_database: str) -> None:
+    run(log_database, "fork", [(0, 400)])
+    assert hits() == 200 + 100 + 100
+
+
+@on_sqlite
+def test_child_of_multiprocessing_writes_before_it_ends(log_database: str) -> None:
+    run(log_database, "worker", [(0, 400)])
+    assert hits() == 400
+
+
+def test_log_lines_come_from_one_logger() -> None:
+    assert module.logger is logging.getLogger("django_slidingwindow.log")
