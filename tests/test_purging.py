@@ -69,16 +69,16 @@ def test_batches_are_of_the_size_that_was_asked_for(django_assert_num_queries):
 
 
 def test_batch_is_no_larger_than_a_statement_may_be(monkeypatch):
-    monkeypatch.setattr(type(connection.features), "max_query_params", 3)
     add(40, rows=7)
+    monkeypatch.setattr(type(connection.features), "max_query_params", 3)
     told: list[int] = []
     assert purging.purge(purging.cutoff(), progress=told.append) == 7
     assert told == [3, 6, 7]
 
 
 def test_database_without_a_bound_on_parameters_takes_the_batch(monkeypatch):
-    monkeypatch.setattr(type(connection.features), "max_query_params", None)
     add(40, rows=7)
+    monkeypatch.setattr(type(connection.features), "max_query_params", None)
     assert purging.purge(purging.cutoff(), batch=5) == 7
 
 
