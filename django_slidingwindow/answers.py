@@ -76,13 +76,13 @@ def decision_of(
 
 def strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
     """Of refusals the longest, of admissions the one with the least left."""
+    if len(verdicts) == 1:
+        return verdicts[0]
     enforced = [verdict for verdict in verdicts if not verdict.observed] or verdicts
     if allowed:
         return min(enforced, key=lambda v: v.remaining / v.limit if v.limit else 0.0)
     refused = [verdict for verdict in enforced if not verdict.allowed]
-    return max(
-        refused, key=lambda v: float("inf") if v.retry_after is None else v.retry_after
-    )
+    return max(refused, key=lambda v: float("inf") if v.retry_after is None else v.retry_after)
 
 
 def aged(decision: Decision, age: float) -> Decision:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .algorithms import EXACT
 from .keys import escape, key_ends, suffix
-from .policies import Policy, Profile
+from .policies import OBSERVE, Policy, Profile
 from .shield import Question
 from .stores.base import Line
 
@@ -33,20 +34,34 @@ class Plan:
 
     @classmethod
     def of(cls, claims: Sequence[Claim], prefix: str) -> Plan:
+        if len(claims) == 1:
+            return cls._of_one(claims[0], prefix)
         keys: list[str] = []
         lines: list[Line] = []
         profiles: list[Profile] = []
         for claim in claims:
-            profile = claim.profile
-            before, after = key_ends(prefix, profile.axis, profile.scope)
-            stem = before + escape(claim.identifier) + after
-            for policy in claim.policies:
-                keys.append(stem + suffix(policy))
-                lines.append(Line(policy, claim.cost, profile.observed, profile.count_rejected))
-                profiles.append(profile)
-        if len(set(keys)) < len(keys):
-            lines = _with_shared_costs(keys, lines)
-        return cls(tuple(keys), tuple(lines), tuple(profiles))
+            one = cls._of_one(claim, prefix)
+            keys += one.keys
+            lines += one.lines
+            profiles += one.profiles
+        return cls(tuple(keys), _with_shared_costs(keys, lines), tuple(profiles))
+
+    @classmethod
+    def _of_one(cls, claim: Claim, prefix: str) -> Plan:
+        profile = claim.profile
+        before, afters, lines = _prepared(
+            prefix,
+            profile.axis,
+            profile.scope,
+            claim.policies,
+            claim.cost,
+            profile.mode,
+            profile.count_rejected,
+        )
+        stem = before + escape(claim.identifier)
+        if len(afters) == 1:
+            return cls((stem + afters[0],), lines, (profile,))
+        return cls(tuple([stem + after for after in afters]), lines, (profile,) * len(afters))
 
     def part(self, positions: Sequence[int]) -> Plan:
         return Plan(
@@ -67,9 +82,27 @@ class Plan:
         )
 
 
-def _with_shared_costs(keys: list[str], lines: list[Line]) -> list[Line]:
+@lru_cache(maxsize=4096)
+def _prepared(
+    prefix: str,
+    axis: str,
+    scope: str,
+    policies: tuple[Policy, ...],
+    cost: int,
+    mode: str,
+    count_rejected: bool,
+) -> tuple[str, tuple[str, ...], tuple[Line, ...]]:
+    """What a claim's keys begin with, what each ends with, and their lines."""
+    before, after = key_ends(prefix, axis, scope)
+    lines = tuple(Line(policy, cost, mode == OBSERVE, count_rejected) for policy in policies)
+    return before, tuple(after + suffix(policy) for policy in policies), lines
+
+
+def _with_shared_costs(keys: list[str], lines: list[Line]) -> tuple[Line, ...]:
     """Windows that share a key share their hits: a request costs them the most it asks."""
+    if len(set(keys)) == len(keys):
+        return tuple(lines)
     most: dict[str, int] = {}
     for key, line in zip(keys, lines, strict=True):
         most[key] = max(most.get(key, 0), line.cost)
-    return [line._replace(cost=most[key]) for key, line in zip(keys, lines, strict=True)]
+    return tuple(line._replace(cost=most[key]) for key, line in zip(keys, lines, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -104,6 +104,7 @@ class Policy:
     algorithm: str = "compact"
     resolution: int = 60
     """Sub-windows in a window; for the algorithm `buckets` alone."""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         parse_limit(self.limit)
@@ -121,6 +122,13 @@ class Policy:
             raise PolicyError(
                 f"resolution {resolution!r} is not a whole number from 1 to {MAX_RESOLUTION}"
             )
+
+        # What is prepared for a set of policies is found by them at every check.
+        key = (self.limit, self.window, self.algorithm, resolution)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @classmethod
     def parse(cls, rate: str, *, algorithm: str = "compact", resolution: int = 60) -> Policy:
