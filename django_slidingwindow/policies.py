@@ -187,10 +187,10 @@ class Profile:
             raise PolicyError("a profile needs a name and an axis")
         if bool(self.policies) == (self.limit_for is not None):
             raise PolicyError(f"profile {self.name!r} needs either policies or limit_for")
-        for field, allowed in (("mode", MODES), ("anonymous", ANONYMOUS)):
-            if getattr(self, field) not in allowed:
+        for name, allowed in (("mode", MODES), ("anonymous", ANONYMOUS)):
+            if getattr(self, name) not in allowed:
                 raise PolicyError(
-                    f"{field} {getattr(self, field)!r} of profile {self.name!r} is not one of "
+                    f"{name} {getattr(self, name)!r} of profile {self.name!r} is not one of "
                     + ", ".join(allowed)
                 )
         if self.fallback is not None and self.fallback not in FALLBACKS:
