@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.db import connections
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from .conf import conf
@@ -25,6 +26,12 @@ def count_old(before: datetime) -> int:
     return Rejection.objects.using(log_alias()).filter(minute__lt=before).count()
 
 
+def old_rows(alias: str, before: datetime) -> QuerySet[Rejection, tuple[int, datetime]]:
+    """Primary key and minute of what is too old, in the order of the index."""
+    old = Rejection.objects.using(alias).filter(minute__lt=before).order_by("minute", "id")
+    return old.values_list("id", "minute")
+
+
 def purge(
     before: datetime,
     *,
@@ -37,12 +44,12 @@ def purge(
     `minute`: what was deleted stays so if the next one fails, and new rows never wait.
     """
     alias = log_alias()
-    old = Rejection.objects.using(alias).filter(minute__lt=before).order_by("minute", "id")
+    old = old_rows(alias, before)
     most = connections[alias].features.max_query_params
     size = batch if most is None else min(batch, most)
     deleted = 0
     while True:
-        rows = list(old.values_list("id", "minute")[:size])
+        rows = list(old[:size])
         if not rows:
             return deleted
         found, _ = Rejection.objects.using(alias).filter(id__in=[row[0] for row in rows]).delete()

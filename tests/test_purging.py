@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import uuid
 from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, connections
 from django.test import override_settings
 from django.utils import timezone
 
 from django_slidingwindow import purging
 from django_slidingwindow.models import Rejection
+from tests.databases import on_every_database
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(databases=["default"])
 
 
 def add(days: float, rows: int = 1) -> None:
@@ -83,11 +85,33 @@ def test_database_without_a_bound_on_parameters_takes_the_batch(monkeypatch):
 
 
 def test_oldest_are_found_by_the_index_without_sorting():
-    old = Rejection.objects.filter(minute__lt=timezone.now()).order_by("minute", "id")
-    plan = old.values_list("id", "minute")[:10].explain()
+    plan = purging.old_rows("default", timezone.now())[:10].explain()
     assert "slidingwindow_minute" in plan or "slidingwindow_rejection" in plan
     assert "SCAN" not in plan
     assert "TEMP B-TREE" not in plan
+
+
+@on_every_database
+def test_every_database_deletes_batch_by_batch_through_the_index(log_database: str) -> None:
+    now = timezone.now()
+    log = Rejection.objects.using(log_database)
+    log.bulk_create(
+        (
+            Rejection(minute=minute, digest=uuid.uuid4(), hits=1, first_at=now, last_at=now)
+            for minute in (now - timedelta(minutes=5 * number) for number in range(4_000))
+        ),
+        batch_size=1_000,
+    )
+    with connections[log_database].cursor() as cursor:
+        table = connections[log_database].ops.quote_name(Rejection._meta.db_table)
+        cursor.execute(f"ANALYZE {'TABLE ' if 'my' in cursor.db.vendor else ''}{table}")
+    before = now - timedelta(minutes=5 * 1_999, seconds=1)
+    plan = purging.old_rows(log_database, before)[:100].explain()
+    assert re.search("slidingwindow_(minute|rejection)", plan), plan
+    told: list[int] = []
+    assert purging.purge(before, batch=800, progress=told.append) == 2_000
+    assert told == [800, 1_600, 2_000]
+    assert log.count() == 2_000
 
 
 def test_progress_is_drawn_on_a_terminal(monkeypatch):
