@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from .conf import conf
 from .policies import Policy
 from .registry import BUILT_IN, profile_problems, registry
+
+_OF_POLICY = ("limit", "window", "algorithm", "resolution")
 
 SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"
 
@@ -29,6 +32,13 @@ class ProfileState:
     policies: tuple[Policy, ...] = ()
     problems: tuple[str, ...] = ()
     """Why it cannot be used."""
+
+    def record(self) -> dict[str, Any]:
+        """The same for programs."""
+        policies = [
+            {name: getattr(policy, name) for name in _OF_POLICY} for policy in self.policies
+        ]
+        return asdict(self) | {"policies": policies}
 
 
 def profiles() -> Iterator[ProfileState]:

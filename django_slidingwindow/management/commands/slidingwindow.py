@@ -109,7 +109,8 @@ class Command(BaseCommand):
             raise CommandError("Nothing was forgotten.", returncode=NOT_FOUND)
 
     def profiles(self, **options: Any) -> None:
-        self.output.table(layouts.PROFILES, map(asdict, overview.profiles()))
+        records = (state.record() for state in overview.profiles())
+        self.output.table(layouts.PROFILES, records)
 
     def watch(self, top: int, interval: float, count: int | None, **options: Any) -> None:
         wanted = _filters(options) | {"blocked": options["blocked"]}
