@@ -1,0 +1,102 @@
+"""What a contender is. Each module beside this one holds those of one library."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+Check: TypeAlias = "Callable[[str], bool]"
+"""Charges one hit to an identifier; whether it was admitted."""
+AsyncCheck: TypeAlias = "Callable[[str], Awaitable[bool]]"
+
+FLOOR = "floor: redis-py's EVALSHA of `return 1`"
+BARE = "the bare view"
+OURS = "**ours, compact**"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A limit that all contenders keep."""
+
+    name: str
+    limit: int
+    window: int
+    """Seconds: 60 or 86,400."""
+
+
+ALLOWED = Case("allowed", 100, 60)
+REFUSED = Case("refused", 100, 60)
+BIG = Case("big", 10_000, 86_400)
+ENDLESS = Case("endless", 1_000_000, 60)
+CASES = (ALLOWED, REFUSED, BIG, ENDLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A limiter that is called directly."""
+
+    name: str
+    make: Callable[[Case], Check]
+    make_async: Callable[[Case], AsyncCheck] | None = None
+    fill: Callable[[Case, str, int], None] | None = None
+    """Writes live hits for an identifier, where calling it as often takes too long or
+    counts several of one millisecond as one."""
+    stores: bool = True
+    """Whether it remembers anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewContender:
+    """A limiter of views. `limit` decorates a view that is called `name`."""
+
+    slug: str
+    name: str
+    limit: Callable[[Case, Callable[..., Any]], Callable[..., Any]]
+    middleware: tuple[str, ...] = ()
+    settings: Callable[[Case], dict[str, Any]] = lambda case: {}
+    """While its handler is made."""
+    base: str | None = None
+    """The slug of the view without a limit; None for the bare one itself."""
+    is_async: bool = False
+
+
+def modules() -> Iterator[tuple[str, ModuleType | ImportError]]:
+    """All the contenders' modules by their names; an error for one that is not installed."""
+    package = importlib.import_module("benchmarks.contenders")
+    for found in pkgutil.iter_modules(package.__path__):
+        if found.name != "base":
+            try:
+                yield found.name, importlib.import_module(f"{package.__name__}.{found.name}")
+            except ImportError as error:
+                yield found.name, error
+
+
+def missing() -> dict[str, str]:
+    """The modules that cannot be run here, and why."""
+    return {name: str(found) for name, found in modules() if isinstance(found, ImportError)}
+
+
+def contenders() -> list[Contender]:
+    """The floor first, ours last."""
+    return sorted(_all("CONTENDERS"), key=lambda found: (found.name != FLOOR, "ours" in found.name))
+
+
+def view_contenders() -> list[ViewContender]:
+    """The bare view first, then the floor, ours last."""
+    return sorted(
+        _all("VIEWS"),
+        key=lambda found: (found.base is not None, found.name != FLOOR, "ours" in found.name),
+    )
+
+
+def _all(name: str) -> list[Any]:
+    return [
+        contender
+        for _, found in modules()
+        if not isinstance(found, ImportError)
+        for contender in getattr(found, name, [])
+    ]

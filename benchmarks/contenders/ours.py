@@ -1,0 +1,89 @@
+"""This app: each of its algorithms, with and without the shield."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django_slidingwindow import limits
+from django_slidingwindow.claims import Claim
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.registry import registry
+from django_slidingwindow.stores.cluster import store_of
+
+from .base import OURS, AsyncCheck, Case, Check, Contender, ViewContender
+
+MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+UNSHIELDED = "ours, compact, without the shield"
+
+
+def _contender(algorithm: str) -> Contender:
+    def make(case: Case) -> Check:
+        profile = f"{case.name}_{algorithm}"
+
+        def check(identifier: str) -> bool:
+            return limits.check(profile, identifier).allowed
+
+        return check
+
+    def make_async(case: Case) -> AsyncCheck:
+        profile = f"{case.name}_{algorithm}"
+
+        async def check(identifier: str) -> bool:
+            return (await limits.acheck(profile, identifier)).allowed
+
+        return check
+
+    name = OURS if algorithm == "compact" else f"ours, {algorithm}"
+    return Contender(name, make, make_async)
+
+
+def unshielded(case: Case) -> Check:
+    limiter = Limiter(store_of("default", budget=30.0), hooks=limits.HOOKS)
+    profile = registry.get(f"{case.name}_compact")
+
+    def check(identifier: str) -> bool:
+        return limiter.check([Claim(profile, identifier, profile.policies)]).allowed
+
+    return check
+
+
+def decorated(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit(f"{case.name}_decorator")(view)
+
+
+def decorated_async(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit(f"{case.name}_async")(view)
+
+
+def by_middleware(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return view
+
+
+def three(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit("three_0", "three_1", "three_2")(view)
+
+
+CONTENDERS = [
+    _contender("compact"),
+    Contender(UNSHIELDED, unshielded),
+    _contender("log"),
+    _contender("buckets"),
+    _contender("counter"),
+]
+DECORATOR = "**ours, decorator**"
+VIEWS = [
+    ViewContender("ours-decorator", DECORATOR, decorated, base="bare"),
+    ViewContender(
+        "ours-middleware",
+        "ours, middleware",
+        by_middleware,
+        middleware=(MIDDLEWARE,),
+        base="bare",
+    ),
+    ViewContender("ours-three", "ours, decorator, three profiles", three, base="bare"),
+    ViewContender(
+        "ours-async", DECORATOR, decorated_async, base="bare-async", is_async=True
+    ),
+]

@@ -1,0 +1,118 @@
+"""What a limiter adds to a trivial view, through Django's WSGI handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.core.handlers.wsgi import WSGIHandler
+from django.test import override_settings
+
+from ..bench import Bench
+from ..contenders.base import (
+    ALLOWED,
+    BIG,
+    FLOOR,
+    REFUSED,
+    Case,
+    ViewContender,
+    view_contenders,
+)
+from ..measure import Probe, measure, numbers
+from ..requests import addresses, environ
+from ..results import Row
+
+NAME = "views"
+TITLE = "Django, WSGI"
+
+
+def run(bench: Bench) -> list[Row]:
+    rows = []
+    for case in (ALLOWED, REFUSED, BIG):
+        rows += _case(bench, case)
+    return rows
+
+
+def _case(bench: Bench, case: Case) -> list[Row]:
+    size = bench.size
+    bench.server.flush()
+    bench.progress.begin(f"{TITLE}: {case.name}", size.rounds)
+    found: list[tuple[Probe, float]] = []
+    rows: list[Row] = []
+    for contender in view_contenders():
+        if contender.is_async or (contender.slug == "ours-three" and case is not ALLOWED):
+            continue
+        try:
+            found.append(_probe(bench, contender, case))
+        except Exception as error:  # noqa: BLE001, a peer that fails is told of, not hidden
+            rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
+    probes = [probe for probe, _ in found]
+    with bench.server.one_core():
+        measure(
+            bench.server, probes, rounds=size.rounds, calls=size.calls, progress=bench.progress
+        )
+    by_name = {probe.name: probe for probe in probes}
+    for probe, commands in found:
+        values = {**numbers(probe, by_name[FLOOR], by_name), "commands": commands}
+        rows.append(Row(NAME, case.name, probe.name, values))
+    return rows
+
+
+def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, float]:
+    with override_settings(MIDDLEWARE=contender.middleware, **contender.settings(case)):
+        handler = WSGIHandler()
+    path = f"/{contender.slug}/{case.name}"
+    limits = contender.base is not None and contender.name != FLOOR
+    clients = addresses(bench.size.keys) if case is ALLOWED else ["192.0.2.100"]
+    prepare: Callable[[], None] | None = None
+    if case is REFUSED and limits:
+        prepare = _until_refused(handler, path, clients[0])
+    if case is BIG and limits:
+        for _ in range(bench.size.live):
+            request(handler, environ(path, clients[0]))
+        others = [f"192.0.2.{100 + number}" for number in range(1, bench.size.copies)]
+        bench.server.copy(clients[0], others)
+        clients += others
+    position = 0
+
+    def call(times: int) -> None:
+        nonlocal position
+        chosen = [
+            environ(path, clients[(position + number) % len(clients)]) for number in range(times)
+        ]
+        position += times
+        for given in chosen:
+            request(handler, given)
+
+    if prepare is not None:
+        prepare()
+    call(2)
+    commands = float(len(bench.server.commands(lambda: call(1))))
+    base = {found.slug: found.name for found in view_contenders() if not found.is_async}
+    return Probe(
+        contender.name, call, prepare, base=base[contender.base] if contender.base else None
+    ), commands
+
+
+def request(handler: WSGIHandler, given: dict[str, Any]) -> str:
+    """The status of one request, as a server would drive it."""
+    answer = ""
+
+    def start_response(status: str, headers: list[tuple[str, str]], exc: Any = None) -> Any:
+        nonlocal answer
+        answer = status
+
+    response = handler(given, start_response)
+    b"".join(response)
+    response.close()
+    return answer
+
+
+def _until_refused(handler: WSGIHandler, path: str, client: str) -> Callable[[], None]:
+    def fill() -> None:
+        for _ in range(3 * REFUSED.limit):
+            if not request(handler, environ(path, client)).startswith("200"):
+                return
+        raise RuntimeError("is never refused")
+
+    return fill
