@@ -1,0 +1,525 @@
+"""Claims in, a decision out, whatever the store does: fallback, breaker, shield, several calls."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_slidingwindow import decisions
+from django_slidingwindow.asking import Hooks
+from django_slidingwindow.breaker import CLOSED, HALF_OPEN, OPEN
+from django_slidingwindow.claims import Claim
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.shield import Shield
+from django_slidingwindow.stores.base import Evaluate, Refund
+from django_slidingwindow.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_slidingwindow.decisions import Decision
+    from django_slidingwindow.stores.base import Call
+
+AWAY = StoreError("it is away")
+SPOILED = StoreError("WRONGTYPE of this one key", outage=False)
+
+
+class Store(MemoryStore):
+    """A store that can be away, in which each identifier is a lane of its own if `split`."""
+
+    source = decisions.REDIS
+
+    def __init__(self, *, split: bool = False) -> None:
+        super().__init__()
+        self.split = split
+        self.calls: list[Call] = []
+        self.fails: Callable[[Call], StoreError | None] = lambda call: None
+
+    def run(self, call: Call) -> list[int]:
+        self.calls.append(call)
+        error = self.fails(call)
+        if error is not None:
+            raise error
+        return super().run(call)
+
+    async def arun(self, call: Call) -> list[int]:
+        await asyncio.sleep(0)
+        return self.run(call)
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        if not self.split:
+            return None
+        lanes = [self.lane(key) for key in keys]
+        return [[i for i, of in enumerate(lanes) if of == lane] for lane in dict.fromkeys(lanes)]
+
+    def lane(self, key: str) -> str:
+        return key.partition("{")[2].partition("}")[0] if self.split else ""
+
+    def lanes(self) -> list[str]:
+        return ["a", "b", "c"] if self.split else [""]
+
+
+class Told:
+    """Remembers what hooks are told."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.hooks = Hooks(
+            checked=lambda decision, seconds: self.events.append(("checked", seconds)),
+            degraded=lambda error: self.events.append(("degraded", str(error))),
+            recovered=lambda seconds: self.events.append(("recovered", seconds)),
+            failed=lambda error: self.events.append(("failed", str(error))),
+        )
+
+
+def profile(name: str = "p", limit: int = 3, window: float = 3600, **options: Any) -> Profile:
+    algorithm = options.pop("algorithm", "compact")
+    policy = Policy(limit=limit, window=window, algorithm=algorithm)
+    return Profile(name=name, axis="tenant", policies=(policy,), **options)
+
+
+def claim(identifier: str = "a", cost: int = 1, **options: Any) -> Claim:
+    of = profile(**options)
+    return Claim(of, identifier, of.policies, cost)
+
+
+def outcomes(answers: Sequence[Decision]) -> list[tuple[bool, str]]:
+    return [(answer.allowed, answer.source) for answer in answers]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def split() -> Store:
+    return Store(split=True)
+
+
+def away(store: Store) -> None:
+    store.fails = lambda call: AWAY
+
+
+def recovers(limiter: Limiter, store: Store) -> None:
+    """Lets the store answer, and the probe be due."""
+    store.fails = lambda call: None
+    for breaker in limiter.breaker._open.values():
+        breaker._probe_at = 0.0
+
+
+class TestOutage:
+    def test_store_that_is_away_is_asked_three_times_and_then_left_alone(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store)
+        away(store)
+        answers = [limiter.check([claim(limit=10)]) for _ in range(8)]
+        assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
+        assert len(store.calls) == 3
+        assert limiter.breaker.state == OPEN
+
+    def test_transitions_are_told_once(self, store: Store) -> None:
+        told = Told()
+        limiter = Limiter(store, hooks=told.hooks)
+        away(store)
+        for _ in range(8):
+            limiter.check([claim()])
+        recovers(limiter, store)
+        for _ in range(3):
+            limiter.check([claim()])
+        others = [event for event in told.events if event[0] != "checked"]
+        assert [name for name, _ in others] == ["degraded", "recovered"]
+        assert others[0][1] == "it is away"
+
+    def test_check_tells_what_the_store_took_if_it_was_asked(self, store: Store) -> None:
+        told = Told()
+        limiter = Limiter(store, hooks=told.hooks)
+        away(store)
+        for _ in range(4):
+            limiter.check([claim()])
+        took = [seconds for name, seconds in told.events if name == "checked"]
+        assert [seconds is None for seconds in took] == [False, False, False, True]
+
+    def test_nobody_has_to_be_told(self, store: Store) -> None:
+        limiter = Limiter(store)
+        away(store)
+        for _ in range(3):
+            limiter.check([claim()])
+        recovers(limiter, store)
+        assert limiter.check([claim()]).source == decisions.REDIS
+        assert limiter.breaker.state == CLOSED
+
+    def test_error_of_one_call_is_told_and_is_no_outage(self, store: Store) -> None:
+        told = Told()
+        limiter = Limiter(store, hooks=told.hooks)
+        store.fails = lambda call: SPOILED
+        answers = [limiter.check([claim(limit=10)]) for _ in range(5)]
+        assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
+        assert len(store.calls) == 5
+        assert limiter.breaker.state == CLOSED
+        assert [event for event in told.events if event[0] != "checked"] == [
+            ("failed", str(SPOILED))
+        ] * 5
+        assert Limiter(store).check([claim()]).source == decisions.LOCAL, "without hooks, too"
+
+    def test_look_that_fails_counts_but_one_that_succeeds_proves_nothing(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store)
+        store.fails = lambda call: AWAY if isinstance(call, Evaluate) and call.writes else None
+        for _ in range(3):
+            assert limiter.peek([claim()]).source == decisions.REDIS
+            limiter.check([claim()])
+        assert limiter.breaker.state == OPEN
+        store.fails = lambda call: SPOILED
+        other = Limiter(store)
+        assert other.peek([claim()]).source == decisions.LOCAL
+        away(store)
+        for _ in range(3):
+            assert other.peek([claim()]).source == decisions.LOCAL
+        assert other.breaker.state == OPEN
+
+    def test_look_is_no_probe(self, store: Store) -> None:
+        limiter = Limiter(store)
+        away(store)
+        for _ in range(3):
+            limiter.check([claim()])
+        recovers(limiter, store)
+        assert limiter.peek([claim()]).source == decisions.LOCAL
+        assert limiter.check([claim()]).source == decisions.REDIS
+
+    async def test_probe_that_is_cancelled_leaves_the_next_one_to_another(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store)
+        away(store)
+        for _ in range(3):
+            await limiter.acheck([claim()])
+        recovers(limiter, store)
+        probe = asyncio.ensure_future(limiter.acheck([claim()]))
+        await asyncio.sleep(0)
+        assert limiter.breaker.state == HALF_OPEN
+        probe.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await probe
+        assert limiter.breaker.state == OPEN
+        assert (await limiter.acheck([claim()])).source == decisions.REDIS
+
+    def test_local_windows_are_emptied_after_recovery(self, store: Store) -> None:
+        limiter = Limiter(store)
+        away(store)
+        for _ in range(4):
+            limiter.check([claim()])
+        assert len(limiter.local) == 1
+        recovers(limiter, store)
+        limiter.check([claim()])
+        assert len(limiter.local) == 0
+
+    def test_refund_of_a_local_charge_is_local(self, store: Store) -> None:
+        limiter = Limiter(store)
+        away(store)
+        decision = limiter.check([claim()])
+        assert limiter.refund(decision) == 1
+        assert limiter.refund(decision) == 0, "a receipt works once"
+        assert limiter.check([claim()]).remaining == 2
+
+    def test_refund_of_a_charge_fails_silently_and_counts_as_a_failure(self, store: Store) -> None:
+        limiter = Limiter(store)
+        charged = [limiter.check([claim(limit=10)]) for _ in range(5)]
+        away(store)
+        asked = len(store.calls)
+        assert [limiter.refund(decision) for decision in charged] == [0] * 5
+        assert len(store.calls) == asked + 3
+        assert limiter.breaker.state == OPEN
+
+    def test_reset_says_that_the_store_is_away(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        for _ in range(4):
+            limiter.check([claim()])
+        assert limiter.check([claim()]).source == decisions.SHIELD
+        away(store)
+        with pytest.raises(StoreError):
+            limiter.reset(limiter.keys(claim()))
+        assert limiter.check([claim()]).source == decisions.LOCAL, "the shield is cleared"
+
+
+class TestFallback:
+    @pytest.mark.parametrize(
+        ("limit", "processes", "share"),
+        [(10, 1, 10), (10, 3, 3), (10, 10, 1), (10, 11, 1), (0, 4, 0)],
+    )
+    def test_limit_is_divided_among_the_processes(
+        self, limit: int, processes: int, share: int, store: Store
+    ) -> None:
+        limiter = Limiter(store, processes=processes)
+        away(store)
+        answers = [limiter.check([claim(limit=limit)]) for _ in range(limit + 2)]
+        assert sum(answer.allowed for answer in answers) == share
+        assert answers[-1].reason == decisions.FALLBACK
+        assert answers[-1].limit == share
+
+    def test_cost_above_the_share_can_pass_later_but_above_the_limit_never(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store, processes=5)
+        away(store)
+        assert limiter.check([claim(limit=10, cost=3)]).retry_after == 3600
+        assert limiter.check([claim(limit=10, cost=11)]).retry_after is None
+
+    def test_allow_lets_in_and_charges_nothing(self, store: Store) -> None:
+        limiter = Limiter(store, fallback="allow")
+        away(store)
+        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        assert outcomes(answers) == [(True, decisions.ALLOW)] * 5
+        assert all(answer.receipt is None for answer in answers)
+
+    def test_deny_refuses_for_a_moment(self, store: Store) -> None:
+        limiter = Limiter(store, fallback="deny")
+        away(store)
+        decision = limiter.check([claim()])
+        assert outcomes([decision]) == [(False, decisions.DENY)]
+        assert decision.reason == decisions.DENY
+        assert decision.retry_after == pytest.approx(0.1)
+
+    @pytest.mark.parametrize(
+        ("ways", "outcome"),
+        [
+            (("deny", "local"), (False, decisions.DENY)),
+            (("allow", "deny"), (False, decisions.DENY)),
+            (("allow", "local"), (True, decisions.LOCAL)),
+            (("allow", "allow"), (True, decisions.ALLOW)),
+            ((None, "allow"), (True, decisions.LOCAL)),
+        ],
+    )
+    def test_strictest_of_several_profiles_decides(
+        self, ways: tuple[str | None, ...], outcome: tuple[bool, str], store: Store
+    ) -> None:
+        limiter = Limiter(store)
+        away(store)
+        claims = [claim(name=f"p{i}", fallback=way) for i, way in enumerate(ways)]
+        decision = limiter.check(claims)
+        assert outcomes([decision]) == [outcome]
+        local = [f"p{i}" for i, way in enumerate(ways) if way in (None, "local")]
+        if outcome[1] == decisions.LOCAL:
+            assert [verdict.profile for verdict in decision.verdicts] == local
+
+    def test_observing_profile_denies_nobody(self, store: Store) -> None:
+        limiter = Limiter(store, fallback="allow")
+        away(store)
+        decision = limiter.check([claim(fallback="deny", mode="observe")])
+        assert outcomes([decision]) == [(True, decisions.ALLOW)]
+
+    def test_flood_of_identifiers_stays_bounded(self, store: Store) -> None:
+        limiter = Limiter(store, local=MemoryStore(max_keys=100))
+        away(store)
+        for number in range(1000):
+            assert limiter.check([claim(identifier=str(number))]).allowed
+        assert len(limiter.local) == 100
+
+
+class TestShield:
+    def test_refusal_is_answered_without_the_store(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        assert outcomes(answers) == [
+            (True, decisions.REDIS),
+            (False, decisions.REDIS),
+            *[(False, decisions.SHIELD)] * 3,
+        ]
+        assert len(store.calls) == 2
+        waits = [answer.retry_after for answer in answers[1:]]
+        assert waits == sorted(waits, reverse=True)
+        assert answers[-1].verdicts[0].retry_after == waits[-1]
+
+    def test_refusal_for_good_stays_one(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        answers = [limiter.check([claim(limit=1, cost=2)]) for _ in range(2)]
+        assert [answer.retry_after for answer in answers] == [None, None]
+        assert answers[1].source == decisions.SHIELD
+
+    def test_smaller_cost_and_larger_limit_ask_the_store(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        assert limiter.check([claim(cost=2)]).allowed
+        assert not limiter.check([claim(cost=2)]).allowed
+        assert limiter.check([claim(cost=1)]).source == decisions.REDIS
+        assert limiter.check([claim(cost=2, limit=5)]).source == decisions.REDIS
+
+    @pytest.mark.parametrize(
+        "options", [{"mode": "observe"}, {"count_rejected": True}, {"algorithm": "counter"}]
+    )
+    def test_profiles_that_must_see_every_request_are_not_shielded(
+        self, options: dict[str, Any], store: Store
+    ) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        for _ in range(5):
+            limiter.check([claim(limit=1, **options)])
+        assert len(store.calls) == 5
+
+    def test_refund_and_reset_clear_it(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        first = limiter.check([claim(limit=1)])
+        limiter.check([claim(limit=1)])
+        limiter.refund(first)
+        assert limiter.check([claim(limit=1)]).allowed
+        assert not limiter.check([claim(limit=1)]).allowed
+        limiter.reset(limiter.keys(claim()))
+        assert limiter.check([claim(limit=1)]).allowed
+
+    def test_refusal_of_the_fallback_is_not_remembered(self, store: Store) -> None:
+        limiter = Limiter(store, shield=Shield(60))
+        away(store)
+        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        assert outcomes(answers)[1:] == [(False, decisions.LOCAL)] * 4
+
+
+class TestAcquire:
+    def test_waits_until_admitted(self, store: Store) -> None:
+        limiter = Limiter(store)
+        limiter.check([claim(limit=1, window=0.05)])
+        decision = limiter.acquire([claim(limit=1, window=0.05)])
+        assert decision.allowed
+
+    async def test_does_not_wait_in_vain(self, store: Store) -> None:
+        limiter = Limiter(store)
+        limiter.check([claim(limit=1)])
+        assert not limiter.acquire([claim(limit=1)], timeout=1).allowed
+        assert not (await limiter.aacquire([claim(limit=1, cost=2)])).allowed
+
+    async def test_does_not_spin_while_the_store_is_away(self, store: Store) -> None:
+        limiter = Limiter(store, fallback="deny")
+        away(store)
+        assert not (await limiter.aacquire([claim()], timeout=0.25)).allowed
+        assert len(store.calls) <= 3
+
+
+class TestSeveralCalls:
+    def test_dead_lane_does_not_block_the_others(self, split: Store) -> None:
+        limiter = Limiter(split)
+        split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
+        for _ in range(5):
+            assert limiter.check([claim("a", limit=10)]).source == decisions.LOCAL
+            assert limiter.check([claim("b", limit=10)]).source == decisions.REDIS
+        assert limiter.breaker.of("a").state == OPEN
+        assert limiter.breaker.of("b").state == CLOSED
+
+    def test_check_that_meets_a_dead_lane_asks_nobody(self, split: Store) -> None:
+        limiter = Limiter(split)
+        split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
+        for _ in range(3):
+            limiter.check([claim("a")])
+        asked = len(split.calls)
+        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        assert len(split.calls) == asked
+
+    def test_lane_that_was_permitted_but_not_asked_is_no_lost_probe(self, split: Store) -> None:
+        limiter = Limiter(split)
+        away(split)
+        for _ in range(3):
+            limiter.check([claim("b")])
+        recovers(limiter, split)
+        split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
+        limiter.check([claim("a"), claim("b")])
+        assert limiter.breaker.of("b").state == OPEN, "not half-open for ever"
+        assert limiter.check([claim("b")]).source == decisions.REDIS
+
+    def test_time_that_others_have_used_up_is_no_lane_s_fault(self, split: Store) -> None:
+        now = [0.0]
+
+        def slow(call: Call) -> None:
+            now[0] += 0.08
+
+        limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
+        split.fails = slow
+        decision = limiter.check([claim("a"), claim("b")])
+        assert decision.source == decisions.LOCAL
+        assert len(split.calls) == 1
+        assert limiter.breaker.state == CLOSED
+
+    def test_calls_share_the_budget(self, split: Store) -> None:
+        now = [0.0]
+
+        def slow(call: Call) -> None:
+            now[0] += 0.01
+
+        limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
+        split.fails = slow
+        assert limiter.check([claim("a"), claim("b")]).source == decisions.REDIS
+        assert [call.within for call in split.calls] == pytest.approx([0.075, 0.065, 0.055, 0.045])
+
+    def test_giving_back_has_its_share_of_the_budget(self, split: Store) -> None:
+        now = [0.0]
+
+        def slow(call: Call) -> StoreError | None:
+            now[0] += 0.02
+            return AWAY if len(split.calls) == 4 else None
+
+        limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
+        split.fails = slow
+        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        refund = split.calls[-1]
+        assert isinstance(refund, Refund)
+        assert refund.within == pytest.approx(0.02)
+        assert limiter.peek([claim("a")]).remaining == 2
+
+    def test_race_with_others_gives_back_and_refuses(self, split: Store) -> None:
+        limiter = Limiter(split)
+        other = Limiter(split)
+
+        def race(call: Call) -> None:
+            if len(split.calls) == 4:
+                split.fails = lambda call: None
+                other.check([claim("b", limit=1)])
+
+        split.fails = race
+        decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
+        assert not decision.allowed
+        assert decision.source == decisions.REDIS
+        assert limiter.check([claim("a", limit=1)]).allowed, "it was given back"
+
+    def test_giving_back_that_fails_leaves_the_decision(self, split: Store) -> None:
+        limiter = Limiter(split)
+        other = Limiter(split)
+
+        def race(call: Call) -> StoreError | None:
+            if len(split.calls) == 4:
+                split.fails = lambda call: AWAY if isinstance(call, Refund) else None
+                other.check([claim("b", limit=1)])
+            return None
+
+        split.fails = race
+        decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
+        assert outcomes([decision]) == [(False, decisions.REDIS)]
+        assert not limiter.check([claim("a", limit=1)]).allowed, "it stays until it expires"
+
+    def test_part_that_was_charged_nothing_is_not_given_back(self, split: Store) -> None:
+        limiter = Limiter(split)
+        other = Limiter(split)
+
+        def race(call: Call) -> None:
+            if len(split.calls) == 4:
+                split.fails = lambda call: None
+                other.check([claim("b", limit=1)])
+
+        split.fails = race
+        limiter.check([claim("a", cost=0), claim("b", limit=1)])
+        assert not any(isinstance(call, Refund) for call in split.calls)
+
+    def test_looks_are_put_together(self, split: Store) -> None:
+        limiter = Limiter(split)
+        decision = limiter.peek([claim("a"), claim("b", limit=2), claim("a", limit=9, name="q")])
+        assert [verdict.limit for verdict in decision.verdicts] == [3, 2, 9]
+        assert [verdict.remaining for verdict in decision.verdicts] == [2, 1, 8]
+        assert len(split.calls) == 2
+
+    def test_reset_asks_each_lane(self, split: Store) -> None:
+        limiter = Limiter(split)
+        for name in "abc":
+            limiter.check([claim(name)])
+        keys = [key for name in "abc" for key in limiter.keys(claim(name))]
+        assert limiter.reset([*keys, *keys]) == 3
+        assert limiter.reset([]) == 0
