@@ -476,6 +476,18 @@ def test_hostile_identifier_is_shown_harmless(arguments, output):
 
 
 @pytest.mark.usefixtures("hits")
+def test_key_that_is_listed_can_be_shown():
+    (key,) = (line.split()[-1] for line in plain("keys", "--id", HOSTILE)[1:])
+    assert objects("show", key)[0]["identifier"] == HOSTILE
+
+
+def test_key_of_another_application_is_shown_harmless(redis):
+    redis.set("throttle:tenant:{a\x1b[2J}:api:w3600", "1:0:1")
+    (line,) = plain("keys")[1:]
+    assert line.endswith("throttle:tenant:{a%1B[2J}:api:w3600")
+
+
+@pytest.mark.usefixtures("hits")
 @pytest.mark.parametrize("output", ["plain", "rich"])
 def test_stream_that_knows_only_ascii_gets_ascii(output):
     limits.check("api", "café")

@@ -21,7 +21,7 @@ from ..console import layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.outputs import Output, Record
 from ..console.progress import progress_bar
-from ..console.text import density, duration, harmless, sparkline
+from ..console.text import as_key, density, duration, harmless, sparkline
 
 # Exit codes. argparse has 2 for wrong arguments as well.
 NOT_FOUND, WRONG, AWAY = 1, 2, 3
@@ -102,7 +102,7 @@ class Command(BaseCommand):
         if not sys.stdin or not sys.stdin.isatty():
             raise CommandError("Nobody to ask here: say --yes or --dry-run.", returncode=WRONG)
         for state in states:
-            sys.stderr.write(f"{harmless(state.key)}: {state.hits:,} hits\n")
+            sys.stderr.write(f"{as_key(state.key)}: {state.hits:,} hits\n")
         sys.stderr.write(f"Forget {len(states)} windows? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
-from .text import bar, duration, harmless, number, percent, size
+from .text import as_key, bar, duration, harmless, number, percent, size
 
 _NEAR = 0.8
 _LEVELS = {"ok": GOOD, "warning": WARN, "error": BAD}
@@ -47,13 +47,13 @@ KEYS = Layout(
         Column("blocked for", _retry, 11, right=True),
         Column("profile", _plain("profile", _or_dash), 20),
         Column("identifier", _plain("identifier"), 24),
-        Column("key", _plain("key")),
+        Column("key", _plain("key", as_key)),
     ]
 )
 
 KEY = Layout(
     [
-        Column("key", _plain("key")),
+        Column("key", _plain("key", as_key)),
         Column("profile", _plain("profile", _or_dash)),
         Column("axis", _plain("axis")),
         Column("identifier", _plain("identifier")),
@@ -81,7 +81,7 @@ RESET = Layout(
     [
         Column("done", _reset, 9),
         Column("hits", _plain("hits", number), 9, right=True),
-        Column("key", _plain("key")),
+        Column("key", _plain("key", as_key)),
     ]
 )
 

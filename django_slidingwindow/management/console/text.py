@@ -17,6 +17,11 @@ def harmless(value: object) -> str:
     return printable(str(value))
 
 
+def as_key(key: str) -> str:
+    """A key as it can be given to a command again: escapes that it has are its own."""
+    return key if key.isprintable() else harmless(key)
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: 250 ms, 12.3 s, 4 m 10 s, 2 h 5 m, 3 d 4 h."""
     if seconds is None:
