@@ -24,3 +24,14 @@ venv() {
         fail "$python cannot make virtual environments." \
             "On Debian and Ubuntu: apt-get install python3-venv. Or set PYTHON."
 }
+
+# interruptible COMMAND...: runs it; a signal that ends this script ends it as well.
+interruptible() {
+    "$@" &
+    # shellcheck disable=SC2064 # the id is that of this command
+    trap "kill $! 2>/dev/null; wait; exit 130" INT TERM
+    local code=0
+    wait $! || code=$?
+    trap - INT TERM
+    return $code
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,21 +22,75 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOST = "127.0.0.1"
+# When this process dies, however it dies, its end of the pipe closes.
+WATCHDOG = 'read -r _; kill -9 "$1"; rm -rf "$2"'
+
+
+class EmbeddedRedis:
+    """A server on a port of its own, which is gone with this process.
+
+    It keeps nothing: stopped and started again it is empty, at the same address.
+    """
+
+    def __init__(self) -> None:
+        self._binary = redis_binary.find()
+        self._folder = tempfile.mkdtemp(prefix="redis-")
+        self._port = free_port()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self._port}/0"
+
+    @property
+    def running(self) -> bool:
+        return self._server is not None
+
+    def start(self) -> None:
+        """Return when the server answers; nothing if it does already."""
+        if self._server is not None:
+            return
+        options = ["--bind", HOST, "--port", str(self._port), "--dir", self._folder, "--save", ""]
+        # Ctrl-C is for this process, which then stops the server: hence the sessions.
+        self._server = subprocess.Popen(
+            [self._binary, *options], stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        self._watchdog = subprocess.Popen(
+            ["sh", "-c", WATCHDOG, "sh", str(self._server.pid), self._folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            wait_for(self._port, self._server)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop at once, as a crash does; it may be started again."""
+        # The watchdog first: a process id may be another's once its own process is gone.
+        for process in (self._watchdog, self._server):
+            if process is not None:
+                process.kill()
+                process.communicate()
+        self._server = self._watchdog = None
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def redis() -> Iterator[str]:
-    """The URL of an empty server that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="redis-") as folder:
-        port = free_port()
-        options = ["--bind", HOST, "--port", str(port), "--dir", folder, "--save", ""]
-        command = [redis_binary.find(), *options]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-            try:
-                wait_for(port, server)
-                yield f"redis://{HOST}:{port}/0"
-            finally:
-                server.kill()
+def redis() -> Iterator[EmbeddedRedis]:
+    """An empty server that is gone afterwards."""
+    server = EmbeddedRedis()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 def free_port() -> int:
@@ -60,8 +115,8 @@ def main(command: list[str]) -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the server would stay
     try:
-        with redis() as url:
-            environment = {**os.environ, "REDIS_URL": url}
+        with redis() as server:
+            environment = {**os.environ, "REDIS_URL": server.url}
             return subprocess.run(command, env=environment, check=False).returncode
     except redis_binary.RedisNotFoundError as error:
         print(error, file=sys.stderr)

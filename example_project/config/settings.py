@@ -1,0 +1,84 @@
+"""A small SaaS API with limits. What this app needs stands first, and is there to be copied."""
+
+import os
+from pathlib import Path
+
+import dj_database_url
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# 1. A cache alias of django-redis: the windows live in that server.
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
+    },
+}
+
+# 2. The limits. Five profiles are built in and used here as they are: ip_public,
+#    tenant_free, tenant_paid, endpoint_expensive and endpoint_lightweight.
+SLIDING_WINDOW = {
+    "PROFILES": {
+        # Several rates at once: each must admit. The view counts failures alone.
+        "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
+        # No view: a job waits here before it calls a service that has a quota.
+        "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
+        # A limit to come: counts and logs whom it would refuse, and refuses nobody.
+        "tenant_soon": {"axis": "tenant", "rate": "40/m", "mode": "observe"},
+    },
+    # Who a tenant is, only the project knows: a function of the request.
+    "IDENTITIES": {"tenant": "shop.tenants.identity"},
+    # The middleware applies these to all views, in one call with their own limits.
+    "RULES": [
+        {"path": r"^/api/", "profiles": ["ip_public", "tenant_soon"]},
+    ],
+    # Behind a proxy, name it; otherwise X-Forwarded-For is ignored, as it must be.
+    # "TRUSTED_PROXIES": ["10.0.0.0/8"],
+}
+
+# 3. The app, and the middleware for RULES.
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "django_slidingwindow",
+    "shop",
+    "live",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "live.middleware.tell_source",  # only for the page at /
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django_slidingwindow.middleware.RateLimitMiddleware",
+]
+
+# The rest is any Django project's.
+DATABASES = {"default": dj_database_url.config(default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}")}
+DEBUG = True
+SECRET_KEY = os.environ.get("SECRET_KEY", "for the example alone, which serves this machine only")
+ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
+ROOT_URLCONF = "config.urls"
+STATIC_URL = "static/"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]

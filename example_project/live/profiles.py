@@ -1,0 +1,47 @@
+"""The limits that the page offers: each algorithm with each of a few windows."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from django_slidingwindow.registry import register as register_profile
+
+ALGORITHMS = {
+    "compact": "Exact, 4 bytes a hit. The default.",
+    "log": "Exact; every hit visible with ordinary Redis tools.",
+    "buckets": "Constant memory; never above the limit, a little late to let in.",
+    "counter": "Two numbers and an estimate: smallest, approximate.",
+}
+LIMITS = {
+    "10-10": {"limit": 10, "window": 10},
+    "5-5": {"limit": 5, "window": 5},
+    "20-20": {"limit": 20, "window": 20},
+}
+MAX_COST = 5
+
+
+def name_of(algorithm: str, limit: str) -> str:
+    return f"live_{algorithm}_{limit}"
+
+
+def register() -> None:
+    """An app brings its own profiles; a project may replace them by name in its settings."""
+    for algorithm in ALGORITHMS:
+        for name, limit in LIMITS.items():
+            config = {"axis": "ip", "algorithm": algorithm, **limit}
+            register_profile(name_of(algorithm, name), config)
+
+
+def chosen(request: HttpRequest) -> str:
+    """The profile that a request of the page asks for."""
+    algorithm = request.GET.get("algorithm", "")
+    limit = request.GET.get("limit", "")
+    return name_of(
+        algorithm if algorithm in ALGORITHMS else "compact",
+        limit if limit in LIMITS else "10-10",
+    )
+
+
+def cost(request: HttpRequest) -> int:
+    value = request.GET.get("cost", "")
+    return min(int(value), MAX_COST) if value.isdecimal() and value.isascii() else 1

@@ -1,0 +1,57 @@
+"""The page at /, and what it asks of the server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_POST
+
+from django_slidingwindow import limits
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.exceptions import StoreError
+
+from . import plug as plugs
+from . import profiles
+
+
+@ensure_csrf_cookie
+def page(request: HttpRequest) -> HttpResponse:
+    context = {
+        "algorithms": profiles.ALGORITHMS,
+        "limits": profiles.LIMITS,
+        "costs": range(1, profiles.MAX_COST + 1),
+        "server": plugs.server,
+    }
+    return render(request, "live/page.html", context)
+
+
+@rate_limit(profile=profiles.chosen, cost=profiles.cost)
+async def hit(request: HttpRequest) -> JsonResponse:
+    """What the page's buttons fire at."""
+    return JsonResponse({"hello": "world"})
+
+
+@require_POST
+def reset(request: HttpRequest) -> HttpResponse:
+    """Forgets this client's windows of the page."""
+    for algorithm in profiles.ALGORITHMS:
+        for limit in profiles.LIMITS:
+            # While the plug is pulled: Redis comes back empty anyway.
+            with suppress(StoreError):
+                limits.reset(profiles.name_of(algorithm, limit), request.META["REMOTE_ADDR"])
+    return HttpResponse(status=204)
+
+
+@require_POST
+def plug(request: HttpRequest) -> JsonResponse:
+    """Pulls the plug of the embedded Redis, or puts it back."""
+    if plugs.server is None:
+        raise Http404("Redis is not embedded")
+    if request.POST.get("on") == "true":
+        plugs.server.start()
+    else:
+        plugs.server.stop()
+    return JsonResponse({"running": plugs.server.running})

@@ -1,0 +1,101 @@
+"""Tenants, an admin, and a day of refusals, so that there is something to look at."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from django_slidingwindow.keys import make_key
+from django_slidingwindow.models import Rejection
+from django_slidingwindow.registry import registry
+from django_slidingwindow.rejections import Group, Tally, row_of
+from shop.models import Tenant, digest
+
+TENANTS = (
+    ("acme", "Acme Rockets", "free", "demo-key-of-acme"),
+    ("initech", "Initech", "free", "demo-key-of-initech"),
+    ("globex", "Globex", "paid", "demo-key-of-globex"),
+)
+DAY = 24 * 60
+
+# Who is refused: profile, identifier, view, method, chance in a minute at the busiest
+# time of the day, and hits then.
+OFFENDERS = (
+    ("tenant_free", "acme", "api/orders/", "GET", 0.35, 14),
+    ("tenant_free", "initech", "api/v2/parcels", "GET", 0.12, 6),
+    ("tenant_soon", "globex", "api/customers/", "GET", 0.20, 9),
+    ("ip_public", "203.0.113.9", "status/", "GET", 0.10, 25),
+    ("ip_public", "2001:db8:7::/64", "status/", "GET", 0.06, 12),
+    ("login", "198.51.100.23", "api/login/", "POST", 0.08, 4),
+    ("endpoint_expensive", "reports@shop.views.reports", "api/reports/", "POST", 0.15, 3),
+)
+# Somebody guesses passwords for half an hour, this many minutes ago.
+ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 60)
+ATTACK_MINUTES = range(401, 431)
+
+
+class Command(BaseCommand):
+    help = "Creates the example's tenants, its admin (and prints the password), and a log."
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        for slug, name, plan, key in TENANTS:
+            fields = {"name": name, "plan": plan, "key_digest": digest(key)}
+            Tenant.objects.update_or_create(slug=slug, defaults=fields)
+        Rejection.objects.bulk_create(_log(), ignore_conflicts=True)
+        password = secrets.token_urlsafe(9)
+        User = get_user_model()  # noqa: N806
+        admin, _ = User.objects.get_or_create(
+            username="demo", defaults={"is_staff": True, "is_superuser": True}
+        )
+        admin.set_password(password)
+        admin.save()
+        return password
+
+
+def _log() -> Iterator[Rejection]:
+    """Refusals from the newest in the log until now, a day's at most."""
+    now = int(timezone.now().timestamp() // 60)
+    first = now - DAY
+    newest = Rejection.objects.first()
+    if newest is not None:
+        first = max(first, int(newest.minute.timestamp() // 60) + 1)
+    for minute in range(first, now):
+        # The same minute has the same refusals, whenever it is asked for.
+        chance = random.Random(minute)  # noqa: S311
+        busy = _busyness(minute)
+        for profile, who, view, method, likely, hits in OFFENDERS:
+            if chance.random() < likely * busy:
+                yield _row(minute, profile, who, view, method, 1 + chance.randrange(hits))
+        if now - minute in ATTACK_MINUTES:
+            *whom, hits = ATTACK
+            yield _row(minute, *whom, hits + chance.randrange(hits))
+
+
+def _busyness(minute: int) -> float:
+    """From 0.1 at four in the morning (UTC) to 1 at four in the afternoon."""
+    hour = minute / 60 % 24
+    return 0.55 - 0.45 * math.cos(math.tau * (hour - 4) / 24)
+
+
+def _row(minute: int, name: str, who: str, view: str, method: str, hits: int) -> Rejection:
+    profile = registry.get(name)
+    policy = profile.policies[0]
+    group = Group(
+        minute=minute,
+        profile=name,
+        policy=policy,
+        key=make_key("throttle", profile.axis, who, profile.scope, policy),
+        view=view,
+        method=method,
+        reason="observe" if profile.observed else "limit",
+        source="redis",
+    )
+    wait = policy.window * 0.4
+    return row_of(group, Tally(hits, minute * 60 + 1.0, minute * 60 + 58.0, wait))

@@ -1,0 +1,45 @@
+"""Who sends a request, and which limit the plan gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+
+from .models import Tenant, digest
+
+
+def tenant_of(request: HttpRequest) -> Tenant | None:
+    """The tenant of the API key, looked up once a request."""
+    if not hasattr(request, "tenant"):
+        key = request.headers.get("X-API-Key")
+        found = Tenant.objects.filter(key_digest=digest(key)).first() if key else None
+        request.tenant = found  # type: ignore[attr-defined]
+    return request.tenant  # type: ignore[attr-defined]
+
+
+def identity(request: HttpRequest) -> str | None:
+    """The axis `tenant`: whom a request counts against; None counts nobody."""
+    tenant = tenant_of(request)
+    return tenant.slug if tenant else None
+
+
+def plan(request: HttpRequest) -> str | None:
+    """The profile of the tenant's plan."""
+    tenant = tenant_of(request)
+    return f"tenant_{tenant.plan}" if tenant else None
+
+
+def tenant_required(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    @wraps(view)
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        return view(request, *args, **kwargs) if tenant_of(request) else unknown_key()
+
+    return wrapper
+
+
+def unknown_key() -> JsonResponse:
+    return JsonResponse({"detail": "Send a known API key as X-API-Key."}, status=401)

@@ -1,0 +1,113 @@
+"""Serve the example project; `./scripts/demo` runs this in an environment of its own.
+
+Without REDIS_URL a Redis is started beside it, and without DATABASE_URL an SQLite file
+inside example_project/ is used. Ctrl-C ends all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import redis_binary
+import with_redis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from with_redis import EmbeddedRedis
+
+HOST = "127.0.0.1"
+PROJECT = Path(__file__).resolve().parent.parent / "example_project"
+SAID = """
+  Open http://{host}:{port}/
+
+  The admin   http://{host}:{port}/admin/     name: demo   password: {password}
+  Metrics     http://{host}:{port}/metrics
+  A tenant    curl -i -H "X-API-Key: demo-key-of-acme" http://{host}:{port}/api/orders/
+  Live keys   {command} slidingwindow keys
+
+  Ready after {seconds:.1f} s. Ctrl-C ends it.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(prog="demo", description="Serve the example project.")
+    parser.add_argument("--port", type=int, default=os.environ.get("PORT") or 8000)
+    options = parser.parse_args(arguments)
+    # Uvicorn ends its work on a signal, and raises it again for us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with listen(options.port) as listener, redis() as server:
+            serve(listener, server, started)
+    except KeyboardInterrupt:
+        pass
+    except (DemoError, redis_binary.RedisNotFoundError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class DemoError(Exception):
+    """It cannot start; the message says why and what to do."""
+
+
+def listen(port: int) -> socket.socket:
+    """The socket of the server, taken before any work is done for it."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise DemoError(
+            f"port {port} cannot be used ({error}). Choose another one: ./scripts/demo --port 8001"
+        ) from error
+    return listener
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[EmbeddedRedis | None]:
+    """The embedded server; None where REDIS_URL names another one."""
+    if os.environ.get("REDIS_URL"):
+        yield None
+        return
+    with with_redis.redis() as server:
+        os.environ["REDIS_URL"] = server.url
+        yield server
+
+
+def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float) -> None:
+    import uvicorn
+
+    sys.path.insert(0, str(PROJECT))
+    from config.asgi import application
+    from django.core.management import call_command
+    from live import plug
+
+    call_command("migrate", verbosity=0)
+    with open(os.devnull, "w") as nowhere:
+        password = call_command("demo_data", stdout=nowhere)
+    plug.server = server
+    listener.listen()  # whoever comes from now on waits, and is not turned away
+    manage = shlex.join(map(os.path.relpath, (sys.executable, PROJECT / "manage.py")))
+    said = {"host": HOST, "port": listener.getsockname()[1], "password": password}
+    command = f"REDIS_URL={os.environ['REDIS_URL']} {manage}"
+    print(SAID.format(**said, command=command, seconds=time.monotonic() - started), flush=True)
+    config = uvicorn.Config(
+        application, lifespan="off", log_level="warning", timeout_graceful_shutdown=2
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
