@@ -79,5 +79,5 @@ def _start_afresh() -> None:
         server.start_afresh()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_afresh)
+# Not every system forks.
+getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)

@@ -1,0 +1,497 @@
+"""Connections end by their deadline, are looked at before use, and are shared safely."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.connection import Connection, ConnectionPool, SSLConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import MaxConnectionsError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.stores import servers
+from django_slidingwindow.stores.base import Reset
+from django_slidingwindow.stores.connections import Connections, ask_once
+from django_slidingwindow.stores.errors import is_outage, store_error
+from django_slidingwindow.stores.links import Link
+from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
+from django_slidingwindow.stores.redis import RedisStore
+from django_slidingwindow.stores.servers import Server
+from django_slidingwindow.stores.wire import pack
+from tests.servers.redis import HOST, RedisServer, free_port, wait_until
+from tests.troubles import listening
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+PING = pack(b"PING")
+# Much longer than a budget, much shorter than a machine's bad day.
+SOON = 5.0
+
+
+def link_to(port: int, limit: float | None = None, most: int = 10, **options: Any) -> Link:
+    pool = ConnectionPool.from_url(f"redis://{HOST}:{port}/0", max_connections=most, **options)
+    return Link.of(pool, limit)
+
+
+def connections_to(server: RedisServer, most: int = 10) -> Connections:
+    link = link_to(server.port, most=most)
+    return Connections(lambda deadline: link, most=most)
+
+
+def later(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+@pytest.fixture
+def connections(redis_server: RedisServer) -> Connections:
+    return connections_to(redis_server)
+
+
+class TestLink:
+    @pytest.mark.parametrize(
+        ("own", "budget", "limit"),
+        [
+            (None, None, None),
+            (2.0, None, 2.0),
+            (None, 0.1, 0.1),
+            (2.0, 0.1, 0.1),
+            (0.05, 0.1, 0.05),
+        ],
+    )
+    def test_shorter_of_time_out_and_budget_is_the_limit(
+        self, own: float | None, budget: float | None, limit: float | None
+    ) -> None:
+        assert link_to(1, budget, socket_timeout=own).limit == limit
+
+    def test_deadline_is_the_sooner_of_limit_and_what_a_call_says(self) -> None:
+        assert link_to(1).deadline() is None
+        for link, within in ((link_to(1, 50), None), (link_to(1, 900), 50), (link_to(1), 50)):
+            deadline = link.deadline(within)
+            assert deadline is not None
+            assert deadline - time.monotonic() == pytest.approx(50, abs=5)
+
+    @pytest.mark.parametrize(
+        ("given", "used"),
+        [
+            (Connection, Connection),
+            (SSLConnection, SSLConnection),
+            (SentinelManagedConnection, Connection),
+            (SentinelManagedSSLConnection, SSLConnection),
+        ],
+    )
+    def test_connection_is_such_as_the_pool_makes(self, given: type, used: type) -> None:
+        link = Link(given, {"host": HOST, "port": 1}, None, 1)
+        connection = link.sync()
+        assert isinstance(connection, used)
+        assert isinstance(connection, SentinelManagedConnection) is False
+        assert connection.retry.get_retries() == 0
+
+    def test_without_a_deadline_connections_wait(self, redis_server: RedisServer) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.connect()
+        assert connection.socket_timeout is None
+        connection.send_command("PING")
+        assert connection.read_response() == b"PONG"
+        connection.disconnect()
+
+
+class TestDeadline:
+    @pytest.mark.parametrize("drip", [b"", b"+OK\r\n+OK\r\n+OK\r\n", b"$1000000\r\n" + b"x" * 999])
+    def test_server_that_is_silent_or_drips_ends_by_the_deadline(self, drip: bytes) -> None:
+        with listening(drip=drip) as port:
+            link = link_to(port)
+            connections = Connections(lambda deadline: link, most=1)
+            start = time.monotonic()
+            with pytest.raises(RedisError):
+                connections.exchange(pack(b"GET", b"k"), 100, later(0.2))
+            assert time.monotonic() - start < SOON
+
+    def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
+        # A full backlog: the kernel drops what comes after.
+        import socket
+
+        with socket.socket() as full:
+            full.bind((HOST, 0))
+            full.listen(0)
+            with ThreadPoolExecutor(4) as executor:
+                link = link_to(full.getsockname()[1])
+                start = time.monotonic()
+                tries = [executor.submit(ask_once, link, PING, later(0.2)) for _ in range(4)]
+                for each in tries:
+                    assert isinstance(each.exception(), RedisError)
+            assert time.monotonic() - start < SOON
+
+    def test_reply_that_has_come_is_read_though_time_is_up(self, redis_server: RedisServer) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.deadline = later(5)
+        connection.connect()
+        connection.send_command("PING")
+        wait_until(connection.is_stale, "the reply has come")
+        connection.deadline = later(-1)
+        assert connection.read_response() == b"PONG"
+        with pytest.raises(RedisTimeoutError):
+            connection.read_response()
+
+    def test_budget_ends_every_call_of_a_store(self, settings: Any) -> None:
+        with listening() as port:
+            settings.CACHES = {
+                "default": {
+                    "BACKEND": "django_redis.cache.RedisCache",
+                    "LOCATION": f"redis://{HOST}:{port}/0",
+                }
+            }
+            store = RedisStore("default", budget=0.1)
+            start = time.monotonic()
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                store.run(Reset(("k",)))
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                asyncio.run(store.arun(Reset(("k",))))
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                asyncio.run(store.arun(Reset(("k",), 0.01)))
+            assert time.monotonic() - start < SOON
+
+
+class TestConnections:
+    def test_connection_is_used_again(self, connections: Connections, redis: Redis) -> None:
+        for _ in range(5):
+            assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+        assert connections._made == len(connections._idle) == 1
+
+    def test_several_replies_come_in_their_order(self, connections: Connections) -> None:
+        payload = pack(b"ECHO", b"1") + pack(b"NONSENSE") + pack(b"ECHO", b"2")
+        one, error, two = connections.exchange(payload, 3, later(5))
+        assert (one, two) == (b"1", b"2")
+        assert isinstance(error, ResponseError)
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_connection_that_the_server_closed_is_not_used(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        connections.exchange(PING, 1, later(5))
+        (number,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        redis.client_kill_filter(_id=number)
+        wait_until(lambda: connections._idle[0].is_stale(), "the end has come")
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+        assert connections._made == 1
+
+    def test_unread_reply_never_answers_the_next_call(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        with pytest.raises(RedisTimeoutError):
+            connections.exchange(pack(b"BLPOP", b"nobody", b"0.3") + PING, 2, later(0.05))
+        assert connections._made == 0
+        assert connections.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+        connections = connections_to(fresh_server)
+        with fresh_server.client() as client:
+            connections.exchange(PING, 1, later(5))
+            client.execute_command("REPLICAOF", HOST, free_port())
+            (error,) = connections.exchange(pack(b"SET", b"k", b"v"), 1, later(5))
+        assert is_outage(error)
+        assert connections._made == 0, "the next one is made anew, perhaps elsewhere"
+
+    def test_no_more_than_so_many_at_once(self, redis_server: RedisServer) -> None:
+        connections = connections_to(redis_server, most=2)
+        blocked = pack(b"BLPOP", b"nobody", b"0.4")
+        with ThreadPoolExecutor(2) as executor:
+            busy = [executor.submit(connections.exchange, blocked, 1, later(5)) for _ in "ab"]
+            wait_until(lambda: connections._made == 2, "both are in use")
+            with pytest.raises(MaxConnectionsError):
+                connections.exchange(PING, 1, later(0.02))
+            # Whoever is patient gets the first that is given back.
+            assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+            assert connections.exchange(PING, 1, None) == [b"PONG"]
+            for each in busy:
+                assert each.result() == [None]
+        assert connections._made == 2
+
+    def test_threads_share_the_stack(self, redis_server: RedisServer) -> None:
+        connections = connections_to(redis_server, most=3)
+
+        def echo(number: int) -> bool:
+            word = b"%d" % number
+            return connections.exchange(pack(b"ECHO", word), 1, later(20)) == [word]
+
+        with ThreadPoolExecutor(8) as executor:
+            assert all(executor.map(echo, range(400)))
+        assert connections._made <= 3
+
+    def test_closed_ones_are_made_again(self, connections: Connections) -> None:
+        connections.exchange(PING, 1, later(5))
+        connections.close()
+        assert connections._made == 0
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_close_may_race_with_a_call(self, connections: Connections) -> None:
+        class Emptied(list):  # type: ignore[type-arg]
+            def __bool__(self) -> bool:
+                return True
+
+        connections._idle = Emptied()  # type: ignore[assignment]
+        connections.close()
+        assert connections._made == 0
+
+    def test_server_that_cannot_be_found_leaves_no_trace(self) -> None:
+        def nowhere(deadline: float | None) -> Link:
+            raise RedisConnectionError("nowhere")
+
+        connections = Connections(nowhere, most=1)
+        for _ in range(3):
+            with pytest.raises(RedisConnectionError, match="nowhere"):
+                connections.exchange(PING, 1, later(5))
+
+    def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
+        link = link_to(redis_server.port)
+        assert ask_once(link, PING, later(5)) == b"PONG"
+        assert isinstance(ask_once(link, pack(b"NONSENSE"), None), ResponseError)
+
+
+def multiplexer_to(port: int) -> Multiplexer:
+    link = link_to(port)
+
+    async def find(deadline: float | None) -> Link:
+        return link
+
+    return Multiplexer(find, closed=lambda: None)
+
+
+class TestMultiplexer:
+    async def test_concurrent_calls_share_the_connection(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        async def echo(number: int) -> bool:
+            word = b"%d" % number
+            return await multiplexer.exchange(pack(b"ECHO", word), 1, later(20)) == [word]
+
+        before = redis.info("stats")["total_connections_received"]
+        assert all(await asyncio.gather(*map(echo, range(300))))
+        assert redis.info("stats")["total_connections_received"] == before + 1
+
+    async def test_several_replies_belong_to_one_call(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        async def two(number: int) -> bool:
+            words = [b"%d" % number, b"%d" % -number]
+            payload = b"".join(pack(b"ECHO", word) for word in words)
+            return await multiplexer.exchange(payload, 2, None) == words
+
+        assert all(await asyncio.gather(*map(two, range(50))))
+
+    async def test_error_of_the_server_is_returned(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (error,) = await multiplexer.exchange(pack(b"NONSENSE"), 1, later(5))
+        assert isinstance(error, ResponseError)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_late_reply_answers_nobody_else(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        slow = multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.3"), 1, later(0.1))
+        behind = multiplexer.exchange(pack(b"ECHO", b"behind"), 1, later(5))
+        answers = await asyncio.gather(slow, behind, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 2
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    async def test_cancelled_call_does_not_disturb_the_others(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        slow = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.1"), 1, later(5))
+        )
+        await asyncio.sleep(0.01)
+        slow.cancel()
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    async def test_loop_that_was_held_up_is_not_the_server_s_fault(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        call = asyncio.ensure_future(multiplexer.exchange(PING, 1, later(0.05)))
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251
+        assert await call == [b"PONG"]
+
+    async def test_connection_that_was_closed_meanwhile_is_not_used(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        redis.client_kill_filter(_id=number)
+        # Without a turn of the loop, which would have noticed.
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_connection_that_ends_fails_those_who_wait(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        waiting = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+        )
+        await asyncio.sleep(0.05)
+        redis.client_kill_filter(_id=number)
+        with pytest.raises(RedisConnectionError):
+            await waiting
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_what_nobody_has_asked_ends_the_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        assert await multiplexer.exchange(PING + PING, 1, later(5)) == [b"PONG"]
+        await asyncio.sleep(0.05)
+        assert multiplexer._connection is None
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        with fresh_server.client() as client:
+            client.execute_command("REPLICAOF", HOST, free_port())
+        (error,) = await multiplexer.exchange(pack(b"SET", b"k", b"v"), 1, later(5))
+        assert is_outage(error)
+        assert multiplexer._connection is None
+
+    async def test_calls_wait_for_one_connection_together(self) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            calls = [multiplexer.exchange(PING, 1, later(0.2)) for _ in range(10)]
+            # One that has less time does not wait for the others.
+            calls.append(multiplexer.exchange(PING, 1, later(0.05)))
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 11
+
+    async def test_call_behind_one_that_could_not_connect_tries_anew(
+        self, redis_server: RedisServer
+    ) -> None:
+        links = [link_to(free_port()), link_to(redis_server.port)]
+
+        async def find(deadline: float | None) -> Link:
+            return links.pop(0)
+
+        multiplexer = Multiplexer(find, closed=lambda: None)
+        with pytest.raises(RedisConnectionError):
+            await multiplexer.exchange(PING, 1, later(5))
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_loop_closes_its_connection(self, redis_server: RedisServer, redis: Redis) -> None:
+        async def use() -> int:
+            multiplexer = multiplexer_to(redis_server.port)
+            (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            return int(number)
+
+        number = asyncio.run(use())
+        wait_until(
+            lambda: str(number) not in {each["id"] for each in redis.client_list()},
+            "the connection is closed",
+        )
+
+    def test_loop_that_ends_while_connecting_leaves_nothing_open(self) -> None:
+        async def use() -> None:
+            multiplexer = multiplexer_to(port)
+            asyncio.ensure_future(multiplexer.exchange(PING, 1, None))  # noqa: RUF006
+            await asyncio.sleep(0.05)
+
+        with listening() as port:
+            asyncio.run(use())
+
+    async def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
+        link = link_to(redis_server.port)
+        assert await aask_once(link, PING, later(5)) == b"PONG"
+        assert isinstance(await aask_once(link, pack(b"NONSENSE"), None), ResponseError)
+        with listening() as port, pytest.raises(RedisTimeoutError):
+            await aask_once(link_to(port), PING, later(0.05))
+
+
+class TestServer:
+    def test_each_event_loop_has_its_connection(self, redis_server: RedisServer) -> None:
+        server = Server(link_to(redis_server.port))
+
+        async def use() -> int:
+            (number,) = await server.aexchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            assert await server.aexchange(pack(b"CLIENT", b"ID"), 1, later(5)) == [number]
+            return int(number)
+
+        assert len({asyncio.run(use()) for _ in range(3)}) == 3
+        assert not server._multiplexers
+
+    def test_loop_that_was_closed_roughly_is_forgotten(self, redis_server: RedisServer) -> None:
+        server = Server(link_to(redis_server.port))
+        loop = asyncio.new_event_loop()
+        multiplexer = None
+
+        async def use() -> None:
+            nonlocal multiplexer
+            multiplexer = server._multiplexer()
+
+        loop.run_until_complete(use())
+        loop.close()
+        assert loop in server._multiplexers
+        asyncio.run(use())
+        assert loop not in server._multiplexers
+
+    def test_forked_child_starts_afresh(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a fork does, in this process; that it is done, test_fork shows."""
+        server = Server(link_to(redis_server.port))
+        monkeypatch.setattr(servers, "_servers", {server})
+        monkeypatch.setattr(servers, "_inherited", [])
+        server.exchange(PING, 1, later(5))
+
+        async def use() -> None:
+            await server.aexchange(PING, 1, later(5))
+            parents = server._multiplexers
+            servers._start_afresh()
+            assert not server._multiplexers
+            assert servers._inherited == [parents]
+            assert await server.aexchange(PING, 1, later(5)) == [b"PONG"]
+            for multiplexer in parents.values():
+                multiplexer._drop(RedisConnectionError("the parent's own"))
+            await asyncio.sleep(0)
+
+        asyncio.run(use())
+        assert server._connections._made == 0
+        assert server.exchange(PING, 1, later(5)) == [b"PONG"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            RedisConnectionError("gone"),
+            RedisTimeoutError("slow"),
+            OSError("gone"),
+            NoPermissionError("no"),
+            ResponseError("BUSY Redis is busy running a script."),
+            ResponseError("MISCONF Redis is configured to save RDB snapshots"),
+            ResponseError("Error running script: @user_script: -OOM command not allowed"),
+            ResponseError("NOREPLICAS Not enough good replicas to write."),
+        ],
+        ids=str,
+    )
+    def test_errors_that_mean_nobody_is_served_are_an_outage(self, error: Exception) -> None:
+        assert store_error(error).outage
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ResponseError("WRONGTYPE Operation against a key"),
+            ResponseError("BUSYKEY Target key name already exists."),
+            ResponseError("unknown command"),
+        ],
+        ids=str,
+    )
+    def test_errors_of_one_call_are_none(self, error: Exception) -> None:
+        assert not store_error(error).outage
