@@ -124,7 +124,8 @@ class Policy:
             )
 
         # What is prepared for a set of policies is found by them at every check.
-        key = (self.limit, self.window, self.algorithm, resolution)
+        # Of numbers alone, whose hashes hold in every process that a policy is pickled to.
+        key = (self.limit, self.window, ALGORITHMS.index(self.algorithm), resolution)
         object.__setattr__(self, "_hash", hash(key))
 
     def __hash__(self) -> int:

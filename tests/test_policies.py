@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -246,3 +251,18 @@ def test_errors_have_one_base_and_a_policy_error_is_a_value_error() -> None:
     assert issubclass(StoreError, SlidingWindowError)
     assert StoreError("gone").outage
     assert not StoreError("this call alone", outage=False).outage
+
+
+def test_a_policy_is_found_by_its_equal_from_another_process() -> None:
+    source = (
+        "import pickle, sys; from django_slidingwindow.policies import Policy;"
+        "sys.stdout.buffer.write(pickle.dumps(Policy.parse('5/m', algorithm='log')))"
+    )
+    pickled = subprocess.run(
+        [sys.executable, "-c", source],
+        check=True,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent.parent,
+    ).stdout
+    assert {Policy.parse("5/m", algorithm="log"): "found"}[pickle.loads(pickled)] == "found"
