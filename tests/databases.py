@@ -161,6 +161,7 @@ class PostgreSQL(DatabaseServer):
         assert program
         settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "fsync=off"]
         settings += ["synchronous_commit=off", "full_page_writes=off", "max_wal_size=4GB"]
+        settings += ["wal_level=minimal", "max_wal_senders=0", "maintenance_work_mem=256MB"]
         return [program, "-D", "data", *(part for line in settings for part in ("-c", line))]
 
     @cached_property

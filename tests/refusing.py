@@ -83,7 +83,7 @@ def asgi(first: int, count: int) -> None:
         async def receive() -> Any:
             for message in coming:
                 return message
-            await asyncio.Event().wait()  # the client stays
+            return await asyncio.Event().wait()  # the client stays
 
         async def send(message: Any) -> None:
             sent.append(message)
