@@ -44,13 +44,10 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         """The client of the cluster that the first of these nodes to answer belongs to."""
         # After a fork the sockets are the parent's.
         key = (os.getpid(), tuple(urls), repr(self.options))
-        client = self._clusters.get(key)
-        if client is None:
-            with self._lock:
-                client = self._clusters.get(key)
-                if client is None:
-                    client = self._clusters[key] = self._make(urls)
-        return client
+        with self._lock:
+            if key not in self._clusters:
+                self._clusters[key] = self._make(urls)
+            return self._clusters[key]
 
     def disconnect(self, connection: Any) -> None:
         """Closes idle connections; the client can be used again."""

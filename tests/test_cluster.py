@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,7 @@ PROFILES = {
     "few": {"axis": "tenant", "limit": LIMIT, "window": 3600},
     "three": {"axis": "tenant", "limit": 3, "window": 3600},
     "counting": {"axis": "tenant", "limit": 3, "window": 3600, "count_rejected": True},
+    "double": {"axis": "tenant", "rates": ["5/h", "9/d"]},
     "observing": {"axis": "tenant", "limit": 3, "window": 3600, "mode": "observe"},
 }
 
@@ -411,6 +413,26 @@ class TestContention:
                 assert cluster.owner(slot) is not giver
         assert load.sources == {decisions.REDIS}
         assert used("many", "moving") == [len(load.answers)]
+
+    async def test_windows_that_a_move_has_split_are_tried_again_for_a_while(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        assert limits.check("double", "moving").source == decisions.REDIS
+        slot = slot_of(key("double", "moving"))
+        source = cluster.owner(slot)
+        target = next(node for node in cluster.nodes[:3] if node is not source)
+        migration = cluster.migrate(slot, target)
+        assert migration.move_keys(1) == 1
+        assert limits.check("double", "moving").source == decisions.LOCAL
+        assert (await limits.acheck("double", "moving")).source == decisions.LOCAL
+        assert limits.get_limiter().breaker.state == CLOSED, "the others are served"
+        timer = threading.Timer(0.02, migration.move_keys)
+        timer.start()
+        assert limits.check("double", "moving").remaining == 3
+        timer.join()
+        migration.finish()
+        assert (await limits.acheck("double", "moving")).remaining == 2
+        cluster.migrate(slot, source).finish()
 
 
 class TestFailover:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from django_slidingwindow.stores import servers
 from django_slidingwindow.stores.base import Reset
 from django_slidingwindow.stores.connections import Connections, ask_once
 from django_slidingwindow.stores.errors import is_outage, store_error
-from django_slidingwindow.stores.links import Link
+from django_slidingwindow.stores.links import Deadline, Link, _Socket
 from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.servers import Server
@@ -115,8 +116,6 @@ class TestDeadline:
 
     def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
         # A full backlog: the kernel drops what comes after.
-        import socket
-
         with socket.socket() as full:
             full.bind((HOST, 0))
             full.listen(0)
@@ -156,6 +155,22 @@ class TestDeadline:
             with pytest.raises(StoreError, match=r"(?i)time"):
                 asyncio.run(store.arun(Reset(("k",), 0.01)))
             assert time.monotonic() - start < SOON
+
+    @pytest.mark.parametrize("deadline", [None, 1000.0])
+    def test_socket_is_read_in_both_ways_that_parsers_read(self, deadline: float | None) -> None:
+        connection = Deadline()
+        connection.deadline = None if deadline is None else later(deadline)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            wrapped = _Socket(ours, connection)
+            theirs.sendall(b"onetwo")
+            assert wrapped.recv(3) == b"one"
+            buffer = bytearray(3)
+            assert wrapped.recv_into(buffer) == 3
+            assert buffer == b"two"
+            wrapped.sendall(b"three")
+            assert theirs.recv(5) == b"three"
+            assert wrapped.fileno() == ours.fileno()
 
 
 class TestConnections:
@@ -322,6 +337,8 @@ class TestMultiplexer:
         await asyncio.sleep(0)
         time.sleep(0.3)  # noqa: ASYNC251
         assert await call == [b"PONG"]
+        await asyncio.sleep(0.05)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"], "it is not dropped"
 
     async def test_connection_that_was_closed_meanwhile_is_not_used(
         self, redis_server: RedisServer, redis: Redis
@@ -372,6 +389,13 @@ class TestMultiplexer:
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [RedisTimeoutError] * 11
 
+    async def test_call_that_waits_for_the_connection_of_another_fails_with_it(self) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 600)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 2
+
     async def test_call_behind_one_that_could_not_connect_tries_anew(
         self, redis_server: RedisServer
     ) -> None:
@@ -412,6 +436,14 @@ class TestMultiplexer:
         assert isinstance(await aask_once(link, pack(b"NONSENSE"), None), ResponseError)
         with listening() as port, pytest.raises(RedisTimeoutError):
             await aask_once(link_to(port), PING, later(0.05))
+
+
+class TestStore:
+    def test_store_that_was_never_used_can_be_closed(self, redis_server: RedisServer) -> None:
+        store = RedisStore("default")
+        store.close()
+        assert store.run(Reset(("k",))) == [0]
+        store.close()
 
 
 class TestServer:

@@ -377,6 +377,32 @@ class TestShield:
         assert outcomes(answers)[1:] == [(False, decisions.LOCAL)] * 4
 
 
+class TestMemory:
+    def test_store_in_memory_decides_several_claims_at_once(self) -> None:
+        limiter = Limiter(MemoryStore())
+        answers = [limiter.check([claim("a"), claim("b", limit=2)]) for _ in range(3)]
+        assert outcomes(answers) == [(True, decisions.LOCAL)] * 2 + [(False, decisions.LOCAL)]
+
+    def test_store_in_memory_fails_as_one(self) -> None:
+        class Away(MemoryStore):
+            def run(self, call: Call) -> list[int]:
+                if self.away:
+                    raise AWAY
+                return super().run(call)
+
+            away = True
+
+        store = Away()
+        limiter = Limiter(store)
+        for name in "abc":
+            limiter.check([claim(name)])
+        assert limiter.breaker.state == OPEN
+        store.away = False
+        limiter.breaker.of("")._probe_at = 0.0
+        limiter.check([claim()])
+        assert limiter.breaker.state == CLOSED
+
+
 class TestAcquire:
     def test_waits_until_admitted(self, store: Store) -> None:
         limiter = Limiter(store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,7 +57,6 @@ class ClusterStore:
         self._link = Link.of(pools[0], budget)
         seeds = [pool.connection_kwargs for pool in pools]
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
-        self._lock = threading.Lock()
         self._servers: dict[Address, Server] = {}
 
     def run(self, call: Call) -> list[int]:
@@ -163,11 +161,7 @@ class ClusterStore:
     def _server(self, address: Address) -> Server:
         server = self._servers.get(address)
         if server is None:
-            with self._lock:
-                server = self._servers.get(address)
-                if server is None:
-                    server = Server(self._link.at(*address))
-                    self._servers[address] = server
+            server = self._servers.setdefault(address, Server(self._link.at(*address)))
         return server
 
 

@@ -76,12 +76,14 @@ class Multiplexer:
             self._waiting.append(call)
             await connection.send_packed_command(payload, check_health=False)
             found: list[Any] = await answer
-        finally:
-            if timer is not None:
-                timer.cancel()
+        except BaseException:
             if not answer.cancel() and not answer.cancelled():
                 # Marks it as seen, where another error was first.
                 answer.exception()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         if any(isinstance(reply, Exception) and is_outage(reply) for reply in found):
             # Another server may have taken its place.
             self._drop(RedisConnectionError("the server cannot answer"))

@@ -125,16 +125,17 @@ class RedisStore:
         return encode(call, None if self._clock is None else self._clock())
 
     def _find_server(self) -> Server:
-        pool = get_redis_connection(self.alias, write=True).connection_pool
         with self._lock:
-            if self._server is None:
-                link = Link.of(pool, self._budget)
-                if isinstance(pool, SentinelConnectionPool):
-                    sentinels = Sentinels(pool, self._budget)
-                    self._server = Server(link, sentinels.find, sentinels.afind)
-                else:
-                    self._server = Server(link)
-        return self._server
+            self._server = self._server or self._make_server()
+            return self._server
+
+    def _make_server(self) -> Server:
+        pool = get_redis_connection(self.alias, write=True).connection_pool
+        link = Link.of(pool, self._budget)
+        if not isinstance(pool, SentinelConnectionPool):
+            return Server(link)
+        sentinels = Sentinels(pool, self._budget)
+        return Server(link, sentinels.find, sentinels.afind)
 
 
 def scan(server: Server, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
