@@ -99,7 +99,7 @@ def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float)
         password = call_command("demo_data", stdout=nowhere)
     plug.server = server
     listener.listen()  # whoever comes from now on waits, and is not turned away
-    manage = shlex.join(map(os.path.relpath, (sys.executable, PROJECT / "manage.py")))
+    manage = shlex.join(os.path.relpath(path) for path in (sys.executable, PROJECT / "manage.py"))
     said = {"host": HOST, "port": listener.getsockname()[1], "password": password}
     command = f"REDIS_URL={os.environ['REDIS_URL']} {manage}"
     print(SAID.format(**said, command=command, seconds=time.monotonic() - started), flush=True)

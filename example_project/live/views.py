@@ -16,6 +16,29 @@ from django_slidingwindow.exceptions import StoreError
 from . import plug as plugs
 from . import profiles
 
+# What the page suggests to type; {host} is where it is served.
+CALLS = (
+    ("A public page, by address", "curl -i {host}/status/"),
+    (
+        "A tenant on the free plan",
+        'curl -i -H "X-API-Key: demo-key-of-acme" {host}/api/orders/',
+    ),
+    (
+        "One who pays, an async view",
+        'curl -i -H "X-API-Key: demo-key-of-globex" {host}/api/rates/',
+    ),
+    (
+        "Django REST framework",
+        'curl -i -H "X-API-Key: demo-key-of-acme" {host}/api/customers/',
+    ),
+    ("django-ninja", 'curl -i -H "X-API-Key: demo-key-of-acme" {host}/api/v2/parcels'),
+    (
+        "A job that waits for the quota of an upstream",
+        'curl -i -X POST -H "X-API-Key: demo-key-of-globex" {host}/api/reports/',
+    ),
+    ("A login that counts failures alone", "curl -i -d username=eve {host}/api/login/"),
+)
+
 
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
@@ -24,6 +47,10 @@ def page(request: HttpRequest) -> HttpResponse:
         "limits": profiles.LIMITS,
         "costs": range(1, profiles.MAX_COST + 1),
         "server": plugs.server,
+        "calls": [
+            (means, command.format(host=request.build_absolute_uri("/").rstrip("/")))
+            for means, command in CALLS
+        ],
     }
     return render(request, "live/page.html", context)
 

@@ -17,8 +17,8 @@ def tenant_of(request: HttpRequest) -> Tenant | None:
     if not hasattr(request, "tenant"):
         key = request.headers.get("X-API-Key")
         found = Tenant.objects.filter(key_digest=digest(key)).first() if key else None
-        request.tenant = found  # type: ignore[attr-defined]
-    return request.tenant  # type: ignore[attr-defined]
+        request.tenant = found
+    return request.tenant
 
 
 def identity(request: HttpRequest) -> str | None:
