@@ -36,6 +36,7 @@ TEMPLATES = [
     },
 ]
 STATIC_URL = "static/"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # slow ones prove nothing
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
 # tests.plugin has set the address; tools that only import the settings need none.
