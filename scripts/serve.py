@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from with_redis import EmbeddedRedis
 
 HOST = "127.0.0.1"
-PROJECT = Path(__file__).resolve().parent.parent / "example_project"
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = ROOT / "example_project"
 SAID = """
   Open http://{host}:{port}/
 
@@ -89,7 +90,7 @@ def redis() -> Iterator[EmbeddedRedis | None]:
 def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float) -> None:
     import uvicorn
 
-    sys.path.insert(0, str(PROJECT))
+    sys.path[:0] = [str(PROJECT), str(ROOT)]
     from config.asgi import application
     from django.core.management import call_command
     from live import plug

@@ -74,10 +74,11 @@ async function burst() {
   let edge = Math.ceil(now() / window_) * window_;
   if (edge - now() < 3 * AROUND) edge += window_;
   const made = [];
+  say("Waiting for the next edge of a fixed window:");
   for (const moment of [edge - AROUND, edge + AROUND]) {
     while (now() < moment) {
       if (round !== running) return;
-      if (!made.length) say(`The burst begins at the window’s edge, in ${((moment - now()) / 1000).toFixed(1)} s.`);
+      find("#countdown").textContent = made.length ? "" : `${((moment - now()) / 1000).toFixed(1)} s`;
       await new Promise((done) => setTimeout(done, Math.min(100, moment - now())));
     }
     made.push(...(await fire(count)));
@@ -94,6 +95,7 @@ function announce(made, before = "") {
 }
 
 function say(text) {
+  find("#countdown").textContent = "";
   find("#said").textContent = text;
 }
 
