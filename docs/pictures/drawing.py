@@ -1,0 +1,155 @@
+"""The pictures of the docs."""
+
+from __future__ import annotations
+
+import math
+
+from django_slidingwindow.policies import ALGORITHMS
+
+from . import traffic
+from .svg import ACCENT, ADMITTED, INK, PALETTE, QUIET, REFUSED, Picture
+from .traffic import FIXED, LIMIT, Answer
+
+_LEFT, _WIDTH, _ROW = 120, 760, 62
+
+
+def edge() -> Picture:
+    """Requests around a full minute, and who lets how many of them in."""
+    title = "Ten requests before a full minute and ten after it, at 10 in 60 seconds"
+    return _timeline(title, traffic.edge(), (FIXED, "compact", "buckets"), (58.5, 62.0))
+
+
+def attack() -> Picture:
+    """What an adversary gets of two counters."""
+    title = "Ten requests at the end of one minute and ten at the end of the next"
+    return _timeline(title, traffic.attack(), ("compact", "counter"), (55.0, 125.0))
+
+
+def _timeline(
+    title: str, times: list[float], rows: tuple[str, ...], span: tuple[float, float]
+) -> Picture:
+    picture = Picture(_WIDTH, 76 + _ROW * len(rows), title)
+    picture.write(16, 24, title, bold=True, size=14)
+    first, last = span
+
+    def x(at: float) -> float:
+        return round(_LEFT + (at - first) / (last - first) * (_WIDTH - _LEFT - 170), 1)
+
+    bottom = 40 + _ROW * len(rows)
+    for minute in range(math.ceil(first / 60), math.floor(last / 60) + 1):
+        picture.line(x(60 * minute), 40, x(60 * minute), bottom, dash="4 4")
+        picture.write(x(60 * minute), bottom + 20, f"{minute}:00", anchor="middle", color=QUIET)
+    for number, name in enumerate(rows):
+        found = traffic.answers(name, times)
+        y = 40 + _ROW * number + _ROW / 2
+        picture.write(16, y + 5, name, bold=True)
+        picture.line(_LEFT, y, _WIDTH - 150, y)
+        _dots(picture, found, x, y)
+        most = traffic.most_in_a_window(found)
+        color = REFUSED if most > LIMIT else ADMITTED
+        picture.write(_WIDTH - 140, y + 5, f"{most} in 60 seconds", color=color, bold=True)
+    legend = _WIDTH - 134
+    picture.dot(legend, bottom + 16, color=ADMITTED)
+    picture.write(legend + 10, bottom + 20, "let in", color=QUIET)
+    picture.dot(legend + 60, bottom + 16, color=REFUSED, hollow=True)
+    picture.write(legend + 70, bottom + 20, "refused", color=QUIET)
+    return picture
+
+
+def _dots(picture: Picture, found: list[Answer], x: object, y: float) -> None:
+    """Requests that would cover one another stand above one another."""
+    assert callable(x)
+    places: dict[float, int] = {}
+    for answer in found:
+        place = x(answer.at)
+        near = next((known for known in places if abs(known - place) < 6), place)
+        places[near] = height = places.get(near, 0) + 1
+        # From the line upward and downward in turn.
+        offset = (height // 2) * (5 if height % 2 else -5)
+        color = ADMITTED if answer.allowed else REFUSED
+        picture.dot(near, y + offset, color=color, hollow=not answer.allowed)
+
+
+def memory(measured: dict[str, dict[int, int]]) -> Picture:
+    """Bytes of one window by the hits in it, both by powers of ten."""
+    picture = Picture(_WIDTH, 360, "Memory of one window in Redis")
+    picture.write(16, 24, "Memory of one window in Redis, by the hits in it", bold=True, size=14)
+    hits = sorted(measured[ALGORITHMS[0]])
+
+    def x(count: int) -> float:
+        return _LEFT + (math.log10(count) - 1) / 3 * (_WIDTH - _LEFT - 160)
+
+    def y(size: float) -> float:
+        return 310 - (math.log10(size) - 2) / 4.2 * 260
+
+    for size, name in (
+        (100, "100 B"),
+        (1e3, "1 kB"),
+        (1e4, "10 kB"),
+        (1e5, "100 kB"),
+        (1e6, "1 MB"),
+    ):
+        picture.line(_LEFT, y(size), _WIDTH - 150, y(size), dash="2 4")
+        picture.write(_LEFT - 10, y(size) + 5, name, anchor="end", color=QUIET)
+    for count in hits:
+        picture.write(x(count), 335, f"{count:,}", anchor="middle", color=QUIET)
+    for name, color in zip(ALGORITHMS, PALETTE, strict=True):
+        points = [(x(count), y(measured[name][count])) for count in hits]
+        picture.path(points, color=color)
+        picture.write(points[-1][0] + 12, points[-1][1] + 5, name, color=color, bold=True)
+    return picture
+
+
+_LAYERS = (
+    ("0  values", "exceptions · flows · policies · decisions · keys"),
+    ("1  mechanisms", "lua/*.lua · algorithms · stores · breaker · shield · cluster · decoding"),
+    ("2  core", "claims · parts · answers · asking · fallback · limiter"),
+    (
+        "3  binding",
+        "conf · registry · identity · proxies · exemptions · rules · guard · limits · signals",
+    ),
+    (
+        "4  edges",
+        "headers · responses · decorators · middleware · contrib/drf, ninja, prometheus …",
+    ),
+    (
+        "5  operators",
+        "models · recorder · admin · management · inspection · diagnosis · checks · apps",
+    ),
+)
+_STEPS = (
+    "request",
+    "edge asks",
+    "guard: whom?",
+    "limiter: shield?",
+    "one EVALSHA",
+    "decision",
+    "fields, 429",
+)
+
+
+def architecture() -> Picture:
+    """The layers, and a request's way through them."""
+    picture = Picture(860, 470, "Layers of django_slidingwindow and the life of a request")
+    picture.write(16, 26, "Imports point upward only", bold=True, size=14)
+    for number, (name, modules) in enumerate(_LAYERS):
+        y = 42 + 50 * number
+        picture.box(16, y, 828, 40, color=ACCENT, fill=ACCENT)
+        picture.write(30, y + 25, name, bold=True)
+        picture.write(170, y + 25, modules)
+    top = 392
+    picture.write(16, top - 16, "The life of a request", bold=True, size=14)
+    for number, step in enumerate(_STEPS):
+        x = 16 + 119 * number
+        picture.box(x, top, 105, 36, color=INK, fill=INK)
+        picture.write(x + 52.5, top + 22, step, anchor="middle", size=12)
+        if number:
+            picture.line(x - 14, top + 18, x - 3, top + 18, color=INK)
+            picture.write(x - 9, top + 22, ">", color=INK)
+    picture.write(
+        16,
+        top + 62,
+        "Redis away: breaker, then the fallback decides · refused: signal, metrics, rejection log",
+        color=QUIET,
+    )
+    return picture

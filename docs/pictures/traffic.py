@@ -1,0 +1,102 @@
+"""Traffic that the algorithms decide, by a clock that the script moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django_slidingwindow.claims import Claim
+from django_slidingwindow.decisions import Decision
+from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+from django_slidingwindow.stores.memory import MemoryStore
+
+LIMIT, WINDOW = 10, 60.0
+FIXED = "fixed window"
+# A full minute of the clock, and so an edge of every fixed window.
+_START = 1_800_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request, in seconds from the beginning, and what became of it."""
+
+    at: float
+    allowed: bool
+
+
+class Limited:
+    """One key under one algorithm."""
+
+    def __init__(self, algorithm: str, limit: int = LIMIT) -> None:
+        self._now = _START
+        self._limiter = Limiter(MemoryStore(clock=lambda: self._now))
+        policy = Policy(limit=limit, window=WINDOW, algorithm=algorithm)
+        self._claim = Claim(Profile(name="p", axis="ip", policies=(policy,)), "x", (policy,))
+
+    def ask(self, at: float) -> Decision:
+        """The decision on a request at `at` seconds; they come in order."""
+        self._now = _START + round(at * 1_000_000)
+        return self._limiter.check([self._claim])
+
+
+def answers(algorithm: str, times: Iterable[float], limit: int = LIMIT) -> list[Answer]:
+    """What the algorithm answers to requests at these seconds."""
+    if algorithm == FIXED:
+        return _fixed(times, limit)
+    limited = Limited(algorithm, limit)
+    return [Answer(at, limited.ask(at).allowed) for at in times]
+
+
+def _fixed(times: Iterable[float], limit: int) -> list[Answer]:
+    counts: dict[int, int] = {}
+    found = []
+    for at in times:
+        number = int(at // WINDOW)
+        counts[number] = counts.get(number, 0) + 1
+        found.append(Answer(at, counts[number] <= limit))
+    return found
+
+
+def most_in_a_window(found: Iterable[Answer]) -> int:
+    """The most requests admitted within any stretch of time as long as the window."""
+    times = [answer.at for answer in found if answer.allowed]
+    return max(sum(start <= at < start + WINDOW for at in times) for start in times)
+
+
+def edge() -> list[float]:
+    """Ten requests just before a full minute, and ten just after it."""
+    return [59 + i / 10 for i in range(10)] + [60.1 + i / 10 for i in range(10)]
+
+
+def attack(limit: int = LIMIT) -> list[float]:
+    """The worst for two counters: all at the end of one minute, and again at the next one's."""
+    return [59.99 + i / 100_000 for i in range(limit)] + [
+        119.98 + i / 100_000 for i in range(limit)
+    ]
+
+
+def late(algorithm: str) -> float:
+    """Seconds that a full window keeps a slot longer than the log does, at most."""
+    latest = 0.0
+    for start in range(60):
+        limited = Limited(algorithm)
+        first = start + 0.01
+        for _ in range(LIMIT):
+            limited.ask(first)
+        wait = limited.ask(first).retry_after
+        latest = max(latest, (wait or 0.0) - WINDOW)
+    return latest
+
+
+def table() -> list[tuple[str, int, int, float]]:
+    """Of each algorithm: most in a window across an edge and in an attack, and lateness."""
+    rows = [(FIXED, *_most(FIXED), 0.0)]
+    return rows + [(name, *_most(name), late(name)) for name in ALGORITHMS]
+
+
+def _most(name: str) -> tuple[int, int]:
+    return (
+        most_in_a_window(answers(name, edge())),
+        most_in_a_window(answers(name, attack())),
+    )
