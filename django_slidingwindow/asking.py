@@ -21,6 +21,8 @@ _GIVE_BACK = 0.25
 _LEAST = 0.005
 
 Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
+Lanes: TypeAlias = "tuple[list[list[int]] | None, list[str]]"
+"""Positions of keys that one call can hold, None for all of them; the lane of each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +58,22 @@ class Asker:
         self._budget = budget
         self._clock = clock
 
-    def ask(
-        self, plan: Plan, *, writes: bool
-    ) -> Generator[Call, Any, tuple[Decision, float] | None]:
-        """The store's decision and the seconds it took; None where it must not be asked."""
+    def lanes_for(self, plan: Plan, writes: bool) -> Lanes | None:
+        """Which calls the plan takes; None where the store must not be asked."""
         groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None
         firsts = [group[0] for group in groups] if groups else [0]
         lanes = [self._store.lane(plan.keys[first]) for first in firsts]
         # What only looks is no probe: a server that cannot write may answer it.
         if not (self.breaker.permit(lanes) if writes else self._all_closed(lanes)):
             return None
-        start = self._clock()
+        return groups, lanes
+
+    def ask(self, plan: Plan, lanes: Lanes, *, writes: bool) -> Generator[Call, Any, Decision]:
+        """The store's decision."""
+        groups, names = lanes
         if groups is None:
-            decision = yield from self._ask(plan, lanes[0], writes)
-        else:
-            parts = Parts(plan, groups, lanes)
-            decision = yield from self._ask_parts(parts, writes, start)
-        return decision, self._clock() - start
+            return (yield from self._ask(plan, names[0], writes))
+        return (yield from self._ask_parts(Parts(plan, groups, names), writes))
 
     def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
         """The hits given back; none of them while the store is away."""
@@ -123,13 +124,12 @@ class Asker:
         parts = (charges_of(plan, reply),) if writes else ()
         return decision_of(plan, plan.lines, reply, self._store.source, parts)
 
-    def _ask_parts(
-        self, parts: Parts, writes: bool, start: float
-    ) -> Generator[Call, Any, Decision]:
+    def _ask_parts(self, parts: Parts, writes: bool) -> Generator[Call, Any, Decision]:
         """Keys that no one call can hold: peek at all, then charge all.
 
         Where a race refuses after all, what was charged is given back.
         """
+        start = self._clock()
         charged: dict[int, Charged] = {}
         unasked = set(parts.lanes)
 

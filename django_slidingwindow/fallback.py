@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from . import decisions
 from .answers import allowed_unseen, charges_of, decision_of
 from .claims import Plan
-from .decisions import Decision
-from .policies import Policy
-from .stores.base import Evaluate
+from .decisions import DENY, LOCAL, Decision
+from .stores.base import Evaluate, Line
 from .stores.memory import MemoryStore
 
 # Seconds until somebody who was refused for an outage may ask again.
@@ -26,22 +25,21 @@ class Fallback:
         self._way = way
         self._processes = processes
 
-    def decide(self, plan: Plan, *, writes: bool, probe_in: float) -> Decision:
-        """The decision of this process alone; `probe_in` seconds the store is asked again."""
+    def decide(self, plan: Plan, *, writes: bool, probe_in: Callable[[], float]) -> Decision:
+        """The decision of this process alone; the store is asked again in `probe_in()` seconds."""
         ways = [profile.fallback or self._way for profile in plan.profiles]
-        for position, way in enumerate(ways):
-            if way == "deny" and not plan.profiles[position].observed:
-                return _denied(plan, position, max(probe_in, _LEAST_WAIT))
-        local = [position for position, way in enumerate(ways) if way == "local"]
-        if not local:
-            return allowed_unseen(plan)
-        part = plan.part(local)
-        lines = tuple(
-            line._replace(policy=_divided(line.policy, self._processes)) for line in part.lines
-        )
-        reply = self.local.run(Evaluate(part.keys, lines, writes))
-        parts = (charges_of(part, reply),) if writes else ()
-        return decision_of(part, lines, reply, decisions.LOCAL, parts)
+        if ways.count(LOCAL) < len(ways):
+            for position, way in enumerate(ways):
+                if way == DENY and not plan.profiles[position].observed:
+                    return _denied(plan, position, max(probe_in(), _LEAST_WAIT))
+            local = [position for position, way in enumerate(ways) if way == LOCAL]
+            if not local:
+                return allowed_unseen(plan)
+            plan = plan.part(local)
+        lines = plan.lines if self._processes == 1 else _divided(plan.lines, self._processes)
+        reply = self.local.run(Evaluate(plan.keys, lines, writes))
+        parts = (charges_of(plan, reply),) if writes else ()
+        return decision_of(plan, lines, reply, LOCAL, parts)
 
 
 def _denied(plan: Plan, position: int, wait: float) -> Decision:
@@ -54,14 +52,20 @@ def _denied(plan: Plan, position: int, wait: float) -> Decision:
         remaining=0,
         retry_after=wait,
         reset_after=wait,
-        reason=decisions.DENY,
-        source=decisions.DENY,
+        reason=DENY,
+        source=DENY,
     )
 
 
-@lru_cache(maxsize=1024)
-def _divided(policy: Policy, processes: int) -> Policy:
+@lru_cache(maxsize=4096)
+def _divided(lines: tuple[Line, ...], processes: int) -> tuple[Line, ...]:
     """The share of one process; a limit of 0 stays 0."""
-    if processes == 1 or policy.limit == 0:
-        return policy
-    return replace(policy, limit=max(1, policy.limit // processes))
+    return tuple(
+        line._replace(
+            policy=replace(
+                line.policy,
+                limit=min(line.policy.limit, max(1, line.policy.limit // processes)),
+            )
+        )
+        for line in lines
+    )

@@ -185,15 +185,19 @@ class Limiter:
         """The decision, and the seconds that the store took if it was asked."""
         if not plan.keys:
             return unlimited(claims), None
-        start = self._clock()
         took = None
-        try:
-            answer = yield from self._asker.ask(plan, writes=writes)
-            if answer is not None:
-                return answer
-        except StoreError as error:
+        lanes = self._asker.lanes_for(plan, writes)
+        if lanes is not None:
+            start = self._clock()
+            try:
+                decision = yield from self._asker.ask(plan, lanes, writes=writes)
+            except StoreError as error:
+                if not error.outage and self._hooks.failed is not None:
+                    self._hooks.failed(error)
+            else:
+                return decision, self._clock() - start
             took = self._clock() - start
-            if not error.outage and self._hooks.failed is not None:
-                self._hooks.failed(error)
-        probe_in = self.breaker.probe_in
-        return self._fallback.decide(plan, writes=writes, probe_in=probe_in), took
+        return self._fallback.decide(plan, writes=writes, probe_in=self._probe_in), took
+
+    def _probe_in(self) -> float:
+        return self.breaker.probe_in

@@ -13,6 +13,8 @@ from django.test import AsyncClient, Client
 
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.breaker import CLOSED, OPEN
+from tests.distance import distant
+from tests.servers.redis import HOST
 from tests.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
@@ -302,10 +304,47 @@ def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
     assert left == LIMIT - 3
 
 
-def median(check: Callable[[str, str], Decision], times: int) -> float:
-    took = []
-    for _ in range(times):
-        start = time.perf_counter()
-        check("many", "k")
-        took.append(time.perf_counter() - start)
-    return statistics.median(took)
+def test_check_behind_an_open_breaker_takes_a_fraction_of_its_usual_time(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    def median() -> float:
+        took = []
+        for _ in range(200):
+            start = time.perf_counter()
+            check("many", "k")
+            took.append(time.perf_counter() - start)
+        return statistics.median(took)
+
+    with distant(server.port) as port:
+        configure(settings, f"redis://{HOST}:{port}/0", LATENCY_BUDGET=5.0)
+        assert check("many", "k").source == decisions.REDIS
+        usual = median()
+        with killed(server):
+            while limits.get_limiter().breaker.state == CLOSED:
+                check("many", "k")
+            assert median() <= 0.2 * usual
+
+
+def test_recovery_is_soon_after_a_long_outage_too(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    """The schedule (test_breaker) says within 0.9 s; the rest is for a busy machine."""
+    configure(settings, server.url)
+    with killed(server):
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            assert check("many", "k").source == decisions.LOCAL
+            time.sleep(0.01)
+    returned = time.monotonic()
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    assert time.monotonic() - returned < 3
+
+
+def test_flood_of_identifiers_during_an_outage_stays_bounded(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK_MAX_KEYS=500)
+    with killed(server):
+        for number in range(3_000):
+            assert limits.check("few", f"flood{number}").source == decisions.LOCAL
+        assert len(limits.get_limiter().local) == 500
