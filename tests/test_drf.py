@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import http_sf
 import pytest
 from django.contrib.auth.models import User
@@ -326,3 +330,17 @@ def test_limits_that_are_off_cost_nothing(client, redis):
     assert [response.status_code for response in responses] == [200] * 4
     assert "RateLimit" not in responses[0]
     assert script_calls(redis) == 0
+
+
+def test_throttle_may_stand_in_the_settings_of_a_project_that_imports_a_view_first():
+    code = (
+        "from django.conf import settings\n"
+        "name = 'django_slidingwindow.contrib.drf.ProfileThrottle'\n"
+        "settings.configure(REST_FRAMEWORK={'DEFAULT_THROTTLE_CLASSES': [name]})\n"
+        "from rest_framework.views import APIView\n"
+        "print(APIView.throttle_classes)\n"
+    )
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert "ProfileThrottle" in done.stdout, done.stderr

@@ -15,19 +15,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
-from rest_framework.views import APIView
 
 from .. import headers
 from ..decisions import Decision
 from ..demands import Choice, Demand, declare, demands_from
 from ..guard import check, decisions
 from ..responses import UNAVAILABLE, status_of
+
+if TYPE_CHECKING:
+    # DRF's views import what DEFAULT_THROTTLE_CLASSES names, and so this module.
+    from rest_framework.views import APIView
 
 _CHARGED = "_rate_limit_charged"
 
