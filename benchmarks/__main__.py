@@ -3,46 +3,73 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import importlib
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 import django
 from django.core.management import call_command
 
+from . import report
 from .bench import SIZES, Bench
+from .chapters import CHAPTERS
+from .contenders.base import missing
+from .facts import facts
 from .progress import Progress
 from .results import Results
 from .server import running
 
-ROOT = Path(__file__).resolve().parent.parent
-SECTIONS = ("library", "views")
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = "benchmarks.md"
 
 
 def main() -> None:
     options = _options()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, running() as server:
+    scratch = Path(tempfile.mkdtemp(prefix="bench-"))
+    # At exit, and not before: the rejection log is written until then.
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    with running(scratch) as server:
         os.environ["REDIS_URL"] = server.url
-        os.environ["BENCH_DATABASE"] = f"{folder}/database.sqlite3"
+        os.environ["BENCH_DATABASE"] = str(scratch / "database.sqlite3")
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()
         call_command("migrate", verbosity=0)
-        bench = Bench(server, SIZES[options.size], Progress(), Path(folder))
-        results = Results()
-        for name in options.sections:
-            module = __import__(f"benchmarks.sections.{name}", fromlist=["run"])
-            results.replace(name, module.run(bench))
-            bench.progress.end()
-    for row in results.rows:
-        print(row.case, row.contender, {k: round(v,2) for k,v in row.values.items()}, row.note)
+        _measure(Bench(server, SIZES[options.size], Progress()), options)
+    print(options.output / PAGE)
+
+
+def _measure(bench: Bench, options: argparse.Namespace) -> None:
+    folder = options.output / "benchmarks"
+    # What is not measured now is kept as it was.
+    results = Results.load(folder / "results.json")
+    results.facts = facts(bench.server, options.size)
+    for name in options.sections or CHAPTERS:
+        section = importlib.import_module(f"benchmarks.sections.{name}")
+        results.replace(name, section.run(bench))
+        bench.progress.end()
+        report.write(results, folder, options.output / PAGE, missing())
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="*", default=SECTIONS)
-    parser.add_argument("--size", default="full", choices=SIZES)
-    parser.add_argument("--quick", dest="size", action="store_const", const="quick")
-    return parser.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"any of: {', '.join(CHAPTERS)}"
+    )
+    parser.add_argument("--size", default="full", choices=SIZES, help="how much is measured")
+    parser.add_argument(
+        "--quick", dest="size", action="store_const", const="quick", help="ends within a minute"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=DOCS, help="the folder of the report (default: docs)"
+    )
+    options = parser.parse_args()
+    unknown = set(options.sections) - set(CHAPTERS)
+    if unknown:
+        parser.error(f"there is no section {', '.join(sorted(unknown))}")
+    return options
 
 
 if __name__ == "__main__":

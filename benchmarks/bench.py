@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from .progress import Progress
 from .server import Server
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """How much is measured."""
 
@@ -21,18 +20,72 @@ class Size:
     """Hits in the big windows before the measuring."""
     copies: int = 20
     """Of the big window, so that measuring does not fill it."""
+    concurrent: int = 100
+    article_requests: int = 1_000_000
+    article_keys: int = 500_000
+    article_clients: int = 500
+    article_rounds: int = 3
+    hits: tuple[int, ...] = (1, 2, 10, 100, 128, 129, 1_000, 10_000)
+    many_keys: int = 1_000_000
+    growth_limits: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+    growth_policies: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    growth_keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    growth_costs: tuple[int, ...] = (1, 10, 100, 1_000)
+    flood_seconds: float = 5.0
+    wrk_seconds: int = 2
+    wrk_rounds: int = 5
+    few: bool = False
+    """Whether a few contenders do, where each takes seconds."""
 
 
 FULL = Size(rounds=60, calls=200)
-QUICK = Size(rounds=12, calls=60, live=900, copies=4)
-TINY = Size(rounds=2, calls=4, keys=8, live=20, copies=2)
+QUICK = Size(
+    rounds=12,
+    calls=40,
+    live=900,
+    copies=4,
+    article_requests=30_000,
+    article_keys=15_000,
+    article_rounds=1,
+    hits=(1, 2, 10, 100, 128, 129, 1_000),
+    many_keys=20_000,
+    growth_limits=(10, 1_000, 100_000),
+    growth_policies=(1, 2, 4, 8),
+    growth_keys=(1_000, 100_000),
+    flood_seconds=0.5,
+    wrk_seconds=1,
+    wrk_rounds=1,
+    few=True,
+)
+TINY = Size(
+    rounds=2,
+    calls=4,
+    keys=8,
+    live=20,
+    copies=2,
+    concurrent=2,
+    article_requests=500,
+    article_keys=100,
+    article_clients=5,
+    article_rounds=1,
+    hits=(1, 10),
+    many_keys=50,
+    growth_limits=(10, 100),
+    growth_policies=(1, 8),
+    growth_keys=(10, 100),
+    growth_costs=(1, 10),
+    flood_seconds=0.2,
+    wrk_seconds=1,
+    wrk_rounds=1,
+    few=True,
+)
 SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
+    """The server that is measured, and how much."""
+
     server: Server
     size: Size
     progress: Progress
-    folder: Path
-    """For files that are gone afterwards."""

@@ -43,7 +43,7 @@ def measure(
 ) -> None:
     """Fills the probes' lists."""
     probes = list(probes)
-    order = random.Random(7)  # noqa: S311
+    order = random.Random(7)
     for probe in probes:
         _round(server, probe, max(calls // 4, 1), keep=False)
     for _ in range(rounds):
@@ -74,7 +74,11 @@ def middle(values: list[float]) -> tuple[float, float, float]:
 
 
 def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, float]:
-    """What a table says of a probe: ratios to the floor, and microseconds."""
+    """What a table says of a probe: ratios to the floor, and microseconds.
+
+    `ratio` is of CPU time, the client's and the server's together. On one core that is
+    all the time there is, less what other processes took of it meanwhile.
+    """
     wall, client, server = (_added(probe, by_name, what) for what in ("wall", "client", "server"))
     low = [max(value, 1e-9) for value in _added(floor, by_name, "wall")]
     floor_cpu = [
@@ -83,16 +87,17 @@ def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, 
             _added(floor, by_name, "client"), _added(floor, by_name, "server"), strict=True
         )
     ]
-    ratio, first, last = middle([a / b for a, b in zip(wall, low, strict=True)])
     busy = [c + s for c, s in zip(client, server, strict=True)]
+    ratio, first, last = middle([a / b for a, b in zip(busy, floor_cpu, strict=True)])
     return {
         "ratio": ratio,
         "ratio_low": first,
         "ratio_high": last,
-        "cpu_ratio": middle([a / b for a, b in zip(busy, floor_cpu, strict=True)])[0],
-        "wall_us": middle(wall)[0] * MICRO,
+        "wall_ratio": middle([a / b for a, b in zip(wall, low, strict=True)])[0],
+        "busy_us": middle(busy)[0] * MICRO,
         "client_us": middle(client)[0] * MICRO,
         "server_us": middle(server)[0] * MICRO,
+        "wall_us": middle(wall)[0] * MICRO,
     }
 
 

@@ -34,9 +34,7 @@ class Results:
 
     def of(self, section: str, case: str | None = None) -> list[Row]:
         """A section's rows, or those of one of its cases."""
-        return [
-            row for row in self.rows if row.section == section and case in (None, row.case)
-        ]
+        return [row for row in self.rows if row.section == section and case in (None, row.case)]
 
     def cases(self, section: str) -> list[str]:
         return list(dict.fromkeys(row.case for row in self.of(section)))

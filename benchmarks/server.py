@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
-import with_redis
+import redis_binary
+
+HOST = "127.0.0.1"
+MULTIPLY = """
+for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do
+  redis.call('COPY', KEYS[1], string.format(ARGV[1], i))
+end
+"""
 
 
 class Server:
@@ -33,7 +43,13 @@ class Server:
             info = self.client.info("cpu")
             return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
-    def used_memory(self) -> int:
+    def memory_of_keys(self) -> int:
+        """How much of used_memory is gone when all the keys are: it deletes them."""
+        before = self._used_memory()
+        self.flush()
+        return before - self._used_memory()
+
+    def _used_memory(self) -> int:
         return int(self.client.info("memory")["used_memory"])
 
     def commands(self, ask: Callable[[], object]) -> list[str]:
@@ -58,6 +74,16 @@ class Server:
         for key in self.client.keys(f"*{name}*"):
             for other in others:
                 self.client.copy(key, key.replace(name.encode(), other.encode()), replace=True)
+
+    def multiply(self, name: str, count: int, among: str | None = None) -> None:
+        """Copies the keys with this name, which ends in zeros, until there are so many."""
+        for key in self.client.keys(among or f"*{name}*"):
+            before, after = key.split(name.encode())
+            digits = len(name) - len(name.rstrip("0"))
+            template = before + name[:-digits].encode() + b"%0" + b"%d" % digits + b"d" + after
+            for first in range(1, count, 10_000):
+                last = min(first + 9_999, count - 1)
+                self.client.eval(MULTIPLY, 1, key, template, first, last)
 
     def flush(self) -> None:
         self.client.flushall()
@@ -94,12 +120,36 @@ class Server:
         return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def running() -> Iterator[Server]:
-    """A fresh server, gone afterwards."""
-    with with_redis.redis() as url:
-        server = Server(url)
+def running(folder: Path) -> Iterator[Server]:
+    """A fresh server that keeps its files in the folder, gone afterwards."""
+    port = free_port()
+    command = [redis_binary.find(), "--bind", HOST, "--port", str(port)]
+    command += ["--dir", str(folder), "--save", "", "--loglevel", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
-            yield server
+            wait_for(port, process)
+            server = Server(f"redis://{HOST}:{port}/0")
+            try:
+                yield server
+            finally:
+                server.client.close()
         finally:
-            server.client.close()
+            process.kill()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns as soon as the process takes connections."""
+    deadline = time.monotonic() + 30
+    while True:
+        with suppress(OSError), socket.create_connection((HOST, port), 1):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{process.args!r} does not answer")
+        time.sleep(0.02)

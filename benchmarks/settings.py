@@ -11,7 +11,7 @@ from benchmarks.contenders.base import CASES
 REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 SHIELD_SECONDS = float(os.environ.get("BENCH_SHIELD_SECONDS", "1.0"))
 
-SECRET_KEY = "only for the benchmark"  # noqa: S105
+SECRET_KEY = "only for the benchmark"
 ALLOWED_HOSTS = ["*"]
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

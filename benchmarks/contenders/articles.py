@@ -75,9 +75,7 @@ def _contender(name: str, source: str) -> Contender:
     return Contender(name, make, fill=_filler(source, key_of))
 
 
-def _filler(
-    source: str, key_of: Callable[[Case, str], str]
-) -> Callable[[Case, str, int], None]:
+def _filler(source: str, key_of: Callable[[Case, str], str]) -> Callable[[Case, str, int], None]:
     def fill(case: Case, identifier: str, hits: int) -> None:
         client = get_redis_connection("default")
         key, now = key_of(case, identifier), int(time.time() * 1_000)

@@ -83,7 +83,5 @@ VIEWS = [
         base="bare",
     ),
     ViewContender("ours-three", "ours, decorator, three profiles", three, base="bare"),
-    ViewContender(
-        "ours-async", DECORATOR, decorated_async, base="bare-async", is_async=True
-    ),
+    ViewContender("ours-async", DECORATOR, decorated_async, base="bare-async", is_async=True),
 ]

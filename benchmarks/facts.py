@@ -1,0 +1,63 @@
+"""When, on what machine and with which versions something was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .server import Server
+
+PACKAGES = (
+    "django",
+    "django-redis",
+    "redis",
+    "hiredis",
+    "limits",
+    "throttled-py",
+    "pyrate-limiter",
+    "django-ratelimit",
+    "django-smart-ratelimit",
+    "djangorestframework",
+    "gunicorn",
+)
+
+
+def facts(server: Server, size: str) -> dict[str, str]:
+    """What a reader has to know to compare; no names of hosts or users."""
+    return {
+        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+        "size": size,
+        "machine": f"{os.cpu_count()} cores of {_processor()}, {_memory()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "redis server": server.version,
+        "load average": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
+    return found.pop() if found else platform.machine()
+
+
+def _memory() -> str:
+    try:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError):
+        return "unknown memory"
+    return f"{pages / 2**30:.0f} GiB"

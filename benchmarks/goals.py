@@ -1,0 +1,158 @@
+"""What the app has to reach, and whether it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .contenders.articles import SORTED_SET_NAME, UNIQUE_NAME
+from .contenders.base import BARE, FLOOR, OURS
+from .results import Results
+
+DECORATOR = "**ours, decorator**"
+THREE = "ours, decorator, three profiles"
+MOVING = "limits, moving window"
+A_KEY = "bytes of a key, by its hits"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A number that must not be above `bound` (or below it, if it is the `least`)."""
+
+    case: str
+    told: str
+    bound: float
+    measure: Callable[[Results], float | None]
+    peers: Callable[[Results], float | None] = lambda results: None
+    """The best that another library reaches in the same run."""
+    least: bool = False
+
+    def reached(self, value: float) -> bool:
+        return value >= self.bound if self.least else value <= self.bound
+
+
+def _ratio(first: float | None, second: float | None) -> float | None:
+    return None if first is None or not second else first / second
+
+
+def _of(
+    section: str, case: str, contender: str, name: str = "ratio"
+) -> Callable[..., float | None]:
+    return lambda results: results.value(section, case, contender, name)
+
+
+def _best(section: str, case: str) -> Callable[[Results], float | None]:
+    def best(results: Results) -> float | None:
+        ratios = [
+            row.values["ratio"]
+            for row in results.of(section, case)
+            if row.values and "ours" not in row.contender and not _is_base(row.contender)
+        ]
+        return min(ratios, default=None)
+
+    return best
+
+
+def _is_base(contender: str) -> bool:
+    return contender == FLOOR or contender.startswith(BARE)
+
+
+def _against(
+    section: str, case: str, name: str, other: str, ours: str = OURS
+) -> Callable[[Results], float | None]:
+    return lambda results: _ratio(
+        results.value(section, case, ours, name), results.value(section, case, other, name)
+    )
+
+
+def _big(results: Results) -> float | None:
+    big = results.value("library", "big", OURS, "ratio")
+    return _ratio(big, results.value("library", "allowed", OURS, "ratio"))
+
+
+def _per_hit(contender: str) -> Callable[[Results], float | None]:
+    return lambda results: _ratio(results.value("memory", A_KEY, contender, "10000"), 10_000)
+
+
+def _policies(results: Results) -> float | None:
+    case = "policies: client and server"
+    eight = results.value("growth", case, OURS, "8")
+    return _ratio(eight, results.value("growth", case, OURS, "1"))
+
+
+def _async(results: Results) -> float | None:
+    theirs = results.value("asynchronous", "checks", MOVING, "busy_us")
+    return _ratio(theirs, results.value("asynchronous", "checks", OURS, "busy_us"))
+
+
+BENCH = ("articles", "redis-benchmark")
+GOALS = [
+    Goal(
+        "library, allowed, one policy",
+        "≤ 0.9 × floor; stretch 0.7",
+        0.9,
+        _of("library", "allowed", OURS),
+        _best("library", "allowed"),
+    ),
+    Goal(
+        "library, refused (shield on)",
+        "≤ 0.1 × floor",
+        0.1,
+        _of("library", "refused", OURS),
+        _best("library", "refused"),
+    ),
+    Goal(
+        "flood, Redis commands a second",
+        "≤ 1 per SHIELD_SECONDS (1 s)",
+        1.05,
+        _of("flood", "one abusive client", OURS, "commands"),
+    ),
+    Goal("library, big limit", "within 10 % of the small one", 1.1, _big),
+    Goal(
+        "Django, allowed, decorator",
+        "adds ≤ 0.7 × what the floor adds",
+        0.7,
+        _of("views", "allowed", DECORATOR),
+        _best("views", "allowed"),
+    ),
+    Goal(
+        "Django, refused, decorator",
+        "adds ≤ 0.4 × what the floor adds",
+        0.4,
+        _of("views", "refused", DECORATOR),
+        _best("views", "refused"),
+    ),
+    Goal(
+        "Redis commands a request, 3 profiles",
+        "1",
+        1.0,
+        _of("views", "allowed", THREE, "commands"),
+    ),
+    Goal(
+        "server CPU, articles' set-up",
+        "≤ 1.0 × their sorted set",
+        1.0,
+        _against(*BENCH, "server_us", SORTED_SET_NAME),
+    ),
+    Goal(
+        "server CPU, articles' set-up",
+        "≤ 0.9 × a sorted set with unique members",
+        0.9,
+        _against(*BENCH, "server_us", UNIQUE_NAME),
+    ),
+    Goal(
+        "used_memory, articles' set-up",
+        "≤ 0.92 × their sorted set",
+        0.92,
+        _against(*BENCH, "memory_mb", SORTED_SET_NAME),
+    ),
+    Goal("bytes a hit at 10,000", "≤ 4.6", 4.6, _per_hit(OURS), _per_hit(MOVING)),
+    Goal("8 policies on one identifier", "≤ 1.6 × one", 1.6, _policies),
+    Goal(
+        "async, 100 at once",
+        "≥ 1.2 × the checks a second of limits' moving window",
+        1.2,
+        _async,
+        least=True,
+    ),
+]

@@ -1,0 +1,174 @@
+"""The report: tables in Markdown, and pictures beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from .chapters import CHAPTERS, HEAD, Column, tenth, times, whole
+from .contenders.base import BARE
+from .facts import PACKAGES
+from .goals import GOALS
+from .pictures import bars, lines
+from .results import Results, Row
+
+MANY_KEYS = "many keys of two hits"
+
+
+def write(results: Results, folder: Path, page: Path, missing: dict[str, str]) -> None:
+    """The page, and its pictures and data in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results.save(folder / "results.json")
+    pictures = _pictures(results)
+    for name, picture in pictures.items():
+        (folder / f"{name}.svg").write_text(picture, encoding="utf-8")
+    parts = [_head(results, missing), _goals(results)]
+    for section in CHAPTERS:
+        if results.of(section):
+            shown = [name for name in pictures if name.split("-")[0] == section]
+            parts.append(
+                _section(results, section, [f"{folder.name}/{name}.svg" for name in shown])
+            )
+    page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _head(results: Results, missing: dict[str, str]) -> str:
+    facts = results.facts
+    versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
+    measured = (
+        f"Measured on {facts['date']}, size {facts['size']!r}: {facts['machine']}, "
+        f"{facts['system']}, {facts['python']}, Redis {facts['redis server']}, load average at "
+        f"the start {facts['load average']}. {versions}."
+    )
+    parts = ["# Benchmarks", _flat(HEAD), measured]
+    parts += [f"Not measured: `{name}` ({reason})." for name, reason in missing.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _goals(results: Results) -> str:
+    rows = []
+    for goal in GOALS:
+        value, peers = goal.measure(results), goal.peers(results)
+        if value is None:
+            told, verdict = "", "not measured"
+        else:
+            told, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
+        best = "" if peers is None else f"{peers:.2f}"
+        rows.append([goal.case, goal.told, told, verdict, best])
+    head = ["case", "goal", "measured", "reached", "best peer"]
+    return "## Goals\n\n" + _table(head, rows) + "\n"
+
+
+def _section(results: Results, section: str, pictures: Iterable[str]) -> str:
+    chapter = CHAPTERS[section]
+    parts = [f"## {chapter.title}\n", _flat(chapter.intro) + "\n"]
+    parts += [f"![{chapter.title}]({picture})\n" for picture in pictures]
+    for case in results.cases(section):
+        rows = results.of(section, case)
+        parts.append(f"### {chapter.title}: {case}\n")
+        parts.append(_case_table(rows, chapter.columns or _named_columns(rows)))
+        if case == MANY_KEYS:
+            parts.append(_outlook(rows))
+    return "\n".join(parts)
+
+
+def _named_columns(rows: list[Row]) -> list[Column]:
+    values = [value for row in rows for value in row.values.values()]
+    form = whole if all(value == int(value) for value in values) else tenth
+    names = next((row.values for row in rows if row.values), {})
+    return [Column(f"{int(name):,}" if name.isdigit() else name, name, form) for name in names]
+
+
+def _case_table(rows: list[Row], columns: list[Column]) -> str:
+    cells = []
+    for row in rows:
+        if row.note:
+            cells.append([row.contender, row.note, *[""] * (len(columns) - 1)])
+        else:
+            cells.append([row.contender, *(_cell(row, column) for column in columns)])
+    return _table(["", *(column.title for column in columns)], cells)
+
+
+def _cell(row: Row, column: Column) -> str:
+    value = row.values.get(column.name)
+    told = "" if value is None else column.form(value)
+    if column.name == "ratio":
+        told += f" ({times(row.values['ratio_low'])} to {times(row.values['ratio_high'])})"
+    return told
+
+
+def _outlook(rows: list[Row]) -> str:
+    """From the bytes of each, what tens of millions take."""
+    millions = (1, 10, 20, 50)
+    cells = [
+        [row.contender, *(f"{row.values['each'] * number / 1_000:.2f}" for number in millions)]
+        for row in rows
+        if row.values
+    ]
+    head = ["GB at two hits each", *(f"{number} million" for number in millions)]
+    return _table(head, cells)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    drawn = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    drawn += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(drawn) + "\n"
+
+
+def _pictures(results: Results) -> dict[str, str]:
+    found = {}
+    for section, unit in (("library", "× floor"), ("views", "added, × floor")):
+        for case in results.cases(section):
+            rows = [row for row in results.of(section, case) if not row.contender.startswith(BARE)]
+            found[f"{section}-{case}"] = _ratio_bars(
+                f"{CHAPTERS[section].title}: {case}", unit, rows
+            )
+    for section, name, unit in (
+        ("asynchronous", "per_second", "a second"),
+        ("articles", "server_us", "server CPU, µs a request"),
+        ("flood", "commands", "Redis commands a second"),
+        ("endtoend", "per_second", "requests a second"),
+    ):
+        for case in results.cases(section):
+            rows = [row for row in results.of(section, case) if name in row.values]
+            slug = f"{section}-{case.replace(' ', '-')}"
+            title = f"{CHAPTERS[section].title}: {case}"
+            flat = [(row.contender, row.values[name], 0.0, 0.0) for row in rows]
+            found[slug] = bars(title, unit, flat)
+    if results.of("memory"):
+        case = results.cases("memory")[0]
+        found["memory-hits"] = _lines("Bytes of a key", "hits", "bytes", results.of("memory", case))
+    for case in results.cases("growth"):
+        what, _, kind = case.partition(": ")
+        if kind == "server":
+            title = f"Server CPU of a check against {what}"
+            found[f"growth-{what}"] = _lines(title, what, "µs", results.of("growth", case))
+    return found
+
+
+def _ratio_bars(title: str, unit: str, rows: list[Row]) -> str:
+    # One far above all others would flatten them; the table has it.
+    measured = sorted((row for row in rows if row.values), key=lambda row: row.values["ratio"])
+    shown = [row for row in measured if row.values["ratio"] <= 6]
+    return bars(
+        title,
+        unit,
+        [
+            (row.contender, values["ratio"], values["ratio_low"], values["ratio_high"])
+            for row in shown
+            for values in [row.values]
+        ],
+    )
+
+
+def _lines(title: str, across: str, up: str, rows: list[Row]) -> str:
+    series = {
+        row.contender: [(float(x), y) for x, y in row.values.items() if y > 0]
+        for row in rows
+        if row.values
+    }
+    return lines(title, across, up, {name: line for name, line in series.items() if line})

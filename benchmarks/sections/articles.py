@@ -1,0 +1,130 @@
+"""The articles' own set-up: redis-benchmark with 500 connections and random keys."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Sequence
+
+from django_slidingwindow.policies import Policy
+from django_slidingwindow.stores.base import Evaluate, Line
+from django_slidingwindow.stores.wire import encode
+
+from ..bench import Bench
+from ..contenders.articles import SORTED_SET_NAME, SOURCES, UNIQUE_NAME
+from ..contenders.base import FLOOR, OURS
+from ..results import Row
+
+NAME = "articles"
+TITLE = "The articles' set-up"
+CASE = "redis-benchmark"
+KEY = "__rand_int__"
+# Theirs takes now, window and limit; so a random key meets a random time.
+ARGUMENTS = [KEY.encode(), b"30000", b"2"]
+# What a quick run is content with.
+FEW = (SORTED_SET_NAME, UNIQUE_NAME, OURS)
+OWN_KEYS = "ours, compact, under its own key names"
+
+
+def run(bench: Bench) -> list[Row]:
+    if shutil.which("redis-benchmark") is None:
+        return [Row(NAME, CASE, "all", note="redis-benchmark is not installed (redis-tools)")]
+    size = bench.size
+    commands = _commands(bench)
+    bench.progress.begin(TITLE, size.article_rounds * len(commands))
+    measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+    for _ in range(size.article_rounds):
+        for name, arguments in commands.items():
+            measured[name].append(_once(bench, arguments))
+            bench.progress.step(name)
+    bench.server.flush()
+    rows = []
+    for name, rounds in measured.items():
+        seconds, memory, rate = (
+            statistics.median(numbers) for numbers in zip(*rounds, strict=True)
+        )
+        rows.append(
+            Row(
+                NAME,
+                CASE,
+                name,
+                {
+                    "per_second": rate,
+                    "server_us": seconds * 1e6,
+                    "memory_mb": memory / 1e6,
+                    "keys": _expected_keys(size.article_requests, size.article_keys),
+                },
+            )
+        )
+    return rows
+
+
+def _expected_keys(requests: int, keys: int) -> float:
+    return keys * (1 - (1 - 1 / keys) ** requests)
+
+
+def _once(bench: Bench, arguments: Sequence[bytes]) -> tuple[float, float, float]:
+    """Seconds of the server's CPU a request, bytes used by the keys, requests a second."""
+    size, server = bench.size, bench.server
+    server.flush()
+    before = server.cpu()
+    command = ["redis-benchmark", "-p", str(server.port), "-q"]
+    command += ["-r", str(size.article_keys), "-n", str(size.article_requests)]
+    command += ["-c", str(size.article_clients)]
+    with server.own_core():
+        done = subprocess.run(
+            [*map(str.encode, command), *arguments], capture_output=True, check=False
+        )
+    used = server.cpu() - before
+    rates = re.findall(rb"([\d.]+) requests per second", done.stdout)
+    if done.returncode or not rates:
+        raise RuntimeError(f"redis-benchmark said {done.stderr or done.stdout[-300:]!r}")
+    return used / size.article_requests, server.memory_of_keys(), float(rates[-1])
+
+
+def _commands(bench: Bench) -> dict[str, list[bytes]]:
+    def evalsha(source: str, arguments: list[bytes]) -> list[bytes]:
+        sha = bench.server.client.script_load(source)
+        return [b"evalsha", sha, b"1", KEY.encode(), *arguments]
+
+    found = {FLOOR.replace("redis-py's ", ""): evalsha("return 1", ARGUMENTS)}
+    for name, source in SOURCES.items():
+        # Their window is in seconds.
+        found[name] = evalsha(source.replace("PEXPIRE", "EXPIRE"), ARGUMENTS)
+    for algorithm in ("compact", "log", "buckets", "counter"):
+        name = OURS if algorithm == "compact" else f"ours, {algorithm}"
+        found[name] = _ours(bench, algorithm, KEY)
+    if bench.size.few:
+        return {name: found[name] for name in found if name.startswith("floor") or name in FEW}
+    found[OWN_KEYS] = _ours(bench, "compact", f"throttle:ip:{{{KEY}}}:ip_public:c30000")
+    return found
+
+
+def _ours(bench: Bench, algorithm: str, key: str) -> list[bytes]:
+    """Our command, with its packed argument set by the script itself.
+
+    redis-benchmark cuts an argument at its first zero byte, wherever it comes from. One
+    of the same length is sent, so that the server reads and keeps as much as ever.
+    """
+    policy = Policy(limit=2, window=30_000, algorithm=algorithm)
+    command = encode(Evaluate((key,), (Line(policy, 1),), writes=True), None)
+    assert command.script is not None
+    *sent, packed = _arguments(command.payload)
+    escaped = "".join(f"\\{byte:03}" for byte in packed)
+    before = ["EVALSHA", "its SHA", "how many keys", "the key"]
+    source = f"ARGV[{len(sent) - len(before) + 1}] = '{escaped}'\n{command.script.source}"
+    sent[1] = bench.server.client.script_load(source)
+    return [*sent, b"x" * len(packed)]
+
+
+def _arguments(payload: bytes) -> list[bytes]:
+    """The arguments of a packed command."""
+    count, _, rest = payload[1:].partition(b"\r\n")
+    found = []
+    for _ in range(int(count)):
+        length, _, rest = rest[1:].partition(b"\r\n")
+        found.append(rest[: int(length)])
+        rest = rest[int(length) + 2 :]
+    return found

@@ -1,0 +1,130 @@
+"""How a check's time grows: with the limit, the policies, the keys and the cost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from django_slidingwindow import limits
+from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+
+from ..bench import Bench
+from ..contenders.base import OURS
+from ..measure import MICRO, Probe, measure, middle
+from ..results import Row
+
+NAME = "growth"
+TITLE = "Growth"
+WHOLE, SERVER = "client and server", "server"
+DAY = 86_400
+LIMIT, POLICIES, KEYS, COST = "limit", "policies", "keys", "cost"
+
+
+def run(bench: Bench) -> list[Row]:
+    size = bench.size
+    rows = []
+    for what, points, make in (
+        (LIMIT, size.growth_limits, _at_limit),
+        (POLICIES, size.growth_policies, _at_policies),
+        (KEYS, size.growth_keys, _at_keys),
+        (COST, size.growth_costs, _at_cost),
+    ):
+        rows += _dimension(bench, what, points, make)
+    return rows
+
+
+def _dimension(
+    bench: Bench,
+    what: str,
+    points: tuple[int, ...],
+    make: Callable[[Bench, str, int], Callable[[], object]],
+) -> list[Row]:
+    rows = []
+    bench.progress.begin(f"{TITLE}: {what}", bench.size.rounds * len(ALGORITHMS))
+    for algorithm in ALGORITHMS:
+        bench.server.flush()
+        probes = [_probe(f"{point}", make(bench, algorithm, point)) for point in points]
+        with bench.server.one_core():
+            measure(
+                bench.server,
+                probes,
+                rounds=bench.size.rounds,
+                calls=max(1, bench.size.calls // 4),
+                progress=bench.progress,
+            )
+        name = OURS if algorithm == "compact" else f"ours, {algorithm}"
+        whole = {
+            probe.name: middle([c + s for c, s in zip(probe.client, probe.server, strict=True)])[0]
+            for probe in probes
+        }
+        served = {probe.name: middle(probe.server)[0] for probe in probes}
+        for kind, seconds in ((WHOLE, whole), (SERVER, served)):
+            values = {point: value * MICRO for point, value in seconds.items()}
+            rows.append(Row(NAME, f"{what}: {kind}", name, values))
+    return rows
+
+
+def _probe(name: str, check: Callable[[], object]) -> Probe:
+    def call(times: int) -> None:
+        for _ in range(times):
+            check()
+
+    check()
+    return Probe(name, call)
+
+
+def _profile(name: str, *policies: Policy) -> Profile:
+    return Profile(name=name, axis="tenant", policies=policies)
+
+
+def _at_limit(bench: Bench, algorithm: str, limit: int) -> Callable[[], object]:
+    """Half of the window is filled, then each check is given back by the next refill."""
+    profile = _profile(f"limit{limit}", Policy(limit=limit, window=DAY, algorithm=algorithm))
+    names = [f"tenant{number}" for number in range(_spread(bench, limit))]
+    for name in names[:1]:
+        for _ in range(10):
+            limits.check(profile, name, cost=max(1, limit // 20))
+    bench.server.copy(names[0], names[1:])
+    return _round_robin(profile, names)
+
+
+def _spread(bench: Bench, limit: int) -> int:
+    """As many identifiers as it takes that measuring does not fill a window."""
+    calls = (bench.size.rounds + 1) * bench.size.calls
+    return max(1, 4 * calls // limit)
+
+
+def _at_policies(bench: Bench, algorithm: str, count: int) -> Callable[[], object]:
+    policies = [
+        Policy(limit=10_000, window=60 * (number + 1), algorithm=algorithm)
+        for number in range(count)
+    ]
+    profile = _profile(f"policies{count}", *policies)
+    return _round_robin(profile, [f"tenant{number}" for number in range(100)])
+
+
+def _at_keys(bench: Bench, algorithm: str, count: int) -> Callable[[], object]:
+    """All the keys there, asked for in a random order."""
+    profile = _profile(f"keys{count}", Policy(limit=100, window=DAY, algorithm=algorithm))
+    limits.check(profile, f"{count:07}client0000000")
+    bench.server.multiply("client0000000", count, among=f"*{count:07}client0000000*")
+    order = random.Random(7)
+    names = [f"{count:07}client{order.randrange(count):07}" for _ in range(10_000)]
+    return _round_robin(profile, names)
+
+
+def _at_cost(bench: Bench, algorithm: str, cost: int) -> Callable[[], object]:
+    profile = _profile(f"cost{cost}", Policy(limit=1_000_000, window=DAY, algorithm=algorithm))
+    names = [f"tenant{number}" for number in range(20)]
+    return _round_robin(profile, names, cost)
+
+
+def _round_robin(profile: Profile, names: list[str], cost: int = 1) -> Callable[[], object]:
+    position = 0
+
+    def check() -> object:
+        nonlocal position
+        position += 1
+        return limits.check(profile, names[position % len(names)], cost)
+
+    return check
