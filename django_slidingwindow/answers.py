@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from . import decisions
 from .claims import Claim, Plan
-from .decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict
+from .decisions import (
+    NO_LIMIT,
+    Charge,
+    Decision,
+    Receipt,
+    Verdict,
+    new_decision,
+    new_verdict,
+)
 from .stores.base import Line
 
 
 def charges_of(plan: Plan, reply: list[int]) -> tuple[tuple[Charge, ...], int]:
     """What a call has charged, and when."""
+    if len(plan.keys) == 1:
+        line = plan.lines[0]
+        if reply[0] and line.cost and reply[2]:
+            return (Charge(plan.keys[0], line.policy, line.cost),), reply[1]
+        return (), reply[1]
     charges: dict[str, Charge] = {}
     if reply[0]:
-        for i, (key, line) in enumerate(zip(plan.keys, plan.lines, strict=True)):
-            if line.cost and reply[2 + 4 * i]:
+        for key, line, admits in zip(plan.keys, plan.lines, reply[2::4], strict=True):
+            if line.cost and admits:
                 charges[key] = Charge(key, line.policy, line.cost)
     return tuple(charges.values()), reply[1]
 
@@ -30,54 +42,58 @@ def decision_of(
 ) -> Decision:
     """`lines` are those that were applied; the plan's hold the configured policies."""
     verdicts = []
-    for i, (key, line) in enumerate(zip(plan.keys, lines, strict=True)):
-        admits, remaining, retry, reset = reply[2 + 4 * i : 6 + 4 * i]
-        configured = plan.lines[i].policy
-        retry_after: float | None = retry / 1_000_000
-        if retry < 0:
-            # A cost above one process's share is not above the limit: it can pass later.
-            retry_after = None if line.cost > configured.limit else configured.window
+    at = 2
+    all_admit = True
+    for key, line, configured, profile in zip(
+        plan.keys, lines, plan.lines, plan.profiles, strict=True
+    ):
+        admits, remaining, retry, reset = reply[at : at + 4]
+        at += 4
+        retry_after: float | None = 0.0
+        if not admits:
+            all_admit = False
+            retry_after = retry / 1_000_000
+            if retry < 0:
+                # A cost above one process's share is not above the limit: it can pass later.
+                never = line.cost > configured.policy.limit
+                retry_after = None if never else configured.policy.window
         verdicts.append(
-            Verdict(
-                profile=plan.profiles[i].name,
-                policy=configured,
-                key=key,
-                allowed=bool(admits),
-                observed=line.observed,
-                limit=line.policy.limit,
-                remaining=remaining,
-                retry_after=retry_after,
-                reset_after=reset / 1_000_000,
+            new_verdict(
+                profile.name,
+                configured.policy,
+                key,
+                bool(admits),
+                line.observed,
+                line.policy.limit,
+                remaining,
+                retry_after,
+                reset / 1_000_000,
             )
         )
     allowed = bool(reply[0])
-    deciding = strictest(verdicts, allowed)
+    deciding = verdicts[0] if len(verdicts) == 1 else strictest(verdicts, allowed)
     if not allowed:
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
-    elif all(verdict.allowed for verdict in verdicts):
-        reason = decisions.ALLOWED
     else:
-        reason = decisions.OBSERVED
-    charged = tuple(part for part in parts if part[0])
-    return Decision(
-        allowed=allowed,
-        profile=deciding.profile,
-        policy=deciding.policy,
-        limit=deciding.limit,
-        remaining=deciding.remaining,
-        retry_after=0.0 if allowed else deciding.retry_after,
-        reset_after=deciding.reset_after,
-        reason=reason,
-        source=source,
-        verdicts=tuple(verdicts),
-        receipt=Receipt(charged, local=source == decisions.LOCAL) if charged else None,
+        reason = decisions.ALLOWED if all_admit else decisions.OBSERVED
+    charged = tuple([part for part in parts if part[0]])
+    return new_decision(
+        allowed,
+        deciding.profile,
+        deciding.policy,
+        deciding.limit,
+        deciding.remaining,
+        0.0 if allowed else deciding.retry_after,
+        deciding.reset_after,
+        reason,
+        source,
+        tuple(verdicts),
+        Receipt(charged, local=source == decisions.LOCAL) if charged else None,
     )
 
 
 def strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
     """Of refusals the longest, of admissions the one with the least left."""
-    if len(verdicts) == 1:
-        return verdicts[0]
     enforced = [verdict for verdict in verdicts if not verdict.observed] or verdicts
     if allowed:
         return min(enforced, key=lambda v: v.remaining / v.limit if v.limit else 0.0)
@@ -87,27 +103,39 @@ def strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
 
 def aged(decision: Decision, age: float) -> Decision:
     """A remembered refusal as it would be told now."""
-
-    def less(seconds: float) -> float:
-        return max(0.0, seconds - age)
-
-    def retry(seconds: float | None) -> float | None:
-        return None if seconds is None else less(seconds)
-
-    return replace(
-        decision,
-        retry_after=retry(decision.retry_after),
-        reset_after=less(decision.reset_after),
-        source=decisions.SHIELD,
-        verdicts=tuple(
-            replace(
-                verdict,
-                retry_after=retry(verdict.retry_after),
-                reset_after=less(verdict.reset_after),
-            )
-            for verdict in decision.verdicts
-        ),
+    verdicts = [
+        new_verdict(
+            told.profile,
+            told.policy,
+            told.key,
+            told.allowed,
+            told.observed,
+            told.limit,
+            told.remaining,
+            _less(told.retry_after, age),
+            _less(told.reset_after, age),
+        )
+        for told in decision.verdicts
+    ]
+    return new_decision(
+        decision.allowed,
+        decision.profile,
+        decision.policy,
+        decision.limit,
+        decision.remaining,
+        _less(decision.retry_after, age),
+        _less(decision.reset_after, age),
+        decision.reason,
+        decisions.SHIELD,
+        tuple(verdicts),
+        None,
     )
+
+
+def _less(seconds: float | None, age: float) -> float | None:
+    if seconds is None:
+        return None
+    return seconds - age if seconds > age else 0.0
 
 
 def unlimited(claims: Sequence[Claim]) -> Decision:

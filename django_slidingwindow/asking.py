@@ -71,9 +71,12 @@ class Asker:
     def ask(self, plan: Plan, lanes: Lanes, *, writes: bool) -> Generator[Call, Any, Decision]:
         """The store's decision."""
         groups, names = lanes
-        if groups is None:
-            return (yield from self._ask(plan, names[0], writes))
-        return (yield from self._ask_parts(Parts(plan, groups, names), writes))
+        if groups is not None:
+            return (yield from self._ask_parts(Parts(plan, groups, names), writes))
+        call = Evaluate(plan.keys, plan.lines, writes)
+        reply = yield from self._call(names[0], call, proves=writes)
+        parts = (charges_of(plan, reply),) if writes else ()
+        return decision_of(plan, plan.lines, reply, self._store.source, parts)
 
     def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
         """The hits given back; none of them while the store is away."""
@@ -117,12 +120,6 @@ class Asker:
             self._recovered()
             if self._hooks.recovered is not None:
                 self._hooks.recovered(seconds)
-
-    def _ask(self, plan: Plan, lane: str, writes: bool) -> Generator[Call, Any, Decision]:
-        call = Evaluate(plan.keys, plan.lines, writes)
-        reply = yield from self._call(lane, call, proves=writes)
-        parts = (charges_of(plan, reply),) if writes else ()
-        return decision_of(plan, plan.lines, reply, self._store.source, parts)
 
     def _ask_parts(self, parts: Parts, writes: bool) -> Generator[Call, Any, Decision]:
         """Keys that no one call can hold: peek at all, then charge all.

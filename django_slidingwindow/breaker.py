@@ -143,6 +143,8 @@ class Breakers:
 
     def permit(self, lanes: Sequence[str]) -> bool:
         """Whether the caller may ask all of these lanes; it then has to report for each."""
+        if not self._open:
+            return True
         for asked, lane in enumerate(lanes):
             if not self.of(lane).permits():
                 self.abandoned(lanes[:asked])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from .algorithms import EXACT
 from .keys import escape, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
-from .shield import Question
 from .stores.base import Line
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What a request asks of one profile."""
 
     profile: Profile
@@ -24,8 +22,7 @@ class Claim:
     cost: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The windows that a check looks at."""
 
     keys: tuple[str, ...]
@@ -71,14 +68,11 @@ class Plan:
         )
 
     @property
-    def question(self) -> Question | None:
-        """What the shield knows this check by; None where it must not answer."""
-        for line in self.lines:
-            if line.observed or line.count_rejected or line.policy.algorithm not in EXACT:
-                return None
-        return tuple(
-            (key, line.policy.limit, line.cost)
-            for key, line in zip(self.keys, self.lines, strict=True)
+    def exact(self) -> bool:
+        """Whether a refusal holds until its time, whatever else happens."""
+        return not any(
+            line.observed or line.count_rejected or line.policy.algorithm not in EXACT
+            for line in self.lines
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from .policies import Policy
+
+Value = TypeVar("Value")
 
 # Reasons of a decision.
 ALLOWED = "allowed"
@@ -47,8 +51,7 @@ class Verdict:
     """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """The hits that one key was charged."""
 
     key: str
@@ -97,3 +100,24 @@ class Decision:
     """One for each policy looked at."""
     receipt: Receipt | None = field(default=None, repr=False, compare=False)
     """What `refund` gives back; None if nothing was charged."""
+
+
+def _quick(frozen: type[Value]) -> Callable[..., Value]:
+    """A constructor that takes all the fields of a frozen dataclass by position.
+
+    A frozen one sets each field by its name, which would be a third of a check's time
+    in Python. Here a mutable twin of the same layout is filled and becomes the other.
+    """
+    names = [(each.name, "object") for each in fields(frozen)]  # type: ignore[arg-type]
+    twin: Any = make_dataclass(frozen.__name__, names, slots=True)
+
+    def make(*values: object) -> Value:
+        made = twin(*values)
+        made.__class__ = frozen
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+new_verdict = _quick(Verdict)
+new_decision = _quick(Decision)

@@ -68,10 +68,10 @@ class Limiter:
 
     def check(self, claims: Sequence[Claim]) -> Decision:
         """Charges all the claims if all admit, else none."""
-        return drive(self._check(claims), self._answer)
+        return self._recall(claims) or drive(self._check(claims), self._answer)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        return await adrive(self._check(claims), self._aanswer)
+        return self._recall(claims) or await adrive(self._check(claims), self._aanswer)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -115,24 +115,31 @@ class Limiter:
             return await asyncio.sleep(question.seconds)
         return await self.store.arun(question)
 
+    def _recall(self, claims: Sequence[Claim]) -> Decision | None:
+        """The shield's refusal of the very same claims, if it remembers one."""
+        found = self.shield.find(tuple(claims)) if self.shield else None
+        if found is None:
+            return None
+        decision = aged(*found)
+        self._tell(decision, None)
+        return decision
+
     def _check(self, claims: Sequence[Claim]) -> Flow:
         plan = Plan.of(claims, self.prefix)
-        question = plan.question if self.shield is not None else None
-        found = self.shield.find(question) if self.shield is not None and question else None
-        if found is not None:
-            decision, took = aged(*found), None
-        else:
-            decision, took = yield from self._decide(plan, claims, writes=True)
-            if (
-                self.shield is not None
-                and question
-                and not decision.allowed
-                and decision.source == self.store.source
-            ):
-                self.shield.remember(question, decision)
+        decision, took = yield from self._decide(plan, claims, writes=True)
+        if (
+            not decision.allowed
+            and self.shield is not None
+            and decision.source == self.store.source
+            and plan.exact
+        ):
+            self.shield.remember(tuple(claims), plan.keys, decision)
+        self._tell(decision, took)
+        return decision
+
+    def _tell(self, decision: Decision, took: float | None) -> None:
         if self._hooks.checked is not None:
             self._hooks.checked(decision, took)
-        return decision
 
     def _peek(self, claims: Sequence[Claim]) -> Flow:
         decision, _ = yield from self._decide(Plan.of(claims, self.prefix), claims, writes=False)
@@ -141,7 +148,7 @@ class Limiter:
     def _acquire(self, claims: Sequence[Claim], timeout: float | None) -> Flow:
         start = self._clock()
         while True:
-            decision = yield from self._check(claims)
+            decision = self._recall(claims) or (yield from self._check(claims))
             wait = decision.retry_after
             if decision.allowed or wait is None:
                 return decision

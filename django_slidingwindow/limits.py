@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 from django.core.signals import setting_changed
@@ -193,7 +192,7 @@ async def areset(profile: str | Profile, identifier: str) -> int:
 def _claim(profile: str | Profile, identifier: str, cost: int) -> Claim:
     claim = _counted(profile, identifier, cost)
     # Switched off, there is no limit, and no store to ask.
-    return claim if conf.enabled else replace(claim, policies=())
+    return claim if conf.enabled else claim._replace(policies=())
 
 
 async def _aclaim(profile: str | Profile, identifier: str, cost: int) -> Claim:

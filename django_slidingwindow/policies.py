@@ -202,6 +202,10 @@ class Profile:
         if not self.scope:
             object.__setattr__(self, "scope", self.name)
 
+    def __hash__(self) -> int:
+        # A profile is looked for at every check, and few share a name.
+        return hash(self.name)
+
     @property
     def observed(self) -> bool:
         """Whether the profile only watches."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
 
 from .decisions import Decision
 
-Question: TypeAlias = "tuple[tuple[str, int, int], ...]"
-"""The exact set of (key, limit, cost) that was refused."""
+
+class _Refusal(NamedTuple):
+    decision: Decision
+    since: float
+    until: float
+    keys: tuple[str, ...]
 
 
 class Shield:
@@ -28,38 +32,41 @@ class Shield:
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()
-        self._refusals: OrderedDict[Question, tuple[Decision, float, float]] = OrderedDict()
+        self._refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
         # By key, so that whoever is charged back need not look through all of them.
-        self._questions: dict[str, set[Question]] = {}
+        self._questions: dict[str, set[Hashable]] = {}
 
     def __len__(self) -> int:
         return len(self._refusals)
 
-    def find(self, question: Question) -> tuple[Decision, float] | None:
-        """A refusal that still holds, and its age in seconds."""
-        entry = self._refusals.get(question)
-        if entry is None:
+    def find(self, question: Hashable) -> tuple[Decision, float] | None:
+        """A refusal of the very same question that still holds, and its age in seconds."""
+        refusal = self._refusals.get(question)
+        if refusal is None:
             return None
-        decision, since, until = entry
         now = self._clock()
-        if now < until:
-            return decision, now - since
+        if now < refusal.until:
+            return refusal.decision, now - refusal.since
         with self._lock:
-            if self._refusals.get(question) is entry:
+            if self._refusals.get(question) is refusal:
                 self._drop(question)
         return None
 
-    def remember(self, question: Question, decision: Decision) -> None:
-        """Keeps a refusal until the request may pass, but no longer than `seconds`."""
+    def remember(self, question: Hashable, keys: tuple[str, ...], decision: Decision) -> None:
+        """Keeps a refusal until the request may pass, but no longer than `seconds`.
+
+        The question holds windows, limits and cost; `keys` are those of the windows.
+        """
         now = self._clock()
         wait = decision.retry_after
         lasts = self.seconds if wait is None else min(wait, self.seconds)
         if lasts <= 0:
             return
         with self._lock:
-            self._refusals[question] = (decision, now, now + lasts)
-            self._refusals.move_to_end(question)
-            for key, _, _ in question:
+            if question in self._refusals:
+                self._drop(question)
+            self._refusals[question] = _Refusal(decision, now, now + lasts, keys)
+            for key in keys:
                 self._questions.setdefault(key, set()).add(question)
             if len(self._refusals) > self._max_entries:
                 self._drop(next(iter(self._refusals)))
@@ -77,9 +84,8 @@ class Shield:
             self._refusals.clear()
             self._questions.clear()
 
-    def _drop(self, question: Question) -> None:
-        del self._refusals[question]
-        for key, _, _ in question:
+    def _drop(self, question: Hashable) -> None:
+        for key in self._refusals.pop(question).keys:
             sharing = self._questions.get(key)
             if sharing is not None:
                 sharing.discard(question)

@@ -20,7 +20,7 @@ from django_slidingwindow.stores import servers
 from django_slidingwindow.stores.base import Reset
 from django_slidingwindow.stores.connections import Connections, ask_once
 from django_slidingwindow.stores.errors import is_outage, store_error
-from django_slidingwindow.stores.links import Deadline, Link, _Socket
+from django_slidingwindow.stores.links import Deadline, Link, Select, _Socket, has_data
 from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.servers import Server
@@ -527,3 +527,13 @@ class TestErrors:
     )
     def test_errors_of_one_call_are_none(self, error: Exception) -> None:
         assert not store_error(error).outage
+
+
+def test_data_is_seen_where_a_system_has_no_poll() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        watched = Select()
+        watched.register(here, 1)
+        assert not has_data(watched)
+        there.send(b"x")
+        assert has_data(watched)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..decisions import Charge
@@ -19,8 +18,7 @@ class Line(NamedTuple):
     count_rejected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(NamedTuple):
     """Look at every window; if all admit and `writes`, charge all.
 
     The answer, all integers, times in microseconds: admitted (1 or 0), the store's
@@ -35,8 +33,7 @@ class Evaluate:
     """Seconds that the answer may take, if that is less than the store's own limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refund:
+class Refund(NamedTuple):
     """Take back hits that were charged when the store's clock said `stamp`.
 
     The answer: for each charge, the hits taken back.
@@ -47,8 +44,7 @@ class Refund:
     within: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(NamedTuple):
     """Forget whole windows. The answer: how many there were."""
 
     keys: tuple[str, ...]

@@ -33,8 +33,7 @@ class Connections:
         """Sends once and reads the replies; a server's error is returned, not raised."""
         connection = self._take(deadline)
         try:
-            connection.send_packed_command((payload,), check_health=False)
-            answers = [_read(connection) for _ in range(replies)]
+            answers: list[Any] = connection.exchange(payload, replies)
         except BaseException:
             # Unread replies would answer the next command.
             self._discard(connection)

@@ -6,8 +6,11 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 
 from __future__ import annotations
 
-import selectors
+import select
 import socket
+import ssl
+import struct
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +38,10 @@ _COMMON = frozenset(
 _SYNC = ("parser_class", "redis_connect_func")
 # Seconds that are left for data that has come in already, when time is up.
 _GRACE = 0.001
-_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
+# The kernel's own time-outs are portable, but what they are set by is not.
+_KERNEL_KEEPS_TIME = sys.platform == "linux" and sys.maxsize > 2**32
+# By how much a socket's time-out may exceed what is left of a call's time.
+_CLOSE_ENOUGH = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,10 @@ class Link:
 
     def deadline(self, within: float | None = None) -> float | None:
         """When a call that starts now has to end; `within` seconds if that is sooner."""
-        limits = [limit for limit in (self.limit, within) if limit is not None]
-        return time.monotonic() + min(limits) if limits else None
+        limit = self.limit
+        if within is not None and (limit is None or within < limit):
+            limit = within
+        return None if limit is None else time.monotonic() + limit
 
     def sync(self) -> Any:
         """A connection that is yet to be connected, and has a `deadline` to be set.
@@ -130,30 +138,56 @@ class Deadline:
         self._watch = watch(raw)
         return _Socket(raw, self)
 
+    def exchange(self, payload: bytes, replies: int) -> list[Any]:
+        """Sends once and reads the replies; a server's error is returned, not raised.
+
+        Without what redis-py does about health checks and error messages around it.
+        """
+        self._sock.sendall(payload)  # type: ignore[attr-defined]
+        read = self._parser.read_response  # type: ignore[attr-defined]
+        return [read() for _ in range(replies)]
+
     def is_stale(self) -> bool:
         """Nothing was asked: if there is something to read, it can only be the end."""
         return has_data(self._watch)
 
 
 class _Socket:
-    """A connected socket that is read until its connection's deadline."""
+    """A connected socket that is read until its connection's deadline.
+
+    Where it can, the kernel keeps the time: Python would ask it before each call
+    whether the socket is ready, which are two more calls a check.
+    """
 
     def __init__(self, raw: socket.socket, connection: Deadline) -> None:
         self._raw = raw
         self._connection = connection
+        self._by_kernel = _KERNEL_KEEPS_TIME and not isinstance(raw, ssl.SSLSocket)
+        if self._by_kernel:
+            raw.settimeout(None)
         self._late: float | None = None
+        self._set = 0.0
 
     def sendall(self, payload: bytes) -> None:
         self._hurry()
-        self._raw.sendall(payload)
+        try:
+            self._raw.sendall(payload)
+        except BlockingIOError:
+            raise TimeoutError("timed out") from None
 
     def recv(self, *arguments: Any) -> bytes:
         self._hurry()
-        return self._raw.recv(*arguments)
+        try:
+            return self._raw.recv(*arguments)
+        except BlockingIOError:
+            raise TimeoutError("timed out") from None
 
     def recv_into(self, *arguments: Any) -> int:
         self._hurry()
-        return self._raw.recv_into(*arguments)
+        try:
+            return self._raw.recv_into(*arguments)
+        except BlockingIOError:
+            raise TimeoutError("timed out") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)
@@ -161,7 +195,8 @@ class _Socket:
     def _hurry(self) -> None:
         deadline = self._connection.deadline
         if deadline is None:
-            self._raw.settimeout(None)
+            if self._set:
+                self._limit(0.0)
             return
         left = deadline - time.monotonic()
         if left < _GRACE:
@@ -169,7 +204,20 @@ class _Socket:
             if self._late == deadline:
                 raise TimeoutError("time is up")
             self._late, left = deadline, _GRACE
-        self._raw.settimeout(left)
+        # Setting it is a call of the system: what is set may be a little more than is left.
+        if not left <= self._set <= left * _CLOSE_ENOUGH:
+            self._limit(left)
+
+    def _limit(self, seconds: float) -> None:
+        """Sets the time-out of the next calls; 0.0 for none."""
+        self._set = seconds
+        if self._by_kernel:
+            whole, part = divmod(seconds, 1)
+            value = struct.pack("ll", int(whole), int(part * 1_000_000))
+            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+        else:
+            self._raw.settimeout(seconds or None)
 
 
 @cache
@@ -181,13 +229,27 @@ def _bounded(connection_class: type) -> Any:
     return type(f"Bounded{connection_class.__name__}", (Deadline, connection_class), {})
 
 
-def watch(sock: Any) -> selectors.BaseSelector:
+class Select:
+    """As much of `select.poll` as is needed, for systems that have none."""
+
+    def register(self, sock: Any, events: int) -> None:
+        self._sock = sock
+
+    def poll(self, timeout: float) -> list[Any]:
+        return select.select([self._sock], [], [], timeout)[0]
+
+
+def watch(sock: Any) -> Any:
     """What `has_data` asks about a connected socket."""
-    selector: selectors.BaseSelector = _Selector()
-    selector.register(sock, selectors.EVENT_READ)
-    return selector
+    poll = _Poll()
+    poll.register(sock, _READABLE)
+    return poll
 
 
-def has_data(selector: selectors.BaseSelector) -> bool:
+def has_data(poll: Any) -> bool:
     """Whether there is something to read, or the end."""
-    return bool(selector.select(0))
+    return bool(poll.poll(0))
+
+
+_Poll: Any = getattr(select, "poll", Select)
+_READABLE: int = getattr(select, "POLLIN", 1)

@@ -47,14 +47,13 @@ class RedisStore:
         command = self._encode(call)
         server = self._server or self._find_server()
         deadline = server.link.deadline(call.within)
-
-        def exchange(payload: bytes) -> Any:
-            return server.exchange(payload, 1, deadline)[0]
-
         try:
-            reply = exchange(command.payload)
+            reply = server.exchange(command.payload, 1, deadline)[0]
             if isinstance(reply, Exception):
-                reply = drive(known_script(command, reply), exchange)
+                reply = drive(
+                    known_script(command, reply),
+                    lambda payload: server.exchange(payload, 1, deadline)[0],
+                )
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         return checked(reply)

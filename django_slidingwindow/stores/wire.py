@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError
 
@@ -38,8 +37,7 @@ def text(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One call, packed. `script` is None for a plain command."""
 
     payload: bytes
@@ -65,17 +63,17 @@ def encode(call: Call, clock: int | None) -> Command:
     if isinstance(call, Evaluate):
         keys = call.keys
         head, tail, source = _evaluate(call.lines)
+        mode = b"w" if call.writes else b"r"
     elif isinstance(call, Refund):
         keys = tuple(charge.key for charge in call.charges)
         head, tail, source = _refund(call)
+        mode = b"w"
     else:
         return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
-    parts = [head]
-    parts += [bulk(key.encode()) for key in keys]
-    mode = b"w" if isinstance(call, Refund) or call.writes else b"r"
-    parts.append(bulk(mode if clock is None else b"%b%d" % (mode, clock)))
-    parts.append(tail)
-    return Command(b"".join(parts), keys, source)
+    if clock is not None:
+        mode += b"%d" % clock
+    names = b"".join([bulk(key.encode()) for key in keys])
+    return Command(b"%b%b$%d\r\n%b\r\n%b" % (head, names, len(mode), mode, tail), keys, source)
 
 
 @lru_cache(maxsize=4096)
