@@ -71,7 +71,10 @@ class Limiter:
         return self._recall(claims) or drive(self._check(claims), self._answer)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        return self._recall(claims) or await adrive(self._check(claims), self._aanswer)
+        recalled = self._recall(claims)
+        if recalled is not None:
+            return recalled
+        return await adrive(self._check(claims), self._aanswer)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""

@@ -87,7 +87,7 @@ class Rejection(models.Model):
         )
 
     def __str__(self) -> str:
-        minute = timezone.template_localtime(self.minute)
+        minute = timezone.localtime(self.minute) if timezone.is_aware(self.minute) else self.minute
         return f"{self.profile} {self.identifier or '-'} {minute:%Y-%m-%d %H:%M}: {self.hits}"
 
     @property
