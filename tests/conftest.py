@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser import chromium  # noqa: F401, a fixture
 from tests.databases import _database_settings, log_database  # noqa: F401, fixtures
 from tests.plugin import SERVER
 from tests.servers import RedisCluster, RedisServer, SentinelGroup

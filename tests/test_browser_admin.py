@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +14,6 @@ from django.contrib.auth.models import Permission, User
 from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support import expected_conditions
@@ -28,32 +25,12 @@ from tests.rejections import row
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
 
-FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run
---disable-background-networking --disable-component-update --disable-sync
---window-size=1500,1300""".split()
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe"
 PROFILES = {
     "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
     "tenant_free": {"axis": "tenant", "rate": "100/d"},
     "reports": {"axis": "tenant", "rate": "4/m", "mode": "observe", "algorithm": "log"},
 }
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[WebDriver]:
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("no chromium and chromedriver here (Debian: chromium, chromium-driver)")
-    with tempfile.TemporaryDirectory() as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = browser
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        started = webdriver.Chrome(options, webdriver.ChromeService(driver))
-        try:
-            yield started
-        finally:
-            started.quit()
 
 
 @pytest.fixture(autouse=True)

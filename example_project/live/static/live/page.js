@@ -211,7 +211,11 @@ find("#one").addEventListener("click", () => fire(1));
 find("#ten").addEventListener("click", () => fire(10));
 find("#burst").addEventListener("click", burst);
 find("#again").addEventListener("click", startOver);
-find("#plug")?.addEventListener("click", ({ target }) => pull(target));
+const plug = find("#plug");
+if (plug) {
+  plugged(plug.dataset.running === "true");
+  plug.addEventListener("click", () => pull(plug));
+}
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", ({ target }) => target.name !== "cost" && startOver());
 startOver().then(frame);
