@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from django.db import DataError, Error, IntegrityError, router
 
@@ -16,6 +18,13 @@ from .sandbox import Sandbox
 from .tallies import Tallies
 
 logger = logging.getLogger("django_slidingwindow.log")
+
+
+Batch: TypeAlias = "Sequence[tuple[Rejection, Group]]"
+
+# MySQL's drivers know some errors of data only as operational ones: out of range,
+# truncated, a wrong value, text that the column's character set lacks, too long.
+_MYSQL_DATA = {1264, 1265, 1292, 1366, 1406}
 
 
 def log_alias() -> str:
@@ -66,12 +75,31 @@ class LogWriter:
         """Removes from `waiting` what is done with."""
         rows = [(row_of(group, tally), group) for group, tally in waiting.items()]
         rows.sort(key=lambda pair: upsert.lock_order(pair[0]))
-        for batch in upsert.batches(rows, alias):
-            self._write_batch([row for row, _ in batch], alias)
-            for _, group in batch:
-                del waiting[group]
+        lost = sum(
+            self._write_batch(batch, waiting, alias) for batch in upsert.batches(rows, alias)
+        )
+        if lost:
+            logger.error(
+                "the database refused rows of the rejection log: %d refusals are lost",
+                lost,
+                extra={"alias": alias, "hits": lost},
+            )
 
-    def _write_batch(self, rows: list[Rejection], alias: str) -> None:
+    def _write_batch(self, batch: Batch, waiting: dict[Group, Tally], alias: str) -> int:
+        """The refusals that are lost, since the database will never take their rows."""
+        lost = 0
+        if not self._execute([row for row, _ in batch], alias):
+            if len(batch) > 1:
+                # Only the row that is wrong shall be lost, and hold up nobody.
+                return sum(self._write_batch([pair], waiting, alias) for pair in batch)
+            lost = batch[0][0].hits
+            self._tallies.drop(lost)
+        for _, group in batch:
+            del waiting[group]
+        return lost
+
+    def _execute(self, rows: list[Rejection], alias: str) -> bool:
+        """False if the database refuses such rows; raises if it may take them later."""
         start = time.monotonic()
         hits = sum(row.hits for row in rows)
         error: Error | None = None
@@ -82,19 +110,11 @@ class LogWriter:
         except Error as failure:
             self.failed += 1
             error = failure
-            if not isinstance(failure, (DataError, IntegrityError)):
+            if not _is_refusal(failure):
                 raise
-            # It would be refused for ever, and what is behind it would wait for ever.
-            self._tallies.drop(hits)
-            logger.error(
-                "the rejection log has lost %d refusals: the database refused %d rows (%s)",
-                hits,
-                len(rows),
-                type(failure).__name__,
-                extra={"alias": alias, "rows": len(rows), "hits": hits},
-            )
         finally:
             self._tell(len(rows), hits, time.monotonic() - start, error)
+        return error is None
 
     def _drop(self, waiting: dict[Group, Tally]) -> None:
         self._tallies.drop(sum(tally.hits for tally in waiting.values()))
@@ -129,3 +149,9 @@ class LogWriter:
             self._tallies.dropped,
             extra={"alias": alias, "dropped": self._tallies.dropped},
         )
+
+
+def _is_refusal(error: Error) -> bool:
+    """Whether the rows are wrong, rather than the database away."""
+    refused = isinstance(error, (DataError, IntegrityError))
+    return refused or bool(_MYSQL_DATA.intersection(error.args[:1]))

@@ -542,6 +542,18 @@ class TestLive:
         assert entries[0].get_admin_url() is None
         assert key in admin_client.get(reverse("admin:index")).content.decode()
 
+    def test_history_keeps_no_identifier_that_the_log_would_hash(
+        self, admin_client: Client
+    ) -> None:
+        with override_settings(
+            SLIDING_WINDOW={"PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"},
+        ):
+            key = block()
+            admin_client.post(address("unblock", f"?key={key}"))
+            expected = f"throttle:ip:{{{keyed_hash('203.0.113.9')}}}:login:c60"
+            assert LogEntry.objects.filter(object_repr=expected).count() == 1
+            assert not LogEntry.objects.filter(object_repr__contains="203.0.113.9").exists()
+
     def test_unblocking_one_window_leaves_namesakes_alone(self, admin_client: Client) -> None:
         for _ in range(3):
             limits.check("watched", "*")

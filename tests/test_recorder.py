@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.db import DataError, connections, transaction
+from django.db import DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.models import Sum
 from django.test import override_settings
 
@@ -204,25 +204,35 @@ def test_locked_database_is_waited_for(make: Callable[..., Recorder], log_databa
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_rows_that_the_database_refuses_hold_up_nobody(
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("value 'acme' is out of range"),
+        IntegrityError("acme"),
+        OperationalError(1366, "Incorrect string value 'acme'"),  # so says MySQL
+    ],
+)
+def test_row_that_the_database_refuses_holds_up_nobody(
+    error: Exception,
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    write = upsert.write
+
     def refusing(rows: Any, using: str) -> None:
-        raise DataError("value 'acme' is out of range")
+        if any(row.identifier == "10.0.0.3" for row in rows):
+            raise error
+        write(rows, using)
 
     recorder = make(interval=60)
-    refuse(recorder, 5)
-    with monkeypatch.context() as patch:
-        patch.setattr(upsert, "write", refusing)
-        assert recorder.flush()
-    assert (recorder.stats().dropped, recorder.stats().waiting) == (5, 0)
-    assert "lost 5 refusals" in caplog.text
-    assert "acme" not in caplog.text
-    refuse(recorder, 2)
+    refuse(recorder, 50, identifiers=5)
+    monkeypatch.setattr(upsert, "write", refusing)
     assert recorder.flush()
-    assert hits() == 2
+    assert (recorder.stats().dropped, recorder.stats().waiting) == (10, 0)
+    assert hits() == recorder.stats().written == 40
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the database refused rows of the rejection log: 10 refusals are lost"]
 
 
 @on_sqlite

@@ -203,7 +203,7 @@ def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:
             content_type=content_type,
             # No id: there is no row that the entry could link to.
             object_id=None,
-            object_repr=printable(state.key)[:200],
+            object_repr=_remembered(state)[:200],
             action_flag=CHANGE,
             change_message=f"Unblocked: {state.hits} hits were forgotten.",
         )
@@ -213,6 +213,14 @@ def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:
         _("%(who)s is let in again: %(count)d windows were forgotten.")
         % {"who": who, "count": len(forgotten)},
     )
+
+
+def _remembered(state: KeyState) -> str:
+    """The key as the history may keep it."""
+    if conf.log_identifiers != "hash":
+        return printable(state.key)
+    before, after = state.key.partition("{")[0], state.key.rpartition("}")[2]
+    return printable(f"{before}{{{logged_identifier(state.identifier)}}}{after}")
 
 
 def _row(model_admin: ModelAdmin[Rejection], state: KeyState) -> Row:
