@@ -42,9 +42,18 @@ def ask(function: Callable[..., Any], *args: Any) -> Ask:
     In async code a sync function runs in a thread, so that it may use the database,
     and an `async def` runs on the loop. In sync code an `async def` gets a loop.
     """
+    return asks(function)(*args)
+
+
+def asks(function: Callable[..., Any]) -> Callable[..., Ask]:
+    """`ask` for a function that every request calls: whether it is async is found out once."""
+    sync: Callable[..., Any] = function
+    asynch: Callable[..., Awaitable[Any]] = function
     if is_async(function):
-        return Ask(partial(_on_a_loop, function), function, args)
-    return Ask(function, partial(in_thread, function), args)
+        sync = partial(_on_a_loop, function)
+    else:
+        asynch = partial(in_thread, function)
+    return lambda *args: Ask(sync, asynch, args)
 
 
 def _on_a_loop(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

@@ -28,7 +28,7 @@ from django.core.signals import setting_changed
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
-from .callables import Ask, ask, in_thread
+from .callables import Ask, asks, in_thread
 from .conf import NAME, conf
 from .keys import join_identifiers
 from .proxies import Address, client_address, parse_address
@@ -119,7 +119,7 @@ def _resolver(axis: str, anonymous: str) -> tuple[Callable[..., Any], bool]:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        return partial(_own, axis, function), True
+        return partial(_own, axis, asks(function)), True
     if axis.startswith(HEADER):
         return partial(_header, meta_key(axis.removeprefix(HEADER))), False
     if axis in ("user", "user_or_ip"):
@@ -171,8 +171,8 @@ def _header(key: str, request: HttpRequest) -> str | None:
     return keyed_hash(value) if value else None
 
 
-def _own(axis: str, function: Callable[[HttpRequest], Any], request: HttpRequest) -> Identity:
-    value = yield ask(function, request)
+def _own(axis: str, asked: Callable[..., Ask], request: HttpRequest) -> Identity:
+    value = yield asked(request)
     return None if value is None else canonical(axis, str(value))
 
 
