@@ -13,9 +13,8 @@ ALGORITHMS = {
     "counter": "Two numbers and an estimate: smallest, approximate.",
 }
 LIMITS = {
-    "10-10": {"limit": 10, "window": 10},
-    "5-5": {"limit": 5, "window": 5},
-    "20-20": {"limit": 20, "window": 20},
+    "10": {"limit": 10, "window": 10},
+    "5": {"limit": 5, "window": 5},
 }
 MAX_COST = 5
 
@@ -38,7 +37,7 @@ def chosen(request: HttpRequest) -> str:
     limit = request.GET.get("limit", "")
     return name_of(
         algorithm if algorithm in ALGORITHMS else "compact",
-        limit if limit in LIMITS else "10-10",
+        limit if limit in LIMITS else "10",
     )
 
 

@@ -31,6 +31,7 @@ export class Lane {
       <g class="flow ticks"></g>
       <line class="base"/>
       <line class="now" y1="0"/>
+      <rect class="behind" width="36" height="15"/>
       <text class="now-label" text-anchor="middle">now</text>
       <g class="flow marks"></g>`;
     this.flows = [...svg.querySelectorAll(".flow")];
@@ -46,9 +47,8 @@ export class Lane {
   }
 
   clear() {
-    for (const element of [...this.marks.values(), ...this.ticks.values()]) element.remove();
+    for (const mark of this.marks.values()) mark.remove();
     this.marks.clear();
-    this.ticks.clear();
     this.data = null;
     for (const path of this.svg.querySelectorAll(".area")) path.setAttribute("d", "");
   }
@@ -57,6 +57,8 @@ export class Lane {
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width || !this.limit) return;
     this.width = width;
+    for (const tick of this.ticks.values()) tick.remove();
+    this.ticks.clear();
     this.perMs = width / ((PAST + FUTURE) * this.window);
     this.nowX = PAST * this.window * this.perMs;
     this.base = height - 22;
@@ -74,6 +76,7 @@ export class Lane {
     this.find(".band-label").textContent = name;
     set(this.find(".base"), { x1: 0, x2: width, y1: this.base, y2: this.base });
     set(this.find(".now"), { x1: this.nowX, x2: this.nowX, y2: this.base });
+    set(this.find(".behind"), { x: this.nowX - 18, y: this.base + 6 });
     set(this.find(".now-label"), { x: this.nowX, y: this.base + 15 });
     set(this.find(".band"), { height: this.base });
     if (this.data) this.draw(...this.data);
@@ -155,7 +158,7 @@ export class Lane {
   tick(now) {
     const from = Math.ceil((now - PAST * this.window) / 1000);
     const to = Math.floor((now + FUTURE * this.window) / 1000);
-    const labelled = this.window >= 20000 ? 10 : this.window >= 10000 ? 5 : 2;
+    const labelled = this.window > 5000 ? 5 : 2;
     for (let second = from; second <= to; second += 1) {
       if (this.ticks.has(second)) continue;
       const tick = document.createElementNS(SVG, "g");

@@ -37,7 +37,7 @@ OFFENDERS = (
     ("endpoint_expensive", "reports@shop.views.reports", "api/reports/", "POST", 0.15, 3),
 )
 # Somebody guesses passwords for half an hour, this many minutes ago.
-ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 60)
+ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
 ATTACK_MINUTES = range(401, 431)
 
 
