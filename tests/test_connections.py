@@ -114,6 +114,13 @@ class TestDeadline:
                 connections.exchange(pack(b"GET", b"k"), 100, later(0.2))
             assert time.monotonic() - start < SOON
 
+    def test_server_that_drips_quickly_ends_soon_after_the_deadline(self) -> None:
+        with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=0.001) as port:
+            start = time.monotonic()
+            with pytest.raises(RedisTimeoutError):
+                ask_once(link_to(port), PING, later(0.1))
+            assert time.monotonic() - start < SOON
+
     def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
         # A full backlog: the kernel drops what comes after.
         with socket.socket() as full:

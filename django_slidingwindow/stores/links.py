@@ -36,8 +36,9 @@ _COMMON = frozenset(
     " socket_keepalive socket_keepalive_options socket_type".split()
 )
 _SYNC = ("parser_class", "redis_connect_func")
-# Seconds that are left for data that has come in already, when time is up.
-_GRACE = 0.001
+# When time is up, this process may have been held up (by other threads), and not the
+# server: so many more steps get so many seconds each.
+_GRACE, _LATE_STEPS = 0.02, 20
 # The kernel's own time-outs are portable, but what they are set by is not.
 _KERNEL_KEEPS_TIME = sys.platform == "linux" and sys.maxsize > 2**32
 # By how much a socket's time-out may exceed what is left of a call's time.
@@ -165,8 +166,8 @@ class _Socket:
         self._by_kernel = _KERNEL_KEEPS_TIME and not isinstance(raw, ssl.SSLSocket)
         if self._by_kernel:
             raw.settimeout(None)
-        self._late: float | None = None
         self._set = 0.0
+        self._late_for, self._late_steps = 0.0, 0
 
     def sendall(self, payload: bytes) -> None:
         self._hurry()
@@ -200,10 +201,11 @@ class _Socket:
             return
         left = deadline - time.monotonic()
         if left < _GRACE:
-            # This process may have been held up: what has come in is read, once.
-            if self._late == deadline:
+            self._late_steps = self._late_steps + 1 if self._late_for == deadline else 1
+            self._late_for = deadline
+            if self._late_steps > _LATE_STEPS:
                 raise TimeoutError("time is up")
-            self._late, left = deadline, _GRACE
+            left = _GRACE
         # Setting it is a call of the system: what is set may be a little more than is left.
         if not left <= self._set <= left * _CLOSE_ENOUGH:
             self._limit(left)
