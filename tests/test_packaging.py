@@ -65,6 +65,20 @@ def test_sdist_holds_every_file_of_the_package(distributions: Path) -> None:
     assert names >= FILES
 
 
+def test_both_can_be_uploaded(distributions: Path) -> None:
+    every = sorted(distributions.iterdir())
+    said = run(sys.executable, "-m", "twine", "check", "--strict", *every, cwd=distributions)
+    assert said.count("PASSED") == len(every) == 2
+
+
+def test_sdist_holds_what_a_reader_needs(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "docs/index.md"}
+    assert wanted | {"docs/pictures/edge.svg", "tests/conftest.py", "scripts/demo"} <= names
+
+
 def test_limit_is_checked_with_the_installed_wheel(
     distributions: Path, tmp_path: Path, redis_server: RedisServer
 ) -> None:

@@ -44,14 +44,14 @@ def bytes_a_key(algorithm: str, hits: int, keys: int | None = None) -> int:
     # The script is there before, and a connection's buffers are gone.
     _run(store, [_charge(Policy(limit=1, window=1, algorithm=algorithm), "warm", 1)])
     store.close()
-    before = client.info("memory")["used_memory"]
+    before = int(client.info("memory")["used_memory"])
     policy = Policy(limit=hits, window=_DAY, algorithm=algorithm)
     start = now - _DAY * 900_000
     for step, cost in enumerate(_costs(hits)):
         now = start + step * _DAY * 900_000 // _STEPS
         _run(store, (_charge(policy, f"tenant-{i:06}", cost) for i in range(count)))
     store.close()
-    used = client.info("memory")["used_memory"] - before
+    used = int(client.info("memory")["used_memory"]) - before
     client.flushall()
     return round(used / count)
 
