@@ -258,6 +258,25 @@ def test_transition_is_told_once_and_not_with_every_request(
     assert messages[1].startswith("Redis is back after")
 
 
+def test_key_that_holds_something_else_is_told_of_now_and_then(
+    server: RedisServer,
+    settings: SettingsWrapper,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(settings, server.url)
+    monkeypatch.setattr(limits, "_failure_told_at", float("-inf"))
+    with server.client() as client:
+        client.rpush(*limits.get_limiter().keys(limits._claim("few", "spoiled", 1)), "x")
+    with caplog.at_level(logging.ERROR, "django_slidingwindow"):
+        answers = [limits.check("few", "spoiled") for _ in range(6)]
+    assert {answer.source for answer in answers} == {decisions.LOCAL}
+    assert [answer.allowed for answer in answers] == [True] * 4 + [False] * 2
+    assert limits.check("few", "other").source == decisions.REDIS
+    (record,) = caplog.records
+    assert "WRONGTYPE" in record.message
+
+
 def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
     """A replica answers whoever only looks, but takes no hit."""
     configure(settings, server.url)
