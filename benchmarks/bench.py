@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .contenders.base import OURS, UNIQUE_NAME, UNSHIELDED
 from .progress import Progress
 from .server import Server
 
@@ -36,6 +37,10 @@ class Size:
     wrk_rounds: int = 5
     few: bool = False
     """Whether a few contenders do, where each takes seconds."""
+    flooded: tuple[str, ...] = ()
+    """Which of them, by name, if few do."""
+    served: tuple[str, ...] = ()
+    """Which of them gunicorn serves, by the slugs of their views, if few do."""
 
 
 FULL = Size(rounds=60, calls=200)
@@ -56,6 +61,8 @@ QUICK = Size(
     wrk_seconds=1,
     wrk_rounds=1,
     few=True,
+    flooded=(UNIQUE_NAME, UNSHIELDED, OURS),
+    served=("bare", "floor", "smart-middleware", "ours-decorator"),
 )
 TINY = Size(
     rounds=2,
@@ -78,6 +85,8 @@ TINY = Size(
     wrk_seconds=1,
     wrk_rounds=1,
     few=True,
+    flooded=(OURS,),
+    served=("bare", "ours-decorator"),
 )
 SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 

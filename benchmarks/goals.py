@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .contenders.articles import SORTED_SET_NAME, UNIQUE_NAME
-from .contenders.base import BARE, FLOOR, OURS
+from .contenders.base import BARE, FLOOR, OURS, SORTED_SET_NAME, UNIQUE_NAME
 from .results import Results
 
 DECORATOR = "**ours, decorator**"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from django_redis import get_redis_connection
 
-from .base import Case, Check, Contender
+from .base import HASH_NAME, SORTED_SET_NAME, UNIQUE_NAME, Case, Check, Contender
 
 SORTED_SET = """
 local now, window, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -50,9 +50,6 @@ redis.call('PEXPIRE', KEYS[1], window)
 return 1
 """
 
-SORTED_SET_NAME = "article's sorted set"
-UNIQUE_NAME = "sorted set, unique members"
-HASH_NAME = "article's hash"
 SOURCES = {SORTED_SET_NAME: SORTED_SET, UNIQUE_NAME: UNIQUE, HASH_NAME: HASH}
 
 

@@ -16,6 +16,10 @@ AsyncCheck: TypeAlias = "Callable[[str], Awaitable[bool]]"
 FLOOR = "floor: redis-py's EVALSHA of `return 1`"
 BARE = "the bare view"
 OURS = "**ours, compact**"
+UNSHIELDED = "ours, compact, without the shield"
+SORTED_SET_NAME = "article's sorted set"
+UNIQUE_NAME = "sorted set, unique members"
+HASH_NAME = "article's hash"
 
 
 @dataclass(frozen=True, slots=True)

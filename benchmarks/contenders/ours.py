@@ -12,10 +12,9 @@ from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 
-from .base import OURS, AsyncCheck, Case, Check, Contender, ViewContender
+from .base import OURS, UNSHIELDED, AsyncCheck, Case, Check, Contender, ViewContender
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
-UNSHIELDED = "ours, compact, without the shield"
 
 
 def _contender(algorithm: str) -> Contender:

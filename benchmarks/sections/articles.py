@@ -13,8 +13,8 @@ from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.wire import encode
 
 from ..bench import Bench
-from ..contenders.articles import SORTED_SET_NAME, SOURCES, UNIQUE_NAME
-from ..contenders.base import FLOOR, OURS
+from ..contenders.articles import SOURCES
+from ..contenders.base import FLOOR, OURS, SORTED_SET_NAME, UNIQUE_NAME
 from ..results import Row
 
 NAME = "articles"

@@ -24,9 +24,6 @@ NAME = "endtoend"
 TITLE = "End to end"
 OPTIONS = ["--workers", "1", "--worker-class", "gthread", "--threads", "4", "--no-control-socket"]
 
-# What a quick run is content with.
-FEW = ("bare", "floor", "smart-middleware", "ours-decorator")
-
 
 def run(bench: Bench) -> list[Row]:
     if shutil.which("wrk") is None or find_spec("gunicorn") is None:
@@ -43,7 +40,7 @@ def _case(bench: Bench, case: Case) -> list[Row]:
         for contender in view_contenders()
         if not contender.is_async
         and contender.slug != "ours-three"
-        and (not bench.size.few or contender.slug in FEW)
+        and (not bench.size.few or contender.slug in bench.size.served)
     ]
     bench.server.flush()
     bench.progress.begin(f"{TITLE}: {case.name}", bench.size.wrk_rounds * len(found))

@@ -7,9 +7,7 @@ import sys
 import time
 
 from ..bench import Bench
-from ..contenders.articles import UNIQUE_NAME
-from ..contenders.base import ALLOWED, OURS, Check, Contender, contenders
-from ..contenders.ours import UNSHIELDED
+from ..contenders.base import ALLOWED, Check, Contender, contenders
 from ..measure import MICRO, middle
 from ..results import Row
 
@@ -19,15 +17,12 @@ CASE = "one abusive client"
 # Seconds between two checks of the normal client.
 PAUSE = 0.005
 
-# What a quick run is content with.
-FEW = (UNIQUE_NAME, UNSHIELDED, OURS)
-
 
 def run(bench: Bench) -> list[Row]:
     found = [
         contender
         for contender in contenders()
-        if contender.stores and (not bench.size.few or contender.name in FEW)
+        if contender.stores and (not bench.size.few or contender.name in bench.size.flooded)
     ]
     bench.progress.begin(TITLE, len(found))
     rows = []

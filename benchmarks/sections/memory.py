@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..bench import Bench
-from ..contenders.base import BIG, Check, Contender, contenders
-from ..contenders.ours import UNSHIELDED
+from ..contenders.base import BIG, UNSHIELDED, Check, Contender, contenders
 from ..results import Row
 
 NAME = "memory"
