@@ -31,12 +31,13 @@ _opener = build_opener(ProxyHandler({}))
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """The variables of a machine that has set none of the demo's."""
-    ours = ("REDIS_URL", "DATABASE_URL", "PORT", "DJANGO_SETTINGS_MODULE")
+    ours = ("REDIS_URL", "PORT")
     rest = {name: value for name, value in os.environ.items() if name not in ours}
     return {
         **rest,
         "DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
         "PYTHON": sys.executable,
+        "DJANGO_SETTINGS_MODULE": "tests.demo_settings",
         MARK: uuid.uuid4().hex,
         **more,
     }

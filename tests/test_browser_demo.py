@@ -121,10 +121,16 @@ def test_refusals_say_when_to_come_back(visitor: Visitor) -> None:
 def test_burst_across_an_edge_passes_a_fixed_window_and_not_a_sliding_one(
     visitor: Visitor,
 ) -> None:
-    visitor.click("#burst")
-    visitor.wait_for("#said", "Around the edge: 20 sent, 10 admitted, 10 refused")
+    for _ in range(5):
+        visitor.click("#again")
+        visitor.wait_for("#said", "Ready")
+        visitor.click("#burst")
+        visitor.wait_for("#said", "Around the edge: 20 sent, 10 admitted, 10 refused")
+        assert visitor.number("#sliding-most") == 10
+        # A slow machine may miss the edge.
+        if visitor.number("#fixed-passed") == 20:
+            break
     visitor.look("burst")
-    assert visitor.number("#sliding-most") == 10
     assert visitor.number("#fixed-passed") == visitor.number("#fixed-most") == 20
     assert not visitor.all(".numbers .over #sliding-most")
     assert visitor.all(".numbers .over #fixed-most")

@@ -18,13 +18,13 @@ from tests.servers.redis import wait_until
 pytestmark = pytest.mark.xdist_group("demo")
 
 SCRIPT = (str(ROOT / "scripts" / "demo"),)
+AS_IT_IS = {"DJANGO_SETTINGS_MODULE": "config.settings"}
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a fresh clone has of all that the installation reads."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("clone")
     for name in ("scripts", "django_slidingwindow"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
@@ -33,14 +33,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_one_command_leads_to_the_page_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    with Demo(tmp_path, SCRIPT) as demo:
+    with Demo(tmp_path, SCRIPT, **AS_IT_IS) as demo:
         assert "A limit that holds at every moment" in demo.get("/").text
         assert demo.get("/static/admin/css/base.css").status == 200
         assert demo.get("/api/orders/", key="acme").status == 200
         assert demo.stop(signal.SIGINT) == 0
     assert processes(demo.mark) == []
 
-    with Demo(tmp_path, SCRIPT) as again:
+    with Demo(tmp_path, SCRIPT, **AS_IT_IS) as again:
         assert "Installing" not in again.said
         assert again.get("/").status == 200
         assert again.stop(signal.SIGTERM) == 0

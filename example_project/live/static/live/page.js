@@ -15,7 +15,8 @@ const SOURCES = {
   local: "Redis is away: decided by windows of this process’s own",
 };
 // A burst across an edge: so long before and after it, in milliseconds.
-const AROUND = 350;
+const BEFORE = 900;
+const AFTER = 300;
 
 let requests = [];
 let limit = 10;
@@ -72,10 +73,10 @@ async function burst() {
   const round = (running += 1);
   const count = Math.max(1, Math.floor(limit / Number(choices().cost)));
   let edge = Math.ceil(now() / window_) * window_;
-  if (edge - now() < 3 * AROUND) edge += window_;
+  if (edge - now() < BEFORE + 500) edge += window_;
   const made = [];
   say("Waiting for the next edge of a fixed window:");
-  for (const moment of [edge - AROUND, edge + AROUND]) {
+  for (const moment of [edge - BEFORE, edge + AFTER]) {
     while (now() < moment) {
       if (round !== running) return;
       find("#countdown").textContent = made.length ? "" : `${((moment - now()) / 1000).toFixed(1)} s`;
