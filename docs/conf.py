@@ -23,7 +23,7 @@ exclude_patterns = ["_build"]
 nitpicky = True
 
 html_theme = "furo"
-html_title = f"django_slidingwindow {release}"
+html_title = f"Sliding windows {release}"
 html_show_sphinx = False
 
 
