@@ -46,8 +46,9 @@ def record(first: int, count: int) -> None:
     from tests.rejections import refusal, request, verdict
 
     asked = request()
+    decisions = {address: refusal(verdict(address)) for address in addresses(0, KEYS)}
     for address in addresses(first, count):
-        tell(request_limited, None, request=asked, decision=refusal(verdict(address)))
+        tell(request_limited, None, request=asked, decision=decisions[address])
 
 
 def wsgi(first: int, count: int) -> None:

@@ -26,6 +26,8 @@ def test_row_reads_as_a_sentence() -> None:
     with override_settings(TIME_ZONE="Europe/Berlin"):
         assert str(row(minute=minute, hits=7)) == "ip_public 203.0.113.9 2026-11-16 13:34: 7"
         assert str(row(minute=minute, identifier="")) == "ip_public - 2026-11-16 13:34: 1"
+    naive = minute.replace(tzinfo=None)  # without USE_TZ
+    assert str(row(minute=naive)) == "ip_public 203.0.113.9 2026-11-16 12:34: 1"
 
 
 @pytest.mark.parametrize(
