@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.stores import servers
+from django_slidingwindow.stores import links, servers
 from django_slidingwindow.stores.base import Reset
 from django_slidingwindow.stores.connections import Connections, ask_once
 from django_slidingwindow.stores.errors import is_outage, store_error
@@ -163,20 +164,31 @@ class TestDeadline:
                 asyncio.run(store.arun(Reset(("k",), 0.01)))
             assert time.monotonic() - start < SOON
 
-    @pytest.mark.parametrize("deadline", [None, 1000.0])
-    def test_socket_is_read_in_both_ways_that_parsers_read(self, deadline: float | None) -> None:
+    @pytest.mark.parametrize("by_kernel", [True, False])
+    def test_socket_is_read_in_both_ways_that_parsers_read(
+        self, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(links, "_KERNEL_KEEPS_TIME", by_kernel and sys.platform == "linux")
         connection = Deadline()
-        connection.deadline = None if deadline is None else later(deadline)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             wrapped = _Socket(ours, connection)
-            theirs.sendall(b"onetwo")
-            assert wrapped.recv(3) == b"one"
-            buffer = bytearray(3)
-            assert wrapped.recv_into(buffer) == 3
-            assert buffer == b"two"
-            wrapped.sendall(b"three")
-            assert theirs.recv(5) == b"three"
+            for deadline in (None, later(1000), None):
+                connection.deadline = deadline
+                theirs.sendall(b"onetwo")
+                assert wrapped.recv(3) == b"one"
+                buffer = bytearray(3)
+                assert wrapped.recv_into(buffer) == 3
+                assert buffer == b"two"
+                wrapped.sendall(b"three")
+                assert theirs.recv(5) == b"three"
+            connection.deadline = later(0.01)
+            with pytest.raises(TimeoutError):
+                wrapped.recv(1)
+            with pytest.raises(TimeoutError):
+                wrapped.recv_into(bytearray(1))
+            with pytest.raises(TimeoutError):
+                wrapped.sendall(bytes(10_000_000))
             assert wrapped.fileno() == ours.fileno()
 
 
@@ -406,10 +418,10 @@ class TestMultiplexer:
     async def test_call_behind_one_that_could_not_connect_tries_anew(
         self, redis_server: RedisServer
     ) -> None:
-        links = [link_to(free_port()), link_to(redis_server.port)]
+        found = [link_to(free_port()), link_to(redis_server.port)]
 
         async def find(deadline: float | None) -> Link:
-            return links.pop(0)
+            return found.pop(0)
 
         multiplexer = Multiplexer(find, closed=lambda: None)
         with pytest.raises(RedisConnectionError):
@@ -446,6 +458,10 @@ class TestMultiplexer:
 
 
 class TestStore:
+    def test_error_of_a_scan_is_a_store_error(self, redis: Redis) -> None:
+        with pytest.raises(StoreError, match="invalid cursor"):
+            RedisStore("default").scan("nonsense", "*", 10)
+
     def test_store_that_was_never_used_can_be_closed(self, redis_server: RedisServer) -> None:
         store = RedisStore("default")
         store.close()

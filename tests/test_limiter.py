@@ -377,6 +377,16 @@ class TestShield:
         assert outcomes(answers)[1:] == [(False, decisions.LOCAL)] * 4
 
 
+class TestReceipt:
+    def test_window_that_was_charged_nothing_is_not_on_the_receipt(self, store: Store) -> None:
+        limiter = Limiter(store)
+        decision = limiter.check([claim("a", cost=0), claim("b")])
+        assert decision.receipt is not None
+        ((charges, _),) = decision.receipt.parts
+        assert [charge.cost for charge in charges] == [1]
+        assert limiter.check([claim("a", cost=0), claim("b", cost=0)]).receipt is None
+
+
 class TestMemory:
     def test_store_in_memory_decides_several_claims_at_once(self) -> None:
         limiter = Limiter(MemoryStore())
