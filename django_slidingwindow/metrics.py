@@ -138,7 +138,8 @@ class Receivers:
                 record(NEAR_LIMIT, 1, (profile,))
 
     def _limited(self, *, decision: Decision, **kwargs: Any) -> None:
-        self._record(REFUSALS, 1, (decision.profile, decision.reason, decision.source))
+        for profile in _refusing(decision):
+            self._record(REFUSALS, 1, (profile, decision.reason, decision.source))
 
     def _degraded(self, *, alias: str, **kwargs: Any) -> None:
         self._record(BREAKER_OPEN, 1, (alias,))
@@ -156,6 +157,15 @@ class Receivers:
         if error is None:
             self._record(LOG_WRITTEN, hits, ())
         self._record(LOG_DROPPED, dropped, ())
+
+
+def _refusing(decision: Decision) -> set[str]:
+    """The profile that refused; of a request that was let in, those that only observe."""
+    if not decision.allowed:
+        return {decision.profile}
+    return {
+        verdict.profile for verdict in decision.verdicts if verdict.observed and not verdict.allowed
+    }
 
 
 def _near(decision: Decision) -> set[str]:

@@ -120,6 +120,18 @@ def test_near_limit_counts_admissions_from_80_percent_on(measured):
     assert measured()["slidingwindow_near_limit_total{profile=api}"] == 2
 
 
+def test_observing_profile_is_named_though_another_one_decided(measured):
+    claims = [limits._claim(name, SECRET, 1) for name in ("api", "seen")]
+    for _ in range(2):
+        decision = limits.get_limiter().check(claims)
+    assert (decision.profile, decision.reason) == ("api", "observe")
+    signals.tell(signals.request_limited, None, request=None, decision=decision)
+    refusals = {name for name in measured() if name.startswith("slidingwindow_refusals_total")}
+    assert refusals == {
+        "slidingwindow_refusals_total{profile=seen,reason=observe,source=redis}",
+    }
+
+
 def test_refused_requests_are_counted_by_reason_and_source(measured):
     decision = Decision(
         allowed=False,
