@@ -64,15 +64,18 @@ def lines(title: str, across: str, up: str, series: dict[str, list[tuple[float, 
 
     parts = [_text(0, 16, title, "title"), _text(left - 8, top - 10, up, "quiet", "end")]
     parts.append(_text(WIDTH - right, height - 6, across, "quiet", "end"))
+    last = -WIDTH
     for x in sorted({x for x, _ in points}):
         at, base = place(x, ys[0])
         parts.append(f'<path class="axis" d="M{at:.1f} {top}V{base:.1f}"/>')
-        parts.append(_text(at, base + 18, _short(x), "quiet", "middle"))
+        if at - last >= 28:
+            parts.append(_text(at, base + 18, _short(x), "quiet", "middle"))
+            last = at
     for y in _ticks(*ys):
         start, at = place(xs[0], y)
         parts.append(f'<path class="axis" d="M{start:.1f} {at:.1f}H{WIDTH - right}"/>')
         parts.append(_text(start - 8, at + 4, _short(y), "quiet", "end"))
-    ends = _apart({name: place(*line[-1])[1] for name, line in series.items() if line})
+    ends = _apart({name: place(*line[-1])[1] for name, line in series.items()}, height - bottom)
     for (name, line), color in zip(series.items(), COLORS * 4, strict=False):
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in line))
         parts.append(f'<path class="line" stroke="{color}" d="M{path}"/>')
@@ -83,12 +86,15 @@ def lines(title: str, across: str, up: str, series: dict[str, list[tuple[float, 
     return _svg(height, parts)
 
 
-def _apart(ends: dict[str, float], gap: float = 16) -> dict[str, float]:
-    """Labels at the ends of lines, pushed down until none covers another."""
+def _apart(ends: dict[str, float], lowest: float, gap: float = 16) -> dict[str, float]:
+    """Labels at the ends of lines, moved until none covers another and none hangs out."""
     placed: dict[str, float] = {}
     last = -gap
     for name, at in sorted(ends.items(), key=lambda item: item[1]):
         last = placed[name] = max(at, last + gap)
+    last = lowest + gap
+    for name, at in sorted(placed.items(), key=lambda item: -item[1]):
+        last = placed[name] = min(at, last - gap)
     return placed
 
 
@@ -103,13 +109,14 @@ def _share(value: float, span: tuple[float, float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    found = [
-        step * 10.0**power
-        for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for step in (1, 2, 5)
-    ]
-    inside = [tick for tick in found if low <= tick <= high]
-    return [tick for tick in inside if f"{tick:e}"[0] == "1"] if len(inside) > 7 else inside
+    """Round numbers in between: powers of ten over a wide span, all of them over a small one."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)):
+        found = [step * 10.0**power for power in powers for step in steps]
+        inside = [tick for tick in found if low <= tick <= high]
+        if len(inside) >= 3:
+            break
+    return inside
 
 
 def _short(value: float) -> str:
