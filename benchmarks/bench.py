@@ -62,7 +62,7 @@ QUICK = Size(
     wrk_rounds=1,
     few=True,
     flooded=(UNIQUE_NAME, UNSHIELDED, OURS),
-    served=("bare", "floor", "smart-middleware", "ours-decorator"),
+    served=("bare", "smart-middleware", "ours-decorator"),
 )
 TINY = Size(
     rounds=2,

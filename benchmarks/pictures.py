@@ -10,16 +10,19 @@ STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 }
 .quiet { fill: #6e7781 }
-.bar { fill: #afb8c1 } .ours { fill: #0969da } .floor { fill: #d4a72c }
+.bar { fill: #afb8c1 } rect.ours { fill: #0969da } .floor { fill: #d4a72c }
 .axis { stroke: #d0d7de } .mark { stroke: #57606a; stroke-width: 1.5 }
-.line { fill: none; stroke-width: 2.2 }
+.line { fill: none; stroke-width: 1.8 } .line.ours { stroke-width: 3.2 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .quiet { fill: #9198a1 }
-  .bar { fill: #57606a } .ours { fill: #58a6ff } .axis { stroke: #3d444d }
+  .bar { fill: #57606a } rect.ours { fill: #58a6ff } .axis { stroke: #3d444d }
   .mark { stroke: #c9d1d9 }
 }
 """
-COLORS = ("#0969da", "#bf8700", "#8250df", "#cf222e", "#1a7f37", "#6e7781", "#bc4c00", "#116329")
+COLORS = (
+    *("#bf8700", "#8250df", "#cf222e", "#1a7f37", "#6e7781", "#bc4c00", "#bf3989"),
+    *("#1b7c83", "#4d2d00", "#953800", "#57606a", "#a475f9", "#2da44e", "#0969da"),
+)
 WIDTH = 760
 
 
@@ -78,7 +81,8 @@ def lines(title: str, across: str, up: str, series: dict[str, list[tuple[float, 
     ends = _apart({name: place(*line[-1])[1] for name, line in series.items()}, height - bottom)
     for (name, line), color in zip(series.items(), COLORS * 4, strict=False):
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in line))
-        parts.append(f'<path class="line" stroke="{color}" d="M{path}"/>')
+        kind = "line ours" if "ours" in name else "line"
+        parts.append(f'<path class="{kind}" stroke="{color}" d="M{path}"/>')
         parts.append(
             f'<text x="{WIDTH - right + 8}" y="{ends[name] + 4:.1f}" style="fill:{color}">'
             f"{escape(name.replace('*', ''))}</text>"

@@ -98,7 +98,7 @@ def _requester(handler: ASGIHandler, path: str) -> Callable[[str], Awaitable[Non
 
 def _measured(bench: Bench, case: str, probes: list[Probe]) -> list[Row]:
     size = bench.size
-    calls = size.concurrent * max(1, size.calls // 20)
+    calls = size.concurrent * max(1, size.calls // 40)
     rounds = max(2, size.rounds // 2)
     bench.progress.begin(f"{TITLE}: {case}", rounds)
     with bench.server.one_core():
