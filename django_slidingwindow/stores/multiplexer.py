@@ -18,6 +18,10 @@ from .links import Link, has_data, watch
 # Seconds by which a timer may be late, before it is taken that the loop was held up
 # and not the server; then as long again for the replies that have come in meanwhile.
 _LAG = 0.02
+# Those with a connection. A loop alone does not keep them alive, but they have to end
+# with it; and in a forked child they must not end at all: parent and child share what
+# watches the parent's sockets.
+_connected: set[Multiplexer] = set()
 
 
 class _Call:
@@ -121,6 +125,10 @@ class Multiplexer:
         self._watch = watch(connection._writer.get_extra_info("socket"))
         self._reader = asyncio.ensure_future(self._read(connection))
         if self._closer is None:
+            _connected.difference_update(
+                [one for one in tuple(_connected) if one._loop.is_closed()]
+            )
+            _connected.add(self)
             # A loop that shuts down closes its async generators, and so this.
             self._closer = self._close_with_loop()
             await self._closer.__anext__()
@@ -175,6 +183,7 @@ class Multiplexer:
         finally:
             self._drop(RedisConnectionError("the event loop is shutting down"))
             await asyncio.gather(*self._closing.values())
+            _connected.discard(self)
             self._closed()
 
 

@@ -13,10 +13,6 @@ from .connections import Connections
 from .links import Link
 from .multiplexer import Multiplexer
 
-# What event loops of the parent use is kept in a forked child, neither used nor closed:
-# parent and child share what watches these sockets.
-_inherited: list[object] = []
-
 
 class Server:
     """A stack of connections for threads, and one connection for each event loop."""
@@ -50,7 +46,6 @@ class Server:
         """In a forked child: no socket and no lock of the parent's."""
         self._connections.start_afresh()
         self._lock = threading.Lock()
-        _inherited.append(self._multiplexers)
         self._multiplexers = {}
 
     async def _known(self, deadline: float | None) -> Link:
