@@ -386,6 +386,16 @@ class TestReceipt:
         assert [charge.cost for charge in charges] == [1]
         assert limiter.check([claim("a", cost=0), claim("b", cost=0)]).receipt is None
 
+    def test_profiles_that_share_a_window_share_its_hits_and_cost_the_most(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store)
+        claims = [claim(name="p", scope="s", limit=9), claim(name="q", scope="s", limit=5, cost=2)]
+        decision = limiter.check(claims)
+        assert [verdict.remaining for verdict in decision.verdicts] == [7, 3]
+        assert len({verdict.key for verdict in decision.verdicts}) == 1
+        assert limiter.refund(decision) == 2
+
 
 class TestMemory:
     def test_store_in_memory_decides_several_claims_at_once(self) -> None:
