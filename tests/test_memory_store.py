@@ -36,6 +36,7 @@ def test_it_is_the_local_store_and_one_call_can_hold_any_keys() -> None:
     store = MemoryStore()
     assert store.source == LOCAL
     assert store.groups(("a", "b")) is None
+    assert store.lanes() == [store.lane("a")] == [store.lane("b")]
 
 
 def test_its_own_clock_is_in_microseconds_and_never_steps_back() -> None:

@@ -44,6 +44,8 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
     """Several keys of some algorithms, checked one by one and at once."""
 
     algorithms: ClassVar[tuple[str, ...]]
+    long: ClassVar[bool] = False
+    """Logs of hundreds of hits, which are seldom emptied at once."""
 
     @initialize(
         window=st.sampled_from(WINDOWS),
@@ -58,7 +60,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             "redis": (self.redis, Oracle(self.clock, exact=False)),
             "memory": (Unswept(clock=self.clock), Oracle(self.clock, exact=True)),
         }
-        self.many = many
+        self.many = many or self.long
         self.window = round(window * 1_000_000)
         name = next(NAMES)
         self.policies = {
@@ -85,6 +87,8 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
         costs = st.integers(0, 130) if self.many else st.integers(0, 12)
         cost = data.draw(st.one_of(st.just(1), costs), label="cost")
         limits = [0, 5, 64, 100, 150, 400] if self.many else [0, 1, 5, 10, 10, 11, 25]
+        if self.long:
+            limits = limits[3:]
         keys = data.draw(st.lists(st.sampled_from(self.keys), min_size=1, max_size=4), label="keys")
         changed = data.draw(st.sampled_from([0, 0, 0, 60]), label="a changed resolution")
         lines = []
@@ -111,18 +115,18 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             if writes and admitted:
                 self.receipts.append((now, key, line.policy, cost))
 
-    @rule(cost=st.integers(1, 130))
-    def fill(self, cost: int) -> None:
-        """The first key gets many hits, one by one: a log that is long."""
+    @rule(hits=st.integers(1, 130), cost=st.integers(1, 3), gap=st.sampled_from([90, 400, 5_000]))
+    def fill(self, hits: int, cost: int, gap: int) -> None:
+        """The first key gets many hits, one after the other: a log that is long."""
         key = self.keys[0]
-        line = Line(replace(self.policies[key], limit=400), 1)
-        for _ in range(cost // 2 if self.many else 3):
+        line = Line(replace(self.policies[key], limit=400), cost)
+        for _ in range(hits if self.long else hits // 2 if self.many else 3):
             self.both(Evaluate((key,), (line,), True))
-            self.clock.now += self.window // 400
+            self.clock.now += self.window // gap
 
     @rule(times=st.integers(0, 5), part=st.sampled_from([1, 2, 3, 7, 60, 1000]))
     def wait(self, times: int, part: int) -> None:
-        self.clock.now += times * self.window // part
+        self.clock.now += times * self.window // (9 * part if self.long else part)
 
     @rule(early=st.sampled_from([0, 1, -1]))
     def wait_until_it_says(self, early: int) -> None:
@@ -140,6 +144,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
     def step_back_a_moment(self, step: int) -> None:
         self.clock.now -= step
 
+    @precondition(lambda self: not self.long)
     @rule(step=st.sampled_from([2**31, 2**32, 50 * DAY, 3_650 * DAY]), back=st.booleans())
     def leap(self, step: int, back: bool) -> None:
         self.clock.now += -step if back and self.clock.now > START // 2 else step
@@ -162,6 +167,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
         if not soon:
             self.both(call)
 
+    @precondition(lambda self: not self.long)
     @rule(data=st.data())
     def reset(self, data: st.DataObject) -> None:
         keys = data.draw(st.sets(st.sampled_from(self.keys), min_size=1), label="keys")
@@ -176,14 +182,15 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             self.redis.close()
 
 
-def machine(*algorithms: str) -> type[object]:
+def machine(*algorithms: str, long: bool = False) -> type[object]:
     name = f"{'And'.join(algorithms).title()}Machine"
-    made = type(name, (StoresAgreeWithTheOracle,), {"algorithms": algorithms})
-    made.TestCase.settings = QUICK
+    made = type(name, (StoresAgreeWithTheOracle,), {"algorithms": algorithms, "long": long})
+    made.TestCase.settings = settings(QUICK, max_examples=25) if long else QUICK
     return made.TestCase
 
 
 TestCompact = machine("compact")
+TestLongCompact = machine("compact", long=True)
 TestLog = machine("log")
 TestBuckets = machine("buckets")
 TestCounter = machine("counter")
