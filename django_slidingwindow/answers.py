@@ -41,41 +41,19 @@ def decision_of(
     parts: tuple[tuple[tuple[Charge, ...], int], ...],
 ) -> Decision:
     """`lines` are those that were applied; the plan's hold the configured policies."""
-    verdicts = []
-    at = 2
-    all_admit = True
-    for key, line, configured, profile in zip(
-        plan.keys, lines, plan.lines, plan.profiles, strict=True
-    ):
-        admits, remaining, retry, reset = reply[at : at + 4]
-        at += 4
-        retry_after: float | None = 0.0
-        if not admits:
-            all_admit = False
-            retry_after = retry / 1_000_000
-            if retry < 0:
-                # A cost above one process's share is not above the limit: it can pass later.
-                never = line.cost > configured.policy.limit
-                retry_after = None if never else configured.policy.window
-        verdicts.append(
-            new_verdict(
-                profile.name,
-                configured.policy,
-                key,
-                bool(admits),
-                line.observed,
-                line.policy.limit,
-                remaining,
-                retry_after,
-                reset / 1_000_000,
-            )
-        )
+    if len(lines) == 1:
+        verdicts = [_verdict(plan, 0, lines[0], *reply[2:])]
+    else:
+        verdicts = [
+            _verdict(plan, i, line, *reply[2 + 4 * i : 6 + 4 * i]) for i, line in enumerate(lines)
+        ]
     allowed = bool(reply[0])
     deciding = verdicts[0] if len(verdicts) == 1 else strictest(verdicts, allowed)
     if not allowed:
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
     else:
-        reason = decisions.ALLOWED if all_admit else decisions.OBSERVED
+        refused = 0 in reply[2::4]
+        reason = decisions.OBSERVED if refused else decisions.ALLOWED
     charged = tuple([part for part in parts if part[0]])
     return new_decision(
         allowed,
@@ -89,6 +67,29 @@ def decision_of(
         source,
         tuple(verdicts),
         Receipt(charged, local=source == decisions.LOCAL) if charged else None,
+    )
+
+
+def _verdict(
+    plan: Plan, i: int, line: Line, admits: int, remaining: int, retry: int, reset: int
+) -> Verdict:
+    policy = plan.lines[i].policy
+    retry_after: float | None = 0.0
+    if retry > 0:
+        retry_after = retry / 1_000_000
+    elif retry < 0:
+        # A cost above one process's share is not above the limit: it can pass later.
+        retry_after = None if line.cost > policy.limit else policy.window
+    return new_verdict(
+        plan.profiles[i].name,
+        policy,
+        plan.keys[i],
+        admits == 1,
+        line.observed,
+        line.policy.limit,
+        remaining,
+        retry_after,
+        reset / 1_000_000,
     )
 
 

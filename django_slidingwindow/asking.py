@@ -61,8 +61,10 @@ class Asker:
     def lanes_for(self, plan: Plan, writes: bool) -> Lanes | None:
         """Which calls the plan takes; None where the store must not be asked."""
         groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None
-        firsts = [group[0] for group in groups] if groups else [0]
-        lanes = [self._store.lane(plan.keys[first]) for first in firsts]
+        if groups is None:
+            lanes = [self._store.lane(plan.keys[0])]
+        else:
+            lanes = [self._store.lane(plan.keys[group[0]]) for group in groups]
         # What only looks is no probe: a server that cannot write may answer it.
         if not (self.breaker.permit(lanes) if writes else self._all_closed(lanes)):
             return None
@@ -73,9 +75,16 @@ class Asker:
         groups, names = lanes
         if groups is not None:
             return (yield from self._ask_parts(Parts(plan, groups, names), writes))
-        call = Evaluate(plan.keys, plan.lines, writes)
-        reply = yield from self._call(names[0], call, proves=writes)
-        parts = (charges_of(plan, reply),) if writes else ()
+        lane = names[0]
+        try:
+            reply = yield Evaluate(plan.keys, plan.lines, writes)
+        except BaseException as error:
+            self._report(lane, error, proves=writes)
+            raise
+        parts: tuple[Charged, ...] = ()
+        if writes:
+            self._succeeded(lane)
+            parts = (charges_of(plan, reply),)
         return decision_of(plan, plan.lines, reply, self._store.source, parts)
 
     def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
@@ -92,23 +101,23 @@ class Asker:
 
     def _call(self, lane: str, call: Call, *, proves: bool) -> Generator[Call, Any, list[int]]:
         """The store's answer, of which the lane's breaker is told."""
-        reported = False
         try:
             reply: list[int] = yield call
-            reported = True
-        except StoreError as error:
-            reported = True
-            if error.outage:
-                self._failed(lane, error)
-            elif proves:
-                self._succeeded(lane)
+        except BaseException as error:
+            self._report(lane, error, proves=proves)
             raise
-        finally:
-            if not reported:
-                self.breaker.abandoned([lane])
         if proves:
             self._succeeded(lane)
         return reply
+
+    def _report(self, lane: str, error: BaseException, *, proves: bool) -> None:
+        """Tells the lane's breaker of a call that has no answer."""
+        if not isinstance(error, StoreError):
+            self.breaker.abandoned([lane])
+        elif error.outage:
+            self._failed(lane, error)
+        elif proves:
+            self._succeeded(lane)
 
     def _failed(self, lane: str, error: StoreError) -> None:
         if self.breaker.failed(lane) and self._hooks.degraded is not None:
