@@ -41,8 +41,10 @@ def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
     headers = response.headers
     # The decorator may have written what the middleware, which knows more, writes again.
     written: dict[str, str] = vars(response).setdefault(_WRITTEN, {})
+    # Looked up once: Django raises and catches an error for each that is not there.
+    present = {name.lower() for name in headers}
     for name, value in fields.items():
-        if name not in headers or headers[name] == written.get(name):
+        if name.lower() not in present or headers[name] == written.get(name):
             headers[name] = written[name] = value
 
 
