@@ -25,14 +25,14 @@ class Size:
     article_requests: int = 1_000_000
     article_keys: int = 500_000
     article_clients: int = 500
-    article_rounds: int = 3
+    article_rounds: int = 2
     hits: tuple[int, ...] = (1, 2, 10, 100, 128, 129, 1_000, 10_000)
     many_keys: int = 1_000_000
     growth_limits: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
     growth_policies: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     growth_keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     growth_costs: tuple[int, ...] = (1, 10, 100, 1_000)
-    flood_seconds: float = 5.0
+    flood_seconds: float = 3.0
     wrk_seconds: int = 2
     wrk_rounds: int = 5
     few: bool = False
@@ -43,7 +43,7 @@ class Size:
     """Which of them gunicorn serves, by the slugs of their views, if few do."""
 
 
-FULL = Size(rounds=60, calls=200)
+FULL = Size(rounds=40, calls=200)
 QUICK = Size(
     rounds=12,
     calls=40,

@@ -42,7 +42,7 @@ def _run(bench: Bench, loop: asyncio.AbstractEventLoop) -> list[Row]:
             bench,
             loop,
             contender.name,
-            _requester(handler, f"/{contender.slug}/{ALLOWED.name}"),
+            _requester(handler, f"/async/{contender.slug}/{ALLOWED.name}"),
             addresses(bench.size.keys),
         )
         for contender in view_contenders()
