@@ -53,7 +53,7 @@ def empty(sentinels: SentinelGroup) -> None:
 async def test_primary_is_found_through_the_sentinels(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
-    configure(settings, sentinels)
+    configure(settings, sentinels, LATENCY_BUDGET=10.0)
     assert limits.check("many", "k").remaining == LIMIT - 1
     found = await limits.acheck("many", "k")
     assert (found.source, found.remaining) == (decisions.REDIS, LIMIT - 2)
