@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory, override_settings
 from django.utils import translation
 from django.utils.log import log_response
@@ -294,3 +294,13 @@ def test_django_does_not_log_a_refusal_by_itself(caplog):
         assert not caplog.records
         log_response("Refused", response=HttpResponse(status=429), request=request)
         assert len(caplog.records) == 1
+
+
+def test_who_accepts_more_than_django_reads_gets_text():
+    class Unreadable(HttpRequest):
+        @property
+        def accepted_types(self):
+            raise ValueError("too long")
+
+    told = responses.refusal(Unreadable(), refused())
+    assert told["Content-Type"].startswith("text/plain")
