@@ -25,7 +25,7 @@ class Size:
     article_requests: int = 1_000_000
     article_keys: int = 500_000
     article_clients: int = 500
-    article_rounds: int = 2
+    article_rounds: int = 10
     hits: tuple[int, ...] = (1, 2, 10, 100, 128, 129, 1_000, 10_000)
     many_keys: int = 1_000_000
     growth_limits: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -51,7 +51,7 @@ QUICK = Size(
     copies=4,
     article_requests=30_000,
     article_keys=15_000,
-    article_rounds=1,
+    article_rounds=3,
     hits=(1, 2, 10, 100, 128, 129, 1_000),
     many_keys=20_000,
     growth_limits=(10, 1_000, 100_000),

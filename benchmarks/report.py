@@ -105,7 +105,10 @@ def _outlook(rows: list[Row]) -> str:
     """From the bytes of each, what tens of millions take."""
     millions = (1, 10, 20, 50)
     cells = [
-        [row.contender, *(f"{row.values['each'] * number / 1_000:.2f}" for number in millions)]
+        [
+            row.contender,
+            *(f"{row.values['bytes each'] * number / 1_000:.2f}" for number in millions),
+        ]
         for row in rows
         if row.values
     ]

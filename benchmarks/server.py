@@ -43,10 +43,11 @@ class Server:
             info = self.client.info("cpu")
             return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
-    def memory_of_keys(self) -> int:
+    def memory_of_keys(self, database: int = 0) -> int:
         """How much of used_memory is gone when all the keys are: it deletes them."""
         before = self._used_memory()
-        self.flush()
+        with redis.Redis(HOST, self.port, db=database) as client:
+            client.flushdb()
         return before - self._used_memory()
 
     def _used_memory(self) -> int:

@@ -34,45 +34,35 @@ def run(bench: Bench) -> list[Row]:
     size = bench.size
     commands = _commands(bench)
     bench.progress.begin(TITLE, size.article_rounds * len(commands))
-    measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
-    for _ in range(size.article_rounds):
-        for name, arguments in commands.items():
-            measured[name].append(_once(bench, arguments))
-            bench.progress.step(name)
     bench.server.flush()
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(size.article_rounds):
+        # Each in a database of its own, so that they take turns and keep their keys.
+        for database, (name, arguments) in enumerate(commands.items()):
+            rounds[name].append(_once(bench, database, arguments))
+            bench.progress.step(name)
     rows = []
-    for name, rounds in measured.items():
-        seconds, memory, rate = (
-            statistics.median(numbers) for numbers in zip(*rounds, strict=True)
-        )
-        rows.append(
-            Row(
-                NAME,
-                CASE,
-                name,
-                {
-                    "per_second": rate,
-                    "server_us": seconds * 1e6,
-                    "memory_mb": memory / 1e6,
-                    "keys": _expected_keys(size.article_requests, size.article_keys),
-                },
-            )
-        )
+    for database, name in enumerate(commands):
+        values = {
+            "per_second": statistics.median(rate for _, rate in rounds[name]),
+            "server_us": statistics.median(seconds for seconds, _ in rounds[name]) * 1e6,
+            "memory_mb": bench.server.memory_of_keys(database) / 1e6,
+        }
+        for what, other in (("sorted_set", SORTED_SET_NAME), ("unique", UNIQUE_NAME)):
+            pairs = zip(rounds[name], rounds[other], strict=True)
+            values[what] = statistics.median(ours[0] / theirs[0] for ours, theirs in pairs)
+        rows.append(Row(NAME, CASE, name, values))
     return rows
 
 
-def _expected_keys(requests: int, keys: int) -> float:
-    return keys * (1 - (1 - 1 / keys) ** requests)
-
-
-def _once(bench: Bench, arguments: Sequence[bytes]) -> tuple[float, float, float]:
-    """Seconds of the server's CPU a request, bytes used by the keys, requests a second."""
+def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> tuple[float, float]:
+    """Seconds of the server's CPU a request, and requests a second."""
     size, server = bench.size, bench.server
-    server.flush()
-    before = server.cpu()
-    command = ["redis-benchmark", "-p", str(server.port), "-q"]
-    command += ["-r", str(size.article_keys), "-n", str(size.article_requests)]
+    requests = size.article_requests // size.article_rounds
+    command = ["redis-benchmark", "-p", str(server.port), "--dbnum", str(database), "-q"]
+    command += ["-r", str(size.article_keys), "-n", str(requests)]
     command += ["-c", str(size.article_clients)]
+    before = server.cpu()
     with server.own_core():
         done = subprocess.run(
             [*map(str.encode, command), *arguments], capture_output=True, check=False
@@ -81,7 +71,7 @@ def _once(bench: Bench, arguments: Sequence[bytes]) -> tuple[float, float, float
     rates = re.findall(rb"([\d.]+) requests per second", done.stdout)
     if done.returncode or not rates:
         raise RuntimeError(f"redis-benchmark said {done.stderr or done.stdout[-300:]!r}")
-    return used / size.article_requests, server.memory_of_keys(), float(rates[-1])
+    return used / requests, float(rates[-1])
 
 
 def _commands(bench: Bench) -> dict[str, list[bytes]]:

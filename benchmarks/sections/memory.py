@@ -61,7 +61,7 @@ def _many(bench: Bench, contender: Contender) -> Row:
         check(IDENTIFIER)
     bench.server.multiply(IDENTIFIER, count)
     used = bench.server.memory_of_keys()
-    return Row(NAME, MANY, contender.name, {"total": float(used), "each": used / count})
+    return Row(NAME, MANY, contender.name, {"MB": used / 1e6, "bytes each": used / count})
 
 
 def _warm(bench: Bench, check: Check) -> None:
