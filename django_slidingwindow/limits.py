@@ -24,7 +24,6 @@ from .limiter import Limiter
 from .policies import Profile, parse_cost
 from .registry import registry
 from .shield import Shield
-from .stores.cluster import store_of
 from .stores.memory import MemoryStore
 
 logger = logging.getLogger("django_slidingwindow")
@@ -61,6 +60,9 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
 
 
 def _make_limiter() -> Limiter:
+    # A third of what the app would add to a start, and not every process checks a limit.
+    from .stores.cluster import store_of
+
     alias = conf.cache
     return Limiter(
         store_of(alias, budget=conf.latency_budget),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from django.http.request import MediaType
 from django.http.response import HttpResponseBase
 from django.template import Context, Engine, Template, TemplateDoesNotExist, loader
 from django.utils.module_loading import import_string
-from django.utils.translation import get_language, gettext, ngettext_lazy
+from django.utils.translation import get_language, gettext, ngettext
 
 from .callables import Ask, aanswer, answer, ask
 from .conf import conf
@@ -25,13 +26,14 @@ Response = TypeVar("Response", bound=HttpResponseBase)
 
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-_UNITS = (
-    (2 * 86_400, 86_400, ngettext_lazy("%(number)d day", "%(number)d days", "number")),
-    (2 * 3_600, 3_600, ngettext_lazy("%(number)d hour", "%(number)d hours", "number")),
-    (2 * 60, 60, ngettext_lazy("%(number)d minute", "%(number)d minutes", "number")),
-    (0, 1, ngettext_lazy("%(number)d second", "%(number)d seconds", "number")),
+# From how many seconds on, of how many seconds, and its name. Functions, since each lazy text
+# of Django's makes a class of its own, which would be a third of the app's time to import.
+_UNITS: tuple[tuple[int, int, Callable[[int], str]], ...] = (
+    (2 * 86_400, 86_400, lambda n: ngettext("%(number)d day", "%(number)d days", n)),
+    (2 * 3_600, 3_600, lambda n: ngettext("%(number)d hour", "%(number)d hours", n)),
+    (2 * 60, 60, lambda n: ngettext("%(number)d minute", "%(number)d minutes", n)),
+    (0, 1, lambda n: ngettext("%(number)d second", "%(number)d seconds", n)),
 )
-"""From how many seconds on, of how many seconds, and its name."""
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
@@ -162,7 +164,8 @@ def _translated(
     if seconds is not None:
         # In one unit, rounded up.
         _, length, text = next(unit for unit in _UNITS if seconds >= unit[0])
-        duration = text % {"number": math.ceil(seconds / length)}
+        number = math.ceil(seconds / length)
+        duration = text(number) % {"number": number}
         return title, gettext("Please try again in %(duration)s.") % {"duration": duration}
     if known:
         return title, gettext("This request is not allowed; trying again will not help.")

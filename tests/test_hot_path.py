@@ -271,9 +271,9 @@ MOST_CALLS = {
     "decorator": 184,
     "three profiles": 272,
     "refused": 122,
-    "two decorators": 308,
+    "two decorators": 316,
     "middleware": 198,
-    "middleware and decorator": 374,
+    "middleware and decorator": 386,
 }
 
 
