@@ -109,7 +109,9 @@ def _quick(frozen: type[Value]) -> Callable[..., Value]:
     in Python. Here a mutable twin of the same layout is filled and becomes the other.
     """
     names = [(each.name, "object") for each in fields(frozen)]  # type: ignore[arg-type]
-    twin: Any = make_dataclass(frozen.__name__, names, slots=True)
+    twin: Any = make_dataclass(
+        frozen.__name__, names, slots=True, repr=False, eq=False, match_args=False
+    )
 
     def make(*values: object) -> Value:
         made = twin(*values)
