@@ -106,9 +106,17 @@ def test_one_request_is_shown_with_the_headers_of_its_response(visitor: Visitor)
 
 
 def test_refusals_say_when_to_come_back(visitor: Visitor) -> None:
-    for _ in range(2):
+    for _ in range(3):
         visitor.click("#ten")
-    visitor.wait_for("#said", "10 refused, come back in")
+        visitor.wait_for("#said", "10 sent, 10 admitted")
+        visitor.click("#ten")
+        visitor.wait_for("#said", "come back in")
+        if "10 refused" in visitor.text("#said"):
+            break
+        # It took longer than the window, on a busy machine: once more.
+        visitor.click("#again")
+        visitor.wait_for("#said", "Ready")
+    assert "10 refused, come back in" in visitor.text("#said")
     assert visitor.text("#status") == "429 Too Many Requests"
     assert 1 <= int(visitor.header("Retry-After")) <= 10
     assert visitor.text("#retry").startswith("Retry-After: come back in")

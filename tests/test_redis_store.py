@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 from asgiref.sync import async_to_sync
+from django_redis.pool import ConnectionFactory
 
 from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
@@ -30,8 +31,10 @@ PASSWORD = "p@ss/w:rd #1"
 
 
 @pytest.fixture
-def alias(settings: Any) -> Callable[..., str]:
+def alias(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Makes a cache alias; what its connections are called tells them from others."""
+    # django-redis keeps a pool for each URL, and a port may have been another test's.
+    monkeypatch.setattr(ConnectionFactory, "_pools", {})
 
     def alias(location: str, pool: dict[str, Any] | None = None, **options: Any) -> str:
         options["CONNECTION_POOL_KWARGS"] = {"client_name": NAME, **(pool or {})}
