@@ -117,7 +117,8 @@ CHAPTERS = {
         "Growth",
         """
         Microseconds of CPU a check: against the limit (half of it live), the policies of one
-        identifier, the keys in the server, and the cost.
+        identifier, the keys in the server, and the cost. The points of a row are interleaved, the
+        rows are not: compare along a row.
         """,
     ),
     "flood": Chapter(

@@ -48,7 +48,7 @@ class Server:
         before = self._used_memory()
         with redis.Redis(HOST, self.port, db=database) as client:
             client.flushdb()
-        return before - self._used_memory()
+        return max(0, before - self._used_memory())
 
     def _used_memory(self) -> int:
         return int(self.client.info("memory")["used_memory"])
