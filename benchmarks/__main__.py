@@ -17,7 +17,7 @@ from . import report
 from .bench import SIZES, Bench
 from .chapters import CHAPTERS
 from .contenders.base import missing
-from .facts import facts
+from .facts import facts, occasion
 from .progress import Progress
 from .results import Results
 from .server import running
@@ -45,9 +45,11 @@ def _measure(bench: Bench, options: argparse.Namespace) -> None:
     folder = options.output / "benchmarks"
     # What is not measured now is kept as it was.
     results = Results.load(folder / "results.json")
-    results.facts = facts(bench.server, options.size)
+    results.facts |= facts(bench.server)
     for name in options.sections or CHAPTERS:
         section = importlib.import_module(f"benchmarks.sections.{name}")
+        # A section may be older than the others: each says when it was measured.
+        results.facts[f"measured {name}"] = occasion(options.size)
         results.replace(name, section.run(bench))
         bench.progress.end()
         report.write(results, folder, options.output / PAGE, missing())

@@ -25,16 +25,19 @@ PACKAGES = (
 )
 
 
-def facts(server: Server, size: str) -> dict[str, str]:
+def occasion(size: str) -> str:
+    """When something is measured, how much, and what else the machine does."""
+    load = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    return f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, size {size!r}, load average {load}"
+
+
+def facts(server: Server) -> dict[str, str]:
     """What a reader has to know to compare; no names of hosts or users."""
     return {
-        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-        "size": size,
         "machine": f"{os.cpu_count()} cores of {_processor()}, {_memory()}",
         "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "redis server": server.version,
-        "load average": " ".join(f"{load:.1f}" for load in os.getloadavg()),
         **{name: _version(name) for name in PACKAGES},
     }
 

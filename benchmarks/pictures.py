@@ -28,7 +28,7 @@ WIDTH = 760
 
 def bars(title: str, unit: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
     """Horizontal bars: a label, a value, and the bounds of its middle half."""
-    left, right, height = 270, 80, 26
+    left, right, height = 290, 80, 26
     most = max((max(value, high) for _, value, _, high in rows), default=1.0) or 1.0
     scale = (WIDTH - left - right) / most
     parts = [_text(0, 16, title, "title"), _text(WIDTH, 16, unit, "quiet", "end")]

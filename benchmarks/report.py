@@ -36,9 +36,8 @@ def _head(results: Results, missing: dict[str, str]) -> str:
     facts = results.facts
     versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
     measured = (
-        f"Measured on {facts['date']}, size {facts['size']!r}: {facts['machine']}, "
-        f"{facts['system']}, {facts['python']}, Redis {facts['redis server']}, load average at "
-        f"the start {facts['load average']}. {versions}."
+        f"Measured on {facts['machine']}, {facts['system']}, {facts['python']}, "
+        f"Redis {facts['redis server']}. {versions}."
     )
     parts = ["# Benchmarks", _flat(HEAD), measured]
     parts += [f"Not measured: `{name}` ({reason})." for name, reason in missing.items()]
@@ -66,6 +65,7 @@ def _goals(results: Results) -> str:
 def _section(results: Results, section: str, pictures: Iterable[str]) -> str:
     chapter = CHAPTERS[section]
     parts = [f"## {chapter.title}\n", _flat(chapter.intro) + "\n"]
+    parts.append(f"Measured {results.facts[f'measured {section}']}.\n")
     parts += [f"![{chapter.title}]({picture})\n" for picture in pictures]
     for case in results.cases(section):
         rows = results.of(section, case)

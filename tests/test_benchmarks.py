@@ -24,13 +24,11 @@ ROOT = Path(__file__).parent.parent
 # What may be missing where the tests run; the report says so instead.
 OPTIONAL = {"articles": "redis-benchmark", "endtoend": "wrk"}
 FACTS = {
-    "date": "2026-01-02",
-    "size": "tiny",
     "machine": "2 cores",
     "system": "Linux",
     "python": "CPython 3.12",
     "redis server": "7.0.15",
-    "load average": "0.1 0.1 0.1",
+    "measured library": "2026-01-02 03:04 UTC, size 'tiny', load average 0.1 0.1 0.1",
     "django": "6.1",
 }
 
@@ -136,6 +134,7 @@ def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict
     assert f"| {GOALS[1].case} | {GOALS[1].told} |  | not measured |" in text
     assert "Not measured: `peer` (is not installed)." in text
     assert "2 cores" in text
+    assert "Measured 2026-01-02 03:04 UTC, size 'tiny', load average 0.1 0.1 0.1." in text
     assert "django 6.1." in text
 
 
