@@ -112,10 +112,13 @@ def keys_top(
     kept: set[str] = set()
     for matches in _pages(search, progress):
         for match, count in _counted(matches):
+            found = _use(count, match.limit) or 0.0, match.key
+            if len(heap) == n and found <= heap[0]:
+                continue
             if match.key in kept or (blocked and not _is_full(match, count)):
                 continue
             kept.add(match.key)
-            heapq.heappush(heap, (_use(count, match.limit) or 0.0, match.key))
+            heapq.heappush(heap, found)
             if len(heap) > n:
                 kept.discard(heapq.heappop(heap)[1])
     best = [key for _, key in sorted(heap, reverse=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from urllib.parse import quote, unquote
 
@@ -28,7 +29,8 @@ _KEPT_OF_LONG = 64
 
 LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
 _NAMES = {letter: name for name, letter in LETTERS.items()}
-_SUFFIX = re.compile(r"([a-z])(\d+(?:\.\d+)?)")
+_SUFFIX = rf"([{''.join(_NAMES)}])(\d+(?:\.\d+)?)"
+_PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
 
 
 def escape(text: str) -> str:
@@ -113,17 +115,21 @@ def parse_key(key: str, prefix: str) -> KeyParts | None:
 
 
 def _parse_key(key: str, prefix: str) -> KeyParts | None:
-    match = re.fullmatch(
-        rf"{re.escape(prefix)}:([^:{{}}]+):{{([^{{}}]+)}}:([^:{{}}]+):([^:{{}}]+)", key
-    )
-    ending = _SUFFIX.fullmatch(match[4]) if match else None
-    if match is None or ending is None or ending[1] not in _NAMES:
+    match = _key_pattern(prefix).fullmatch(key)
+    if match is None:
         return None
+    axis, identifier, scope, letter, window = match.groups()
     return KeyParts(
-        axis=unescape(match[1]),
-        identifier=unescape(match[2]),
-        scope=unescape(match[3]),
-        algorithm=_NAMES[ending[1]],
-        window=float(ending[2]),
-        shortened=_HASHED in match[2],
+        axis=unescape(axis),
+        identifier=unescape(identifier),
+        scope=unescape(scope),
+        algorithm=_NAMES[letter],
+        window=float(window),
+        shortened=_HASHED in identifier,
     )
+
+
+# Whoever looks at a million keys parses them one by one.
+@lru_cache(maxsize=8)
+def _key_pattern(prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(prefix)}:{_PARTS}:{_SUFFIX}")

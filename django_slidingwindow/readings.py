@@ -5,7 +5,7 @@ Nothing is written. Many windows are read in one round trip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -107,11 +107,11 @@ def _look_lines(policy: Policy) -> tuple[Line, ...]:
 def _rows(matches: list[Match], lines: Lines) -> list[list[int] | None]:
     """What the script replies to each window's lines; None for what is no window."""
     keys = tuple(match.key for match in matches)
-    groups = store().groups(keys) or [range(len(keys))]
     chunks = [
-        [matches[i] for i in group[at : at + _A_CALL]]
-        for group in groups
-        for at in range(0, len(group), _A_CALL)
+        alike[at : at + _A_CALL]
+        for group in store().groups(keys) or [range(len(keys))]
+        for alike in _by_policy(matches[i] for i in group)
+        for at in range(0, len(alike), _A_CALL)
     ]
     found: dict[str, list[int]] = {}
     for chunk, reply in _replies(chunks, lines):
@@ -119,6 +119,14 @@ def _rows(matches: list[Match], lines: Lines) -> list[list[int] | None]:
         for i, match in enumerate(chunk):
             found[match.key] = reply[2 + width * i : 2 + width * (i + 1)]
     return [found.get(key) for key in keys]
+
+
+def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
+    """Windows that are asked the same: what the call says of them is packed once."""
+    found: dict[Policy, list[Match]] = {}
+    for match in matches:
+        found.setdefault(match.policy, []).append(match)
+    return found.values()
 
 
 def _replies(chunks: list[list[Match]], lines: Lines) -> Iterator[tuple[list[Match], list[int]]]:
