@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .decisions import Decision
+from . import signals
+from .decisions import OBSERVED, Decision
 from .demands import Choice, Demand
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Account:
         """None until somebody has asked."""
         self.decided: dict[str, Decision | None] = {}
         """By profile; None for one that does not count this request."""
-        self.decisions: list[Decision] = []
+        self.decisions: tuple[Decision, ...] = ()
         # By the choice's id; the choice is kept as well, so that the id stays its own.
         self._chosen: dict[int, tuple[Choice, tuple[str, ...]]] = {}
 
@@ -43,12 +44,12 @@ class Account:
         """Remembers what was decided of these profiles."""
         for name in names:
             self.decided[name] = decision
-        self.decisions.append(decision)
+        self.decisions += (decision,)
 
     def replace(self, old: Decision, new: Decision) -> None:
         """Remembers one decision in the place of another."""
         self.decided |= {name: new for name, found in self.decided.items() if found is old}
-        self.decisions = [new if found is old else found for found in self.decisions]
+        self.decisions = tuple(new if found is old else found for found in self.decisions)
 
 
 def find_account(request: HttpRequest) -> Account | None:
@@ -64,6 +65,16 @@ def account_of(request: HttpRequest) -> Account:
         setattr(request, _ACCOUNT, account)
         request.rate_limit = None  # type: ignore[attr-defined]
     return account
+
+
+def decide(
+    request: HttpRequest, account: Account, names: Iterable[str], decision: Decision
+) -> None:
+    """Remembers what was decided of these profiles, and tells of a refusal."""
+    account.add(names, decision)
+    show(request, account)
+    if not decision.allowed or decision.reason == OBSERVED:
+        signals.tell(signals.request_limited, type(request), request=request, decision=decision)
 
 
 def show(request: HttpRequest, account: Account) -> None:

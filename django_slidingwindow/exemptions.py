@@ -12,10 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from .addresses import Network
 from .callables import Ask, ask
 from .conf import NAME, conf
 from .identity import ask_user
-from .proxies import Network, UnknownClientError, client_address, parse_network
+from .proxies import UnknownClientError, client_of, parse_network
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -54,10 +55,10 @@ class Exemptions:
 
     def _address_is_exempt(self, request: HttpRequest) -> bool:
         try:
-            client = client_address(request)
+            address = client_of(request).address
         except UnknownClientError:
             return False
-        return not isinstance(client, str) and any(client in network for network in self.networks)
+        return address is not None and any(address in network for network in self.networks)
 
 
 @cache

@@ -19,8 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Generator
-from functools import cache, lru_cache, partial
-from ipaddress import IPv6Network
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
@@ -31,7 +30,7 @@ from django.utils.module_loading import import_string
 from .callables import Ask, asks, in_thread
 from .conf import NAME, conf
 from .keys import join_identifiers
-from .proxies import Address, client_address, parse_address
+from .proxies import canonical_ip, client_of
 from .registry import near
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ EVERYBODY = "all"
 # Axes that count the address of somebody who is nobody, and how they write it.
 _PERSONAL = ("user", "user_or_ip", "session")
 _ADDRESS = "ip:"
-# A 6to4 site has a /48, and so 65,536 networks of /64.
-_SIX_TO_FOUR_PREFIX = 48
 
 Resolvers: TypeAlias = "tuple[tuple[Callable[[HttpRequest], Any], bool], ...]"
 """Functions of the request, and whether each is a flow, which asks, or answers at once."""
@@ -72,26 +69,6 @@ def _split_identifiers(joined: str) -> list[str]:
     return [part.replace("%2B", "+").replace("%25", "%") for part in joined.split("+")]
 
 
-def canonical_ip(text: str) -> str:
-    """An address in one spelling, IPv6 by its network; text that is no address as it is."""
-    address = parse_address(text)
-    return text if address is None else _counted(address)
-
-
-@lru_cache(maxsize=4096)
-def _counted(address: Address) -> str:
-    """The address as one client has it, however many addresses that client has."""
-    if address.version == 4:
-        return str(address)
-    if address.teredo is not None:
-        # Clients of one Teredo server share its /64; the client's own address comes later.
-        return f"teredo:{address.teredo[1]}"
-    prefix = conf.ipv6_prefix
-    if address.sixtofour is not None:
-        prefix = min(prefix, _SIX_TO_FOUR_PREFIX)
-    return str(IPv6Network((int(address), prefix), strict=False))
-
-
 def keyed_hash(secret: str) -> str:
     """What stands for a secret in keys and logs."""
     digest = hmac.digest(conf.hash_key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
@@ -115,6 +92,13 @@ def resolvers(axis: str, anonymous: str = "ip") -> Resolvers:
     return tuple(_resolver(part, anonymous) for part in axis.split("+"))
 
 
+@cache
+def quick_resolver(axis: str, anonymous: str) -> Callable[[HttpRequest], Any] | None:
+    """The one function that answers at once; None where there are several, or one asks."""
+    (resolver, blocks), *others = resolvers(axis, anonymous)
+    return None if blocks or others else resolver
+
+
 def _resolver(axis: str, anonymous: str) -> tuple[Callable[..., Any], bool]:
     own = conf.identities.get(axis)
     if own is not None:
@@ -135,8 +119,7 @@ def _resolver(axis: str, anonymous: str) -> tuple[Callable[..., Any], bool]:
 
 
 def _ip(request: HttpRequest) -> str:
-    client = client_address(request)
-    return client if isinstance(client, str) else _counted(client)
+    return client_of(request).counted
 
 
 def _endpoint(request: HttpRequest) -> str | None:
@@ -233,7 +216,7 @@ async def _aload_session(request: HttpRequest) -> str | None:
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         resolvers.cache_clear()
-        _counted.cache_clear()
+        quick_resolver.cache_clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

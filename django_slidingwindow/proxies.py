@@ -9,21 +9,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache, lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cache
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from .addresses import LONGEST, Address, Network, counted, parse_address
 from .conf import NAME, conf
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-
-Address: TypeAlias = "IPv4Address | IPv6Address"
-Network: TypeAlias = "IPv4Network | IPv6Network"
 
 UNIX = "unix"
 """In TRUSTED_PROXIES: whoever connects by a unix socket, and so has no address."""
@@ -32,10 +29,7 @@ X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
 logger = logging.getLogger("django_slidingwindow")
 
 _META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
-_NAT64 = IPv6Network("64:ff9b::/96")
-# The longest text of an address is 45 characters; some are left for port and zone.
-_LONGEST = 128
-_BRACKETS = re.compile(r"\[([^\[\]]*)\](?::[^:]*)?")
+_MOST_HOPS = 4_096
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^\s;"]*))\s*(?=;|$)', re.IGNORECASE)
 
 _warned = False
@@ -43,37 +37,6 @@ _warned = False
 
 class UnknownClientError(Exception):
     """The request came without an address, and nobody said that this is right."""
-
-
-def parse_address(text: str) -> Address | None:
-    """The address in any spelling, with or without brackets, port and zone; None if it is none."""
-    return _parse_address(text) if len(text) <= _LONGEST else None
-
-
-@lru_cache(maxsize=4096)
-def _parse_address(text: str) -> Address | None:
-    text = text.strip()
-    bracketed = _BRACKETS.fullmatch(text)
-    if bracketed is not None:
-        text = bracketed[1]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    return unwrapped(address)
-
-
-def unwrapped(address: Address) -> Address:
-    """The IPv4 address that stands in an IPv6 one: mapped, or by a translator's prefix."""
-    if address.version == 4:
-        return address
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
 
 
 def parse_network(value: Any, setting: str) -> Network:
@@ -84,17 +47,24 @@ def parse_network(value: Any, setting: str) -> Network:
         raise ImproperlyConfigured(f"{NAME}['{setting}'] has {value!r}: {error}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Trust:
+class Hop(NamedTuple):
+    """Somebody whom a request has passed."""
+
+    address: Address | None
+    """None for a unix socket."""
+    counted: str
+    """The address as one client has it, however many addresses that client has."""
+    trusted: bool
+    """Whether what it wrote into the forwarding header is believed."""
+
+
+class _Trust(NamedTuple):
     """Whose word is believed, and where it is written."""
 
     networks: tuple[Network, ...]
     unix: bool
     header: str
     nobody: bool
-
-    def trusts(self, address: Address) -> bool:
-        return any(address in network for network in self.networks)
 
 
 @cache
@@ -115,8 +85,46 @@ def _trust() -> _Trust:
     )
 
 
+class _Hops(dict[str, "Hop | None"]):
+    """Hops by their text, None for what is no address, so that who is known is not read again.
+
+    Filled up by many who come once, it begins anew: to be read costs a few microseconds.
+    """
+
+    def __missing__(self, text: str) -> Hop | None:
+        hop = _read_hop(text)
+        if len(self) >= _MOST_HOPS:
+            self.clear()
+        if len(text) <= LONGEST:
+            self[text] = hop
+        return hop
+
+
+_hops = _Hops()
+_UNIX_SOCKET = Hop(None, UNIX, trusted=True)
+
+
+def _read_hop(text: str) -> Hop | None:
+    address = parse_address(text)
+    if address is None:
+        return None
+    trusted = any(address in network for network in _trust().networks)
+    return Hop(address, counted(address, conf.ipv6_prefix), trusted)
+
+
+def canonical_ip(text: str) -> str:
+    """An address in one spelling, IPv6 by its network; text that is no address as it is."""
+    hop = _hops[text]
+    return text if hop is None else hop.counted
+
+
 def client_address(request: HttpRequest) -> Address | str:
-    """The client's address; "unix" for a trusted unix socket that names no client.
+    """The client's address; "unix" for a trusted unix socket that names no client."""
+    return client_of(request).address or UNIX
+
+
+def client_of(request: HttpRequest) -> Hop:
+    """Who sent the request; a trusted unix socket itself if it names nobody.
 
     Where a proxy wrote something that is no address, the proxy itself is the client:
     many share its limit then, but nobody escapes one. Raises UnknownClientError for a
@@ -125,36 +133,37 @@ def client_address(request: HttpRequest) -> Address | str:
     meta = request.META
     trust = _trust()
     peer = meta.get("REMOTE_ADDR", "")
-    client = parse_address(peer)
+    client = _hops[peer]
     if trust.nobody:
         if not _warned:
             _warn_of_forwarding(meta)
-    elif (trust.unix and not peer) or (client is not None and trust.trusts(client)):
-        for hop in _hops(meta.get(_META[trust.header], ""), trust.header):
-            if hop is None:
-                break
-            client = hop
-            if not trust.trusts(hop):
-                break
-    if client is not None:
-        return client
-    if trust.unix and not peer:
-        return UNIX
-    raise UnknownClientError(
-        f"the request came from {peer!r}, which is no address. If the server listens on a "
-        f"unix socket, add '{UNIX}' to {NAME}['TRUSTED_PROXIES'] and let the proxy "
-        "in front of it set the forwarding header."
-    )
+    else:
+        if trust.unix and not peer:
+            client = _UNIX_SOCKET
+        if client is not None and client.trusted:
+            for hop in _written(meta.get(_META[trust.header], ""), trust.header):
+                if hop is None:
+                    break
+                client = hop
+                if not hop.trusted:
+                    break
+    if client is None:
+        raise UnknownClientError(
+            f"the request came from {peer!r}, which is no address. If the server listens on a "
+            f"unix socket, add '{UNIX}' to {NAME}['TRUSTED_PROXIES'] and let the proxy "
+            "in front of it set the forwarding header."
+        )
+    return client
 
 
-def _hops(header: str, kind: str) -> Iterator[Address | None]:
+def _written(header: str, kind: str) -> Iterator[Hop | None]:
     """What the proxies wrote, the nearest first; None for what is no address."""
     if not header:
         return
     for entry in reversed(header.split(",")):
         # A quote that a client left open must not swallow what a proxy appended,
         # so commas separate even between quotes; an address has none.
-        yield parse_address(_for(entry) if kind == FORWARDED else entry)
+        yield _hops[_for(entry) if kind == FORWARDED else entry.strip()]
 
 
 def _for(element: str) -> str:
@@ -178,6 +187,7 @@ def _warn_of_forwarding(meta: dict[str, Any]) -> None:
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         _trust.cache_clear()
+        _hops.clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

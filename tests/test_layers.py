@@ -13,12 +13,12 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 
 # A name stands for its submodules as well. A new module must be placed here.
 LAYERS = [
-    {"exceptions", "flows", "policies", "decisions", "keys"},
+    {"exceptions", "flows", "policies", "decisions", "keys", "addresses"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "answers", "parts", "asking", "fallback", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
-    | {"account", "refunds"},
+    | {"account", "refunds", "claiming"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..identity import canonical_ip
 from ..models import RejectionQuerySet
 from ..printable import printable
+from ..proxies import canonical_ip
 from ..rejections import logged_identifier
 
 ANYTHING = "*"

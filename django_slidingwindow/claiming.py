@@ -1,0 +1,130 @@
+"""From what is demanded of a request to what it is charged: whom to count, and how much."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from . import decisions as reasons
+from .account import Account, decide
+from .callables import Ask, ask
+from .claims import Claim
+from .conf import conf
+from .decisions import Decision
+from .demands import Choice, Demand
+from .exemptions import exemptions
+from .identity import identify, quick_resolver, resolvers
+from .policies import Policy, Profile, parse_cost
+from .registry import registry
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+logger = logging.getLogger("django_slidingwindow")
+
+Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
+Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
+
+
+class _UnknownError(Exception):
+    """Whom to count, or by what, could not be told; the request is denied."""
+
+    def __init__(self, profile: str) -> None:
+        self.profile = profile
+
+
+def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:
+    """The flow that finds what the request has to be charged; nothing if it is denied already."""
+    if account.exempt is None:
+        exempt = exemptions()
+        account.exempt = exempt is not None and (yield from exempt.covers(request))
+    claims: list[Claim] = []
+    if account.exempt:
+        return claims
+    decided = account.decided
+    costs: dict[str, int] = {}
+    try:
+        for demand in demands:
+            if not demand.covers(request):
+                continue
+            names = account.profiles(demand)
+            if names is None:
+                names = yield from _choose(account, cast(Choice, demand.profiles), request)
+            cost = demand.cost
+            for name in names:
+                if name not in decided:
+                    if not isinstance(cost, int):
+                        cost = yield from _cost(cost, request)
+                    if cost > costs.get(name, -1):
+                        costs[name] = cost
+        for name, units in costs.items():
+            profile = registry.get(name)
+            quick = quick_resolver(profile.axis, profile.anonymous)
+            try:
+                if quick is not None and profile.limit_for is None:
+                    identifier, policies = quick(request), profile.policies
+                else:
+                    identifier, policies = yield from _counted(profile, request)
+            except Exception:
+                logger.exception("whom the rate-limit profile %r counts is unknown", name)
+                if conf.identity_error != "allow" and not profile.observed:
+                    raise _UnknownError(name) from None
+                identifier = None
+            if identifier is None:
+                decided[name] = None
+            else:
+                claims.append(Claim(profile, identifier, policies, units))
+    except _UnknownError as unknown:
+        decide(request, account, (*costs, unknown.profile), _denied(unknown.profile))
+        return []
+    return claims
+
+
+def _choose(
+    account: Account, choice: Choice, request: HttpRequest
+) -> Generator[Ask, Any, tuple[str, ...]]:
+    """The profiles that a demand's function answers."""
+    names: tuple[str, ...] = ()
+    try:
+        found = yield ask(choice, request)
+        if found is not None:
+            names = (found,) if isinstance(found, str) else tuple(found)
+    except Exception:
+        logger.exception("the choice of a rate-limit profile failed: %r", choice)
+        if conf.identity_error != "allow":
+            account.choose(choice, ("",))
+            raise _UnknownError("") from None
+    account.choose(choice, names)
+    return names
+
+
+def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Generator[Ask, Any, int]:
+    try:
+        return parse_cost((yield ask(function, request)))
+    except Exception:
+        logger.exception("a rate-limit cost failed, and counts as 1: %r", function)
+        return 1
+
+
+def _counted(profile: Profile, request: HttpRequest) -> Counted:
+    """Whom the profile counts, None for nobody, and by which policies; asks for both."""
+    identifier = yield from identify(resolvers(profile.axis, profile.anonymous), request)
+    policies: tuple[Policy, ...] = profile.policies
+    if identifier is not None and profile.limit_for is not None:
+        policies = yield ask(profile.policies_for, identifier, request)
+    return identifier, policies
+
+
+def _denied(profile: str) -> Decision:
+    return Decision(
+        allowed=False,
+        profile=profile,
+        policy=None,
+        limit=0,
+        remaining=0,
+        retry_after=None,
+        reset_after=0.0,
+        reason=reasons.IDENTITY_ERROR,
+        source=reasons.DENY,
+    )
