@@ -60,6 +60,14 @@ def counts_for_us(policy: Policy) -> int:
     return policy.window_us
 
 
+def lives_ms(policy: Policy) -> int:
+    """The expiry that a key gets with a hit: until that has left, and half a second more.
+
+    So a busy key need not renew its expiry at each hit.
+    """
+    return -(-counts_for_us(policy) // 1_000) + 500
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """A composed Lua source and its SHA1, by which Redis knows it."""
@@ -83,9 +91,13 @@ def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
             return f"do\n{bodies[0][1]}end\n"
         return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
 
+    start, end = _read("prelude").split("--- usual\n")
+    if evaluator == "evaluate" and len(algorithms) == 1:
+        start += sections[algorithms[0]].get("usual", "")
     source = (
         f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
-        + _read("prelude")
+        + start
+        + end
         + "".join(parts[""] + parts["functions"] for parts in sections.values())
         + _SECTION.sub(block, _read(evaluator))
     )

@@ -29,7 +29,9 @@ def packed(letter: str, *fields: tuple[int, int]) -> bytes:
 
 
 def checked(letter: str, limit: int, window: int, cost: int, flags: int, grain: int) -> bytes:
-    return packed(letter, (limit, 4), (window, 7), (cost, 4), (flags, 1), (grain, 7))
+    lives = -(-window // 1_000) + 500
+    numbers = packed(letter, (limit, 4), (window, 7), (cost, 4), (flags, 1), (grain, 7))
+    return numbers + b"%d" % lives
 
 
 def refunded(letter: str, window: int, cost: int, grain: int, stamp: int) -> bytes:

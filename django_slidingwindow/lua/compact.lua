@@ -5,6 +5,105 @@
 -- Four bytes hold the lower half of a stamp. What is stale is dropped on every write, so all
 -- stored hits lie within 2^31 ticks of the newest, from which the upper half is known.
 
+--- usual
+-- One hit asked of each window, which all of them have room for, or which the only one refuses.
+if writes then
+  local made, places, moved, reply = {}, nil, nil, nil
+  for i = 1, #KEYS do
+    local key = KEYS[i]
+    local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
+    local value, ticks = call('GETRANGE', key, '0', '259'), floor(now / grain)
+    local gone = ticks - window / grain   -- the latest stamp that has left
+    local form, newest, oldest, size = 1, gone, ticks, 0
+    if value ~= '' then form, newest = unpack_at('>BI7', value) end
+    if cost ~= 1 or newest > ticks or made[key] then reply = nil break end
+    if newest <= gone then
+      made[key] = pack('>BI7', 1, ticks)
+    elseif form == 1 then
+      local from = 9
+      size, oldest = #value / 4 - 1, newest
+      while size > 1 do
+        oldest = newest - (newest - unpack_at('>I4', value, from)) % 4294967296
+        if oldest > gone then break end
+        from, size, oldest = from + 4, size - 1, newest
+      end
+      if size > 63 then reply = nil break end
+      made[key] = pack('>BI7', 1, ticks) .. sub(value, from) .. pack('>I4', newest)
+    else
+      local capacity, tail, chunk
+      oldest, capacity, tail, size = unpack_at('>I4I4I4I4', value, 9)
+      oldest = newest - (newest - oldest) % 4294967296
+      if oldest <= gone then
+        -- Under steady traffic few have left: look behind the tail. After a pause, few are left:
+        -- look before the head.
+        local left, at = size, 24 + 4 * tail + 4
+        chunk = call('GETRANGE', key, at, at + 63)
+        for slot = 1, #chunk, 4 do
+          left, oldest = left - 1, newest - (newest - unpack_at('>I4', chunk, slot)) % 4294967296
+          if oldest > gone then break end
+        end
+        if oldest > gone then
+          chunk = nil
+          tail, size = (tail + size - left) % capacity, left
+        else
+          at = 24 + 4 * ((tail + size) % capacity)
+          if at < 24 + 64 then reply = nil break end
+          chunk, left, oldest = call('GETRANGE', key, at - 64, at - 1), 1, newest
+          for slot = 57, 1, -4 do
+            local stamp = newest - (newest - unpack_at('>I4', chunk, slot)) % 4294967296
+            if stamp <= gone then break end
+            left, oldest = left + 1, stamp
+          end
+          if left == 16 then reply = nil break end
+          size = left
+        end
+      end
+      if chunk then
+        made[key] = pack('>BI7', 1, ticks) .. sub(chunk, -4 * size)
+      elseif size < capacity and size >= 32 and size >= capacity / 4 then
+        places = places or {}
+        places[key] = 24 + 4 * ((tail + size) % capacity)
+        made[key] = pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, tail, size + 1)
+        newest = newest * grain
+        if newest - newest % EXPIRY_STEP ~= now - now % EXPIRY_STEP then
+          moved = moved or {}
+          moved[key] = true
+        end
+      else
+        reply = nil
+        break
+      end
+    end
+    local reset = oldest * grain + window - now
+    if size < limit then
+      if reply then
+        reply = reply .. pack('>BI4i8i8', 1, limit - size - 1, 0, reset)
+      else
+        reply = pack('>Bi8BI4i8i8', 1, now, 1, limit - size - 1, 0, reset)
+      end
+    elseif size == limit and size > 0 and flags == 0 and not KEYS[2] then
+      return pack('>Bi8BI4i8i8', 0, now, 0, 0, reset, reset)
+    else
+      reply = nil
+      break
+    end
+  end
+  if reply then
+    for i = 1, #KEYS do
+      local key = KEYS[i]
+      local value, place = made[key], places and places[key]
+      if place then
+        call('SETRANGE', key, place, sub(value, 5, 8))
+        call('SETRANGE', key, '0', value)
+        if moved and moved[key] then call('PEXPIRE', key, sub(ARGV[i + 1], 25)) end
+      else
+        call('SET', key, value, 'PX', sub(ARGV[i + 1], 25))
+      end
+    end
+    return reply
+  end
+end
+
 --- functions
 -- What rings, growth, a clock that stepped back and refunds need of a state.
 local function compact_rest(s)

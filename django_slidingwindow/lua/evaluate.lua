@@ -1,6 +1,7 @@
 -- evaluate: look at every window, and only if all of them admit, charge all.
 -- ARGV[2..]  for each key, packed big-endian: letter of the algorithm (1 byte), limit (4),
---            window (7), cost (4), flags (1: 1 observe, 2 count_rejected), grain (7)
+--            window (7), cost (4), flags (1: 1 observe, 2 count_rejected), grain (7), and as
+--            text, the milliseconds that a key lives from a hit on
 -- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
 --            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
 local states, vetoed = {}, false

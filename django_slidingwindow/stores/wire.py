@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError
 
-from ..algorithms import Script, counts_for_us, grain, in_use, script
+from ..algorithms import Script, counts_for_us, grain, in_use, lives_ms, script
 from ..keys import LETTERS
 from ..policies import Policy
 from .base import Call, Evaluate, Line, Refund
@@ -90,6 +90,7 @@ def _evaluate(lines: tuple[Line, ...]) -> tuple[bytes, bytes, Script]:
                     min(line.cost, _MOST).to_bytes(4, "big"),
                     bytes([_OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected]),
                     grain(line.policy).to_bytes(7, "big"),
+                    b"%d" % lives_ms(line.policy),
                 )
             )
             for line in lines
