@@ -38,11 +38,15 @@ class Connections:
             # Unread replies would answer the next command.
             self._discard(connection)
             raise
-        if any(isinstance(answer, Exception) and is_outage(answer) for answer in answers):
-            # Another server may have taken its place.
-            self._discard(connection)
-        else:
-            self._give(connection)
+        for answer in answers:
+            if isinstance(answer, Exception) and is_outage(answer):
+                # Another server may have taken its place.
+                self._discard(connection)
+                return answers
+        self._idle.append(connection)
+        if self._made >= self._most:
+            with self._freed:
+                self._freed.notify()
         return answers
 
     def close(self) -> None:
@@ -92,12 +96,6 @@ class Connections:
             self._discard(connection)
             raise
         return connection
-
-    def _give(self, connection: Any) -> None:
-        self._idle.append(connection)
-        if self._made >= self._most:
-            with self._freed:
-                self._freed.notify()
 
     def _discard(self, connection: Any) -> None:
         if connection is not None:

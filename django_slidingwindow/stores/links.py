@@ -23,11 +23,16 @@ from redis.backoff import NoBackoff
 from redis.connection import (
     Connection,
     ConnectionPool,
+    DefaultParser,
     SSLConnection,
     UnixDomainSocketConnection,
 )
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
+from redis.utils import HIREDIS_AVAILABLE
 
 # What an alias may say of a connection, sync and async alike. The rest of what a
 # pool hands to its connections is the pool's own business.
@@ -41,8 +46,12 @@ _SYNC = ("parser_class", "redis_connect_func")
 _GRACE, _LATE_STEPS = 0.02, 20
 # The kernel's own time-outs are portable, but what they are set by is not.
 _KERNEL_KEEPS_TIME = sys.platform == "linux" and sys.maxsize > 2**32
-# By how much a socket's time-out may exceed what is left of a call's time.
-_CLOSE_ENOUGH = 1.05
+# By how much a socket's time-out exceeds what is left of a call's time when it is set, so
+# that it need not be set for the next call, and by how much at most.
+_SLACK, _CLOSE_ENOUGH = 1.02, 1.05
+# What is read at once: the replies of most checks are shorter.
+_CHUNK = 4_096
+_INCOMPLETE = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +146,18 @@ class Deadline:
     def _connect(self) -> Any:
         raw = super()._connect()  # type: ignore[misc]
         self._watch = watch(raw)
+        self._reader = _reader_like(self._parser)  # type: ignore[attr-defined]
         return _Socket(raw, self)
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Sends once and reads the replies; a server's error is returned, not raised.
 
-        Without what redis-py does about health checks and error messages around it.
+        Without what redis-py does around it: health checks, and three calls for each read.
         """
-        self._sock.sendall(payload)  # type: ignore[attr-defined]
+        sock: _Socket = self._sock  # type: ignore[attr-defined]
+        if self._reader is not None:
+            return sock.exchange(payload, replies, self._reader)
+        sock.sendall(payload)
         read = self._parser.read_response  # type: ignore[attr-defined]
         return [read() for _ in range(replies)]
 
@@ -168,6 +181,25 @@ class _Socket:
             raw.settimeout(None)
         self._set = 0.0
         self._late_for, self._late_steps = 0.0, 0
+
+    def exchange(self, payload: bytes, replies: int, reader: Any) -> list[Any]:
+        """Sends once and reads the replies."""
+        answers: list[Any] = []
+        try:
+            self._hurry()
+            self._raw.sendall(payload)
+            while True:
+                data = self._raw.recv(_CHUNK)
+                if not data:
+                    raise RedisConnectionError("the server closed the connection")
+                reader.feed(data)
+                while (answer := reader.gets()) is not _INCOMPLETE:
+                    answers.append(answer)
+                    if len(answers) == replies:
+                        return answers
+                self._hurry()
+        except (BlockingIOError, TimeoutError):
+            raise RedisTimeoutError("timed out") from None
 
     def sendall(self, payload: bytes) -> None:
         self._hurry()
@@ -208,7 +240,7 @@ class _Socket:
             left = _GRACE
         # Setting it is a call of the system: what is set may be a little more than is left.
         if not left <= self._set <= left * _CLOSE_ENOUGH:
-            self._limit(left)
+            self._limit(left * _SLACK)
 
     def _limit(self, seconds: float) -> None:
         """Sets the time-out of the next calls; 0.0 for none."""
@@ -220,6 +252,17 @@ class _Socket:
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
         else:
             self._raw.settimeout(seconds or None)
+
+
+def _reader_like(parser: Any) -> Any:
+    """What reads replies as redis-py's parser does; None if that is not the one by hiredis."""
+    if not (HIREDIS_AVAILABLE and isinstance(parser, DefaultParser)):
+        return None
+    import hiredis
+
+    return hiredis.Reader(
+        protocolError=InvalidResponse, replyError=parser.parse_error, notEnoughData=_INCOMPLETE
+    )
 
 
 @cache

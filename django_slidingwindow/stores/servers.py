@@ -27,13 +27,11 @@ class Server:
         self.link = link
         self._afind = afind or self._known
         self._connections = Connections(find or (lambda _: link), most=link.most)
+        # Sends once and reads the replies; a server's error is returned, not raised.
+        self.exchange = self._connections.exchange
         self._lock = threading.Lock()
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
         _servers.add(self)
-
-    def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
-        """Sends once and reads the replies; a server's error is returned, not raised."""
-        return self._connections.exchange(payload, replies, deadline)
 
     async def aexchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
         return await self._multiplexer().exchange(payload, replies, deadline)
