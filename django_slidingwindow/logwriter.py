@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from django.db import DataError, Error, IntegrityError, router
+from django.db import DataError, Error, IntegrityError, OperationalError, router
 
 from . import signals, upsert
 from .models import Rejection
@@ -47,29 +47,48 @@ class LogWriter:
         self._tallies = tallies
         self._sandbox = sandbox
         self._lock = threading.Lock()
+        self._taken: dict[Group, Tally] = {}
         self._dropped_told = 0
 
     def write(self) -> bool:
         """Writes all that waits; False if the database is away, and then it waits on."""
         with self._lock:
             alias = log_alias()
-            waiting = self._tallies.take()
-            if not self._sandbox.permits(alias):
-                self._drop(waiting)
-                return True
+            self._taken = self._tallies.take()
             try:
-                self._write_all(waiting, alias)
-            except Error as error:
-                # If only the answer was lost, these rows will count twice.
-                self._tallies.put_back(waiting)
-                self._went_away(alias, error)
-                return False
-            except BaseException:
-                self._drop(waiting)
-                raise
-            if self.down:
-                self._came_back(alias)
+                return self._write(self._taken, alias)
+            finally:
+                self._taken = {}
+
+    def give_up(self) -> None:
+        """Counts and tells what a process that ends takes along, though a write may hang."""
+        rows = [*self._taken.values(), *self._tallies.take().values()]
+        lost = sum(tally.hits for tally in rows)
+        self._tallies.drop(lost)
+        logger.error(
+            "this process ends before the rejection log is written: %d refusals are lost",
+            lost,
+            extra={"hits": lost},
+        )
+        self._tell(len(rows), lost, 0.0, OperationalError("the process ends"))
+
+    def _write(self, waiting: dict[Group, Tally], alias: str) -> bool:
+        if not self._sandbox.permits(alias):
+            self._drop(waiting)
             return True
+        try:
+            self._write_all(waiting, alias)
+        except Error as error:
+            # If only the answer was lost, these rows will count twice.
+            self._tallies.put_back(waiting)
+            self._went_away(alias, error)
+            return False
+        except BaseException:
+            self._drop(waiting)
+            raise
+        if self.down:
+            self._came_back(alias)
+        return True
 
     def _write_all(self, waiting: dict[Group, Tally], alias: str) -> None:
         """Removes from `waiting` what is done with."""

@@ -41,8 +41,10 @@ INTERVAL = 2.0
 """Seconds in which refusals gather."""
 LONGEST_PAUSE = 60.0
 """Seconds between attempts while the database is away: twice as long each time, up to this."""
-EXIT_SECONDS = 5.0
-"""How long a process that ends waits for its last write."""
+EXIT_SECONDS = 10.0
+"""How long a process that ends waits for one more batch: twice what SQLite waits for a lock."""
+EXIT_LONGEST = 25.0
+"""How long for all of them: servers kill a worker that takes half a minute."""
 EXIT_PAUSE = 0.2
 """Seconds between attempts then."""
 
@@ -92,6 +94,7 @@ class Recorder:
         self._due = threading.Event()
         self._urgent = threading.Event()
         self._stopping = False
+        self._ended = False
 
     def record(self, request: Any, decision: Decision) -> None:
         """Counts a refusal. Asks no database and waits for none."""
@@ -111,13 +114,29 @@ class Recorder:
         """Writes at once, through this thread's connection; False if the database is away."""
         return self._writer.write()
 
-    def stop(self, seconds: float = EXIT_SECONDS) -> None:
-        """Lets the thread write what waits, and end."""
+    def stop(self, seconds: float = EXIT_SECONDS, longest: float = EXIT_LONGEST) -> None:
+        """Lets the thread write what waits, and end; says what it could not write in time."""
         self._stopping = True
-        if self._thread is not None:
-            self._due.set()
-            self._urgent.set()
-            self._thread.join(seconds)
+        thread, writer = self._thread, self._writer
+        if thread is None:
+            return
+        self._due.set()
+        self._urgent.set()
+        until = time.monotonic() + longest
+        batches = None
+        # A database that is busy with others still gets on, one that is away does not.
+        while batches != writer.batches and (left := until - time.monotonic()) > 0:
+            batches = writer.batches
+            thread.join(min(seconds, left))
+            if not thread.is_alive():
+                return
+        writer.give_up()
+
+    def at_exit(self) -> None:
+        """Stops once, though a child of a fork has its parent's exit to go through as well."""
+        if not self._ended:
+            self._ended = True
+            self.stop()
 
     def stats(self) -> Stats:
         tallies, writer = self._tallies, self._writer
@@ -139,10 +158,10 @@ class Recorder:
                 target=self._run, name="django_slidingwindow.log", daemon=True
             )
             self._thread.start()
-        atexit.register(self.stop)
+        atexit.register(self.at_exit)
         if multiprocessing.parent_process() is not None:
             # A child that multiprocessing has forked ends without atexit.
-            Finalize(None, self.stop, exitpriority=0)
+            Finalize(None, self.at_exit, exitpriority=0)
 
     def _run(self) -> None:
         pause = self._interval

@@ -277,13 +277,113 @@ def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
     with connections[log_database].cursor() as cursor:
         cursor.execute(f"DROP TABLE {Rejection._meta.db_table}")
     refuse(recorder, 5)
-    recorder.stop(0.01)
+    ending = threading.Thread(target=recorder.stop, args=(60, 60))
+    ending.start()
     wait_until(lambda: recorder.stats().failed >= 2, "it is tried again to the last")
     assert recorder.stats().waiting <= 1
     call_command("migrate", "django_slidingwindow", "zero", database=ALIAS, fake=True, verbosity=0)
     call_command("migrate", "django_slidingwindow", database=ALIAS, verbosity=0)
-    recorder.stop()
+    ending.join()
     assert hits() == 5
+
+
+class SlowDatabase:
+    """Writes a batch only when the process that ends has waited for it, and only so many."""
+
+    def __init__(self, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+        self._recorder = recorder
+        self._free = threading.Semaphore(0)
+        self._left = batches
+        self.waits: list[float] = []
+        write = upsert.write
+
+        def slowly(rows: Any, using: str) -> None:
+            self._free.acquire()
+            write(rows, using)
+
+        monkeypatch.setattr(upsert, "write", slowly)
+        monkeypatch.setattr(upsert, "BATCH_ROWS", 2)
+        self._join = recorder._thread.join
+        monkeypatch.setattr(recorder._thread, "join", self.join)
+
+    def join(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        batches = self._recorder.stats().batches
+        if self._left:
+            self._left -= 1
+            self._free.release()
+            wait_until(lambda: self._recorder.stats().batches > batches, "a batch is written")
+
+    def recover(self) -> None:
+        self._left = 0
+        for _ in range(100):
+            self._free.release()
+        self._join()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_process_that_ends_waits_as_long_as_its_database_is_at_it(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=100)
+    recorder.stop()
+    database.recover()
+    assert hits() == 80
+    assert len(database.waits) >= 4
+    assert not caplog.records
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+@pytest.mark.parametrize(("batches", "longest"), [(1, 60.0), (100, 0.0)])
+def test_process_that_ends_too_soon_says_how_many_refusals_it_takes_along(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batches: int,
+    longest: float,
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    def listener(**kwargs: Any) -> None:
+        told.append(kwargs)
+
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=batches)
+    signals.log_written.connect(listener)
+    recorder.stop(longest=longest)
+    signals.log_written.disconnect(listener)
+    lost = 80 - hits()
+    assert lost == (60 if longest else 80)
+    assert sum(one["dropped"] for one in told) == recorder.stats().dropped == lost
+    assert all(seconds <= longest for seconds in database.waits)
+    (line,) = (r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log")
+    assert line.startswith("this process ends before the rejection log is written")
+    assert line.endswith(f": {lost} refusals are lost")
+    database.recover()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_exit_is_waited_for_once_however_often_it_is_told(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=0)
+    recorder.at_exit()
+    recorder.at_exit()
+    assert len(database.waits) == 1
+    assert len(caplog.records) == 1
+    database.recover()
 
 
 def test_two_threads_with_the_first_refusal_start_one_writer(
