@@ -13,11 +13,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_slidingwindow import purging
 from django_slidingwindow.models import Rejection
 from tests.databases import on_every_database
+from tests.test_admin_plans import Watched, fill
 
 pytestmark = pytest.mark.django_db(databases=["default"])
 
@@ -112,6 +114,21 @@ def test_every_database_deletes_batch_by_batch_through_the_index(log_database: s
     assert purging.purge(before, batch=800, progress=told.append) == 2_000
     assert told == [800, 1_600, 2_000]
     assert log.count() == 2_000
+
+
+@on_every_database
+def test_no_batch_scans_the_log_or_sorts_it(log_database: str) -> None:
+    fill(log_database, 200_000)
+    before = Rejection.objects.order_by("minute")[25_000:].values_list("minute", flat=True)[0]
+    watched = Watched(log_database)
+    with CaptureQueriesContext(connections[log_database]) as captured:
+        assert purging.purge(before) >= 20_000
+    statements = [query["sql"] for query in captured if query["sql"][:6] in ("SELECT", "DELETE")]
+    assert len(statements) >= 7  # three batches, and a last look
+    for sql in statements:
+        plan = str(watched.plan(sql))
+        assert watched.uses_an_index(sql), plan
+        assert not re.search("Sort|filesort|TEMP B-TREE", plan), plan
 
 
 def test_progress_is_drawn_on_a_terminal(monkeypatch):
