@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from . import decisions
 from .claims import Claim, Plan
@@ -15,121 +16,193 @@ from .decisions import (
     new_decision,
     new_verdict,
 )
+from .policies import Policy
 from .stores.base import Line
 
+# Half the time of a named tuple's own constructor.
+_new = tuple.__new__
 
-def charges_of(plan: Plan, reply: list[int]) -> tuple[tuple[Charge, ...], int]:
+Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
+"""Charges that were made together, and the store's clock then."""
+
+
+def charges_of(plan: Plan, reply: Sequence[int]) -> Charged:
     """What a call has charged, and when."""
-    if len(plan.keys) == 1:
-        line = plan.lines[0]
-        if reply[0] and line.cost and reply[2]:
-            return (Charge(plan.keys[0], line.policy, line.cost),), reply[1]
-        return (), reply[1]
     charges: dict[str, Charge] = {}
     if reply[0]:
-        for key, line, admits in zip(plan.keys, plan.lines, reply[2::4], strict=True):
+        for key, line, admits in zip(plan.keys, plan.form.lines, reply[2::4], strict=True):
             if line.cost and admits:
                 charges[key] = Charge(key, line.policy, line.cost)
     return tuple(charges.values()), reply[1]
 
 
+class Answer(NamedTuple):
+    """A reply and what it answers, for the parts of a decision that few ask for."""
+
+    plan: Plan
+    lines: tuple[Line, ...]
+    reply: Sequence[int]
+    source: str
+    charged: tuple[Charged, ...] | None
+    """None: what the reply says."""
+    unused: list[bool]
+    """One for all receipts that are made of this answer."""
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        reply = self.reply
+        return tuple(
+            [
+                _verdict(self.plan, i, line, *reply[2 + 4 * i : 6 + 4 * i])
+                for i, line in enumerate(self.lines)
+            ]
+        )
+
+    @property
+    def receipt(self) -> Receipt | None:
+        charged = self.charged
+        if charged is None:
+            charged = (charges_of(self.plan, self.reply),)
+        parts = tuple(part for part in charged if part[0])
+        local = self.source == decisions.LOCAL
+        return Receipt(parts, local=local, unused=self.unused) if parts else None
+
+
 def decision_of(
     plan: Plan,
     lines: tuple[Line, ...],
-    reply: list[int],
+    reply: Sequence[int],
     source: str,
-    parts: tuple[tuple[tuple[Charge, ...], int], ...],
+    charged: tuple[Charged, ...] | None = None,
 ) -> Decision:
-    """`lines` are those that were applied; the plan's hold the configured policies."""
-    if len(lines) == 1:
-        verdicts = [_verdict(plan, 0, lines[0], *reply[2:])]
+    """`lines` are those that were applied; the plan's hold the configured policies.
+
+    `charged` where that is not what this very reply says.
+    """
+    allowed = reply[0] == 1
+    i = 0 if len(lines) == 1 else _deciding(plan, lines, reply)
+    line, form = lines[i], plan[0]
+    policy = form.lines[i].policy
+    if allowed:
+        retry_after: float | None = 0.0
+        reason = decisions.OBSERVED if 0 in reply[2::4] else decisions.ALLOWED
     else:
-        verdicts = [
-            _verdict(plan, i, line, *reply[2 + 4 * i : 6 + 4 * i]) for i, line in enumerate(lines)
-        ]
-    allowed = bool(reply[0])
-    deciding = verdicts[0] if len(verdicts) == 1 else strictest(verdicts, allowed)
-    if not allowed:
+        retry_after = _retry_after(line, policy, reply[4 + 4 * i])
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
-    else:
-        refused = 0 in reply[2::4]
-        reason = decisions.OBSERVED if refused else decisions.ALLOWED
-    charged = tuple([part for part in parts if part[0]])
     return new_decision(
         allowed,
-        deciding.profile,
-        deciding.policy,
-        deciding.limit,
-        deciding.remaining,
-        0.0 if allowed else deciding.retry_after,
-        deciding.reset_after,
+        form.profiles[i].name,
+        policy,
+        line.policy.limit,
+        reply[3 + 4 * i],
+        retry_after,
+        reply[5 + 4 * i] / 1_000_000,
         reason,
         source,
-        tuple(verdicts),
-        Receipt(charged, local=source == decisions.LOCAL) if charged else None,
+        _new(Answer, (plan, lines, reply, source, charged, [True])),
     )
+
+
+def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
+    if retry >= 0:
+        return retry / 1_000_000
+    # A cost above one process's share is not above the limit: it can pass later.
+    return None if line.cost > policy.limit else policy.window
 
 
 def _verdict(
     plan: Plan, i: int, line: Line, admits: int, remaining: int, retry: int, reset: int
 ) -> Verdict:
-    policy = plan.lines[i].policy
-    retry_after: float | None = 0.0
-    if retry > 0:
-        retry_after = retry / 1_000_000
-    elif retry < 0:
-        # A cost above one process's share is not above the limit: it can pass later.
-        retry_after = None if line.cost > policy.limit else policy.window
+    policy = plan.form.lines[i].policy
     return new_verdict(
-        plan.profiles[i].name,
+        plan.form.profiles[i].name,
         policy,
         plan.keys[i],
         admits == 1,
         line.observed,
         line.policy.limit,
         remaining,
-        retry_after,
+        _retry_after(line, policy, retry),
         reset / 1_000_000,
     )
 
 
-def strictest(verdicts: list[Verdict], allowed: bool) -> Verdict:
+def strictest(verdicts: Sequence[Verdict], allowed: bool) -> Verdict:
     """Of refusals the longest, of admissions the one with the least left."""
-    enforced = [verdict for verdict in verdicts if not verdict.observed] or verdicts
-    if allowed:
-        return min(enforced, key=lambda v: v.remaining / v.limit if v.limit else 0.0)
-    refused = [verdict for verdict in enforced if not verdict.allowed]
-    return max(refused, key=lambda v: float("inf") if v.retry_after is None else v.retry_after)
+    return max(
+        verdicts,
+        key=lambda v: _strictness(
+            allowed, v.observed, v.allowed, v.remaining, v.limit, v.retry_after
+        ),
+    )
 
 
-def aged(decision: Decision, age: float) -> Decision:
-    """A remembered refusal as it would be told now."""
-    verdicts = [
-        new_verdict(
-            told.profile,
-            told.policy,
-            told.key,
-            told.allowed,
-            told.observed,
-            told.limit,
-            told.remaining,
-            _less(told.retry_after, age),
-            _less(told.reset_after, age),
+def _deciding(plan: Plan, lines: tuple[Line, ...], reply: Sequence[int]) -> int:
+    """The position of the strictest."""
+
+    def strictness(i: int) -> tuple[bool, float]:
+        line, at = lines[i], 2 + 4 * i
+        retry = _retry_after(line, plan.form.lines[i].policy, reply[at + 2])
+        return _strictness(
+            reply[0] == 1, line.observed, reply[at] == 1, reply[at + 1], line.policy.limit, retry
         )
-        for told in decision.verdicts
-    ]
+
+    return max(range(len(lines)), key=strictness)
+
+
+def _strictness(
+    allowed: bool,
+    observed: bool,
+    admits: bool,
+    remaining: int,
+    limit: int,
+    retry_after: float | None,
+) -> tuple[bool, float]:
+    """By which policies are compared; those that only observe come last."""
+    if allowed:
+        return not observed, -remaining / limit if limit else 0.0
+    decides = not observed and not admits
+    return decides, float("inf") if retry_after is None else retry_after
+
+
+class Aged(NamedTuple):
+    """What few ask for of a remembered refusal."""
+
+    refusal: Decision
+    age: float
+    receipt: None = None
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(
+            new_verdict(
+                told.profile,
+                told.policy,
+                told.key,
+                told.allowed,
+                told.observed,
+                told.limit,
+                told.remaining,
+                _less(told.retry_after, self.age),
+                _less(told.reset_after, self.age),
+            )
+            for told in self.refusal.verdicts
+        )
+
+
+def aged(refusal: Decision, age: float) -> Decision:
+    """A remembered refusal as it would be told now."""
     return new_decision(
-        decision.allowed,
-        decision.profile,
-        decision.policy,
-        decision.limit,
-        decision.remaining,
-        _less(decision.retry_after, age),
-        _less(decision.reset_after, age),
-        decision.reason,
+        refusal.allowed,
+        refusal.profile,
+        refusal.policy,
+        refusal.limit,
+        refusal.remaining,
+        _less(refusal.retry_after, age),
+        _less(refusal.reset_after, age),
+        refusal.reason,
         decisions.SHIELD,
-        tuple(verdicts),
-        None,
+        _new(Aged, (refusal, age, None)),
     )
 
 
@@ -155,10 +228,10 @@ def unlimited(claims: Sequence[Claim]) -> Decision:
 
 def allowed_unseen(plan: Plan) -> Decision:
     """The store is away, and the profiles say: let them in."""
-    policy = plan.lines[0].policy
+    policy = plan.form.lines[0].policy
     return Decision(
         allowed=True,
-        profile=plan.profiles[0].name,
+        profile=plan.form.profiles[0].name,
         policy=policy,
         limit=policy.limit,
         remaining=policy.limit,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .answers import charges_of, decision_of
+from .answers import Charged, charges_of, decision_of
 from .breaker import CLOSED, Breakers
 from .claims import Plan
 from .decisions import Charge, Decision
@@ -20,7 +20,6 @@ _GIVE_BACK = 0.25
 # Seconds that giving back gets where the time is up.
 _LEAST = 0.005
 
-Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
 Lanes: TypeAlias = "tuple[list[list[int]] | None, list[str]]"
 """Positions of keys that one call can hold, None for all of them; the lane of each call."""
 
@@ -58,6 +57,10 @@ class Asker:
         self._budget = budget
         self._clock = clock
 
+    def is_plain(self, plan: Plan) -> bool:
+        """Whether one call asks all, and whoever makes it has to report a failure only."""
+        return self.breaker.quiet and (len(plan.keys) == 1 or self._store.groups(plan.keys) is None)
+
     def lanes_for(self, plan: Plan, writes: bool) -> Lanes | None:
         """Which calls the plan takes; None where the store must not be asked."""
         groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None
@@ -76,16 +79,18 @@ class Asker:
         if groups is not None:
             return (yield from self._ask_parts(Parts(plan, groups, names), writes))
         lane = names[0]
-        try:
-            reply = yield Evaluate(plan.keys, plan.lines, writes)
-        except BaseException as error:
-            self._report(lane, error, proves=writes)
-            raise
-        parts: tuple[Charged, ...] = ()
-        if writes:
-            self._succeeded(lane)
-            parts = (charges_of(plan, reply),)
-        return decision_of(plan, plan.lines, reply, self._store.source, parts)
+        call = Evaluate(plan.keys, plan.form.lines, writes)
+        reply = yield from self._call(lane, call, proves=writes)
+        return self.decision(plan, reply, writes=writes)
+
+    def decision(self, plan: Plan, reply: Sequence[int], *, writes: bool) -> Decision:
+        """The store's decision, given its answer to the one call that asked all."""
+        charged: tuple[Charged, ...] | None = None if writes else ()
+        return decision_of(plan, plan.form.lines, reply, self._store.source, charged)
+
+    def unanswered(self, plan: Plan, error: BaseException) -> None:
+        """Reports that a plain call, which charges, has no answer."""
+        self._report(self._store.lane(plan.keys[0]), error, proves=True)
 
     def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
         """The hits given back; none of them while the store is away."""
@@ -144,7 +149,7 @@ class Asker:
             if within is not None and within <= 0:
                 raise StoreError("several calls took too long together", outage=False)
             unasked.discard(parts.lanes[number])
-            call = Evaluate(plan.keys, plan.lines, charge, within)
+            call = Evaluate(plan.keys, plan.form.lines, charge, within)
             return (yield from self._call(parts.lanes[number], call, proves=writes))
 
         try:
@@ -169,7 +174,7 @@ class Asker:
         if not parts.admitted:
             yield from self._give_back(parts, charged, start)
         return decision_of(
-            *(parts.plan, parts.plan.lines, parts.reply(), self._store.source),
+            *(parts.plan, parts.plan.form.lines, parts.reply(), self._store.source),
             tuple(charged.values()),
         )
 

@@ -45,6 +45,11 @@ class Breaker:
         return OPEN if self._probing_since is None else HALF_OPEN
 
     @property
+    def quiet(self) -> bool:
+        """Whether the last report was a success, or there was none."""
+        return self._opened_at is None and self._failures == 0
+
+    @property
     def open_for(self) -> float:
         """Seconds since it opened; 0.0 when closed."""
         opened_at = self._opened_at
@@ -123,6 +128,8 @@ class Breakers:
         self._breakers: dict[str, Breaker] = {}
         self._open: dict[str, Breaker] = {}
         self._longest = 0.0
+        self.quiet = True
+        """Whether all are quiet: then all may ask, and nobody need report a success."""
 
     def of(self, lane: str) -> Breaker:
         found = self._breakers.get(lane)
@@ -154,6 +161,7 @@ class Breakers:
     def failed(self, lane: str) -> bool:
         """Reports a failure; True if this begins an outage."""
         with self._lock:
+            self.quiet = False
             breaker = self.of(lane)
             if not breaker.failed():
                 return False
@@ -166,8 +174,7 @@ class Breakers:
 
         `lanes` says which there are: one that has left cannot close by itself.
         """
-        if not self._open:
-            self.of(lane).succeeded()
+        if self.quiet:
             return None
         with self._lock:
             was_open = bool(self._open)
@@ -178,6 +185,7 @@ class Breakers:
             for gone in set(self._open).difference(lanes()):
                 self._longest = max(self._longest, self._open.pop(gone).open_for)
                 del self._breakers[gone]
+            self.quiet = all(breaker.quiet for breaker in self._breakers.values())
             if self._open or not was_open:
                 return None
             longest, self._longest = self._longest, 0.0

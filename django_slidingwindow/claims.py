@@ -7,9 +7,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .algorithms import EXACT
-from .keys import escape, key_ends, suffix
+from .keys import escape, is_plain, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
 from .stores.base import Line
+
+# Half the time of a named tuple's own constructor.
+_new = tuple.__new__
+# Forms that are kept at most: as many as there are profiles, for most projects.
+_MOST = 4096
 
 
 class Claim(NamedTuple):
@@ -22,81 +27,129 @@ class Claim(NamedTuple):
     cost: int = 1
 
 
+class Form:
+    """What is known of windows before it is known whose they are.
+
+    It is made once and compared by identity, so that a check need not look at all
+    that it is made of.
+    """
+
+    __slots__ = ("afters", "before", "exact", "lines", "profiles")
+
+    def __init__(
+        self,
+        lines: tuple[Line, ...],
+        profiles: tuple[Profile, ...],
+        before: str = "",
+        afters: tuple[str, ...] = (),
+    ) -> None:
+        """Keys are `before`, the identifier, and one of `afters`."""
+        self.lines = lines
+        self.profiles = profiles
+        self.before = before
+        self.afters = afters
+        # Whether a refusal holds until its time, whatever else happens.
+        self.exact = not any(
+            line.observed or line.count_rejected or line.policy.algorithm not in EXACT
+            for line in lines
+        )
+
+    def keys(self, identifier: str) -> tuple[str, ...]:
+        stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
+        afters = self.afters
+        if len(afters) == 1:
+            return (stem + afters[0],)
+        return tuple([stem + after for after in afters])
+
+    def part(self, positions: Sequence[int]) -> Form:
+        """The windows at these positions."""
+        lines, profiles = self.lines, self.profiles
+        return Form(tuple(lines[i] for i in positions), tuple(profiles[i] for i in positions))
+
+
 class Plan(NamedTuple):
     """The windows that a check looks at."""
 
+    form: Form
     keys: tuple[str, ...]
-    lines: tuple[Line, ...]
-    profiles: tuple[Profile, ...]
-
-    @classmethod
-    def of(cls, claims: Sequence[Claim], prefix: str) -> Plan:
-        if len(claims) == 1:
-            return cls._of_one(claims[0], prefix)
-        keys: list[str] = []
-        lines: list[Line] = []
-        profiles: list[Profile] = []
-        for claim in claims:
-            one = cls._of_one(claim, prefix)
-            keys += one.keys
-            lines += one.lines
-            profiles += one.profiles
-        return cls(tuple(keys), _with_shared_costs(keys, lines), tuple(profiles))
-
-    @classmethod
-    def _of_one(cls, claim: Claim, prefix: str) -> Plan:
-        profile = claim.profile
-        before, afters, lines = _prepared(
-            prefix,
-            profile.axis,
-            profile.scope,
-            claim.policies,
-            claim.cost,
-            profile.mode,
-            profile.count_rejected,
-        )
-        stem = before + escape(claim.identifier)
-        if len(afters) == 1:
-            return cls((stem + afters[0],), lines, (profile,))
-        return cls(tuple([stem + after for after in afters]), lines, (profile,) * len(afters))
 
     def part(self, positions: Sequence[int]) -> Plan:
-        return Plan(
-            tuple(self.keys[i] for i in positions),
-            tuple(self.lines[i] for i in positions),
-            tuple(self.profiles[i] for i in positions),
+        """The windows at these positions."""
+        return Plan(self.form.part(positions), tuple(self.keys[i] for i in positions))
+
+
+class Planner:
+    """Plans of claims, with one prefix for all keys."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        # By the ids of profiles, which are kept so that the ids stay theirs, and by cost.
+        self._forms: dict[tuple[int, int], Form] = {}
+        self._profiles: dict[int, Profile] = {}
+        self._joined: dict[tuple[Form, ...], Form] = {}
+
+    def plan(self, claims: Sequence[Claim]) -> Plan:
+        if len(claims) == 1:
+            claim = claims[0]
+            form = self._form(claim)
+            return _new(Plan, (form, form.keys(claim.identifier)))
+        forms = tuple([self._form(claim) for claim in claims])
+        keys: tuple[str, ...] = ()
+        for form, claim in zip(forms, claims, strict=True):
+            keys += form.keys(claim.identifier)
+        joined = self._joined.get(forms) or self._join(forms)
+        if len(set(keys)) < len(keys):
+            joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
+        return Plan(joined, keys)
+
+    def _form(self, claim: Claim) -> Form:
+        profile, _, policies, cost = claim
+        if policies is not profile.policies:
+            return _form(self._prefix, profile, policies, cost)
+        return self._forms.get((id(profile), cost)) or self._keep(profile, cost)
+
+    def _keep(self, profile: Profile, cost: int) -> Form:
+        if len(self._forms) >= _MOST:
+            self._forms.clear()
+            self._profiles.clear()
+        self._profiles[id(profile)] = profile
+        form = self._forms[id(profile), cost] = _form(self._prefix, profile, profile.policies, cost)
+        return form
+
+    def _join(self, forms: tuple[Form, ...]) -> Form:
+        if len(self._joined) >= _MOST:
+            self._joined.clear()
+        joined = self._joined[forms] = Form(
+            tuple(line for form in forms for line in form.lines),
+            tuple(profile for form in forms for profile in form.profiles),
         )
-
-    @property
-    def exact(self) -> bool:
-        """Whether a refusal holds until its time, whatever else happens."""
-        return not any(
-            line.observed or line.count_rejected or line.policy.algorithm not in EXACT
-            for line in self.lines
-        )
+        return joined
 
 
-@lru_cache(maxsize=4096)
-def _prepared(
-    prefix: str,
-    axis: str,
-    scope: str,
-    policies: tuple[Policy, ...],
-    cost: int,
-    mode: str,
-    count_rejected: bool,
-) -> tuple[str, tuple[str, ...], tuple[Line, ...]]:
-    """What a claim's keys begin with, what each ends with, and their lines."""
-    before, after = key_ends(prefix, axis, scope)
-    lines = tuple(Line(policy, cost, mode == OBSERVE, count_rejected) for policy in policies)
-    return before, tuple(after + suffix(policy) for policy in policies), lines
+@lru_cache(maxsize=_MOST)
+def _form(prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int) -> Form:
+    before, after = key_ends(prefix, profile.axis, profile.scope)
+    observed = profile.mode == OBSERVE
+    return Form(
+        tuple(Line(policy, cost, observed, profile.count_rejected) for policy in policies),
+        (profile,) * len(policies),
+        before,
+        tuple(after + suffix(policy) for policy in policies),
+    )
 
 
-def _with_shared_costs(keys: list[str], lines: list[Line]) -> tuple[Line, ...]:
-    """Windows that share a key share their hits: a request costs them the most it asks."""
-    if len(set(keys)) == len(keys):
-        return tuple(lines)
-    most: dict[str, int] = {}
-    for key, line in zip(keys, lines, strict=True):
-        most[key] = max(most.get(key, 0), line.cost)
-    return tuple(line._replace(cost=most[key]) for key, line in zip(keys, lines, strict=True))
+@lru_cache(maxsize=_MOST)
+def _with_shared_costs(form: Form, firsts: tuple[int, ...]) -> Form:
+    """Windows that share a key share their hits: a request costs them the most it asks.
+
+    `firsts` has for each window the position of the first with the same key.
+    """
+    most: dict[int, int] = {}
+    for first, line in zip(firsts, form.lines, strict=True):
+        most[first] = max(most.get(first, 0), line.cost)
+    return Form(
+        tuple(
+            line._replace(cost=most[first]) for first, line in zip(firsts, form.lines, strict=True)
+        ),
+        form.profiles,
+    )

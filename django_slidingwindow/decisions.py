@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 from .policies import Policy
-
-Value = TypeVar("Value")
 
 # Reasons of a decision.
 ALLOWED = "allowed"
@@ -64,12 +62,20 @@ class Receipt:
 
     __slots__ = ("_unused", "local", "parts")
 
-    def __init__(self, parts: tuple[tuple[tuple[Charge, ...], int], ...], *, local: bool) -> None:
-        """`parts`: charges that were made together, and the store's clock then."""
+    def __init__(
+        self,
+        parts: tuple[tuple[tuple[Charge, ...], int], ...],
+        *,
+        local: bool,
+        unused: list[bool] | None = None,
+    ) -> None:
+        """`parts`: charges that were made together, and the store's clock then.
+
+        Receipts that share `unused` are one: using it up is an atomic step, without a lock.
+        """
         self.parts = parts
         self.local = local
-        # To take the last element away is atomic, and needs no lock for each check.
-        self._unused = [True]
+        self._unused = [True] if unused is None else unused
 
     def use(self) -> bool:
         """True for the first caller only."""
@@ -79,8 +85,25 @@ class Receipt:
             return False
 
 
+class _Late:
+    """A base that makes some fields when somebody first looks at them."""
+
+    __slots__ = ("_answer",)
+
+    _answer: Any
+    """Has them as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Python looks here for what a constructor has left out.
+        if name not in ("verdicts", "receipt"):
+            raise AttributeError(name)
+        value = getattr(self._answer, name)
+        object.__setattr__(self, name, value)
+        return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(_Late):
     """The answer to a request, and the policy that decided it."""
 
     allowed: bool
@@ -102,24 +125,65 @@ class Decision:
     """What `refund` gives back; None if nothing was charged."""
 
 
-def _quick(frozen: type[Value]) -> Callable[..., Value]:
-    """A constructor that takes all the fields of a frozen dataclass by position.
+# A frozen dataclass sets each field by its name, which would be a third of a check's time in
+# Python. So a class of the same layout that is not frozen is filled, and becomes the other.
+class _VerdictDraft:
+    __slots__ = Verdict.__slots__
 
-    A frozen one sets each field by its name, which would be a third of a check's time
-    in Python. Here a mutable twin of the same layout is filled and becomes the other.
-    """
-    names = [(each.name, "object") for each in fields(frozen)]  # type: ignore[arg-type]
-    twin: Any = make_dataclass(
-        frozen.__name__, names, slots=True, repr=False, eq=False, match_args=False
-    )
+    def __init__(
+        self,
+        profile: str,
+        policy: Policy,
+        key: str,
+        allowed: bool,
+        observed: bool,
+        limit: int,
+        remaining: int,
+        retry_after: float | None,
+        reset_after: float,
+    ) -> None:
+        self.profile = profile
+        self.policy = policy
+        self.key = key
+        self.allowed = allowed
+        self.observed = observed
+        self.limit = limit
+        self.remaining = remaining
+        self.retry_after = retry_after
+        self.reset_after = reset_after
+        self.__class__ = Verdict  # type: ignore[assignment]
 
-    def make(*values: object) -> Value:
-        made = twin(*values)
-        made.__class__ = frozen
-        return made  # type: ignore[no-any-return]
 
-    return make
+class _DecisionDraft(_Late):
+    __slots__ = Decision.__slots__
+
+    def __init__(
+        self,
+        allowed: bool,
+        profile: str,
+        policy: Policy | None,
+        limit: int,
+        remaining: int,
+        retry_after: float | None,
+        reset_after: float | None,
+        reason: str,
+        source: str,
+        answer: Any,
+    ) -> None:
+        self.allowed = allowed
+        self.profile = profile
+        self.policy = policy
+        self.limit = limit
+        self.remaining = remaining
+        self.retry_after = retry_after
+        self.reset_after = reset_after
+        self.reason = reason
+        self.source = source
+        self._answer = answer
+        self.__class__ = Decision  # type: ignore[assignment]
 
 
-new_verdict = _quick(Verdict)
-new_decision = _quick(Decision)
+new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
+"""A verdict of all its fields by position."""
+new_decision = cast("Callable[..., Decision]", _DecisionDraft)
+"""A decision of its fields by position, but of the last two: `answer` has them."""

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from typing import NamedTuple
 
-from .answers import allowed_unseen, charges_of, decision_of
-from .claims import Plan
+from .answers import allowed_unseen, decision_of
+from .claims import Form, Plan
 from .decisions import DENY, LOCAL, Decision
 from .stores.base import Evaluate, Line
 from .stores.memory import MemoryStore
 
+# Forms whose share is kept at most.
+_MOST = 4096
 # Seconds until somebody who was refused for an outage may ask again.
 _LEAST_WAIT = 0.1
+
+
+class _Share(NamedTuple):
+    """What this process decides of a form's windows."""
+
+    denied: int | None
+    """The position of one that denies all."""
+    local: list[int]
+    """The positions of those that are counted here."""
+    form: Form
+    """Of those."""
+    lines: tuple[Line, ...]
+    """With this process's share of their limits."""
 
 
 class Fallback:
@@ -24,29 +39,42 @@ class Fallback:
         self.local = local
         self._way = way
         self._processes = processes
+        self._shares: dict[Form, _Share] = {}
 
     def decide(self, plan: Plan, *, writes: bool, probe_in: Callable[[], float]) -> Decision:
         """The decision of this process alone; the store is asked again in `probe_in()` seconds."""
-        ways = [profile.fallback or self._way for profile in plan.profiles]
-        if ways.count(LOCAL) < len(ways):
-            for position, way in enumerate(ways):
-                if way == DENY and not plan.profiles[position].observed:
-                    return _denied(plan, position, max(probe_in(), _LEAST_WAIT))
-            local = [position for position, way in enumerate(ways) if way == LOCAL]
-            if not local:
-                return allowed_unseen(plan)
-            plan = plan.part(local)
-        lines = plan.lines if self._processes == 1 else _divided(plan.lines, self._processes)
-        reply = self.local.run(Evaluate(plan.keys, lines, writes))
-        parts = (charges_of(plan, reply),) if writes else ()
-        return decision_of(plan, lines, reply, LOCAL, parts)
+        share = self._shares.get(plan.form) or self._share(plan.form)
+        if share.denied is not None:
+            return _denied(plan, share.denied, max(probe_in(), _LEAST_WAIT))
+        if not share.local:
+            return allowed_unseen(plan)
+        if len(share.local) < len(plan.keys):
+            plan = Plan(share.form, tuple(plan.keys[i] for i in share.local))
+        reply = self.local.run(Evaluate(plan.keys, share.lines, writes))
+        return decision_of(plan, share.lines, reply, LOCAL, None if writes else ())
+
+    def _share(self, form: Form) -> _Share:
+        if len(self._shares) >= _MOST:
+            self._shares.clear()
+        ways = [profile.fallback or self._way for profile in form.profiles]
+        denied = [
+            position
+            for position, way in enumerate(ways)
+            if way == DENY and not form.profiles[position].observed
+        ]
+        local = [position for position, way in enumerate(ways) if way == LOCAL]
+        part = form if len(local) == len(ways) else form.part(local)
+        share = self._shares[form] = _Share(
+            denied[0] if denied else None, local, part, _divided(part.lines, self._processes)
+        )
+        return share
 
 
 def _denied(plan: Plan, position: int, wait: float) -> Decision:
-    policy = plan.lines[position].policy
+    policy = plan.form.lines[position].policy
     return Decision(
         allowed=False,
-        profile=plan.profiles[position].name,
+        profile=plan.form.profiles[position].name,
         policy=policy,
         limit=policy.limit,
         remaining=0,
@@ -57,7 +85,6 @@ def _denied(plan: Plan, position: int, wait: float) -> Decision:
     )
 
 
-@lru_cache(maxsize=4096)
 def _divided(lines: tuple[Line, ...], processes: int) -> tuple[Line, ...]:
     """The share of one process; a limit of 0 stays 0."""
     return tuple(

@@ -21,7 +21,6 @@ MAX_IDENTIFIER = 128
 # Plain in a key: printable ASCII that means nothing in a key ("{", "}", "%", "#"),
 # in a SCAN pattern or between quotes.
 _PLAIN = "!$&()+,-./:;<=>@_|~"
-_PLAIN_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]+")
 _PART_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN.replace(':', ''))}]+")
 _EMPTY = "%"
 _HASHED = "#"
@@ -33,9 +32,13 @@ _SUFFIX = rf"([{''.join(_NAMES)}])(\d+(?:\.\d+)?)"
 _PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
 
 
+is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").fullmatch
+"""Whether a text is its own escape."""
+
+
 def escape(text: str) -> str:
     """The text as it stands in a key: never empty, injective."""
-    if len(text) <= MAX_IDENTIFIER and _PLAIN_TEXT.fullmatch(text):
+    if is_plain(text):
         return text
     if not text:
         return _EMPTY

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .answers import aged, unlimited
-from .asking import Asker, Hooks
-from .claims import Claim, Plan
+from .asking import Asker, Hooks, Lanes
+from .claims import Claim, Plan, Planner
 from .decisions import Decision
 from .exceptions import StoreError
 from .fallback import Fallback
 from .flows import adrive, drive
 from .shield import Shield
-from .stores.base import Call, Refund, Reset, Store
+from .stores.base import Call, Evaluate, Refund, Reset, Store
 from .stores.memory import MemoryStore
 
 # The shortest pause of `acquire`, in seconds.
@@ -35,6 +35,7 @@ class Wait:
 
 
 Flow: TypeAlias = "Generator[Call | Wait, Any, Decision]"
+Begun: TypeAlias = "Decision | Flow | None"
 
 
 class Limiter:
@@ -60,6 +61,7 @@ class Limiter:
         self.shield = shield
         self._hooks = Hooks() if hooks is None else hooks
         self._clock = clock
+        self._planner = Planner(prefix)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
         self._asker = Asker(
             store, hooks=self._hooks, recovered=self.local.clear, budget=budget, clock=clock
@@ -68,13 +70,28 @@ class Limiter:
 
     def check(self, claims: Sequence[Claim]) -> Decision:
         """Charges all the claims if all admit, else none."""
-        return self._recall(claims) or drive(self._check(claims), self._answer)
+        plan = self._planner.plan(claims)
+        begun = self._begin(plan, claims)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else drive(begun, self._answer)
+        start = self._clock()
+        try:
+            reply = self.store.run(Evaluate(plan.keys, plan.form.lines, True))
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(plan, error, start)
+        return self._answered(plan, reply, start)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        recalled = self._recall(claims)
-        if recalled is not None:
-            return recalled
-        return await adrive(self._check(claims), self._aanswer)
+        plan = self._planner.plan(claims)
+        begun = self._begin(plan, claims)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
+        start = self._clock()
+        try:
+            reply = await self.store.arun(Evaluate(plan.keys, plan.form.lines, True))
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(plan, error, start)
+        return self._answered(plan, reply, start)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -106,7 +123,7 @@ class Limiter:
 
     def keys(self, claim: Claim) -> tuple[str, ...]:
         """The keys of the windows that a claim meets."""
-        return Plan.of([claim], self.prefix).keys
+        return self._planner.plan([claim]).keys
 
     def _answer(self, question: Call | Wait) -> Any:
         if isinstance(question, Wait):
@@ -118,40 +135,85 @@ class Limiter:
             return await asyncio.sleep(question.seconds)
         return await self.store.arun(question)
 
-    def _recall(self, claims: Sequence[Claim]) -> Decision | None:
-        """The shield's refusal of the very same claims, if it remembers one."""
-        found = self.shield.find(tuple(claims)) if self.shield else None
-        if found is None:
+    def _begin(self, plan: Plan, claims: Sequence[Claim]) -> Begun:
+        """What this process knows by itself; else the flow to drive.
+
+        None for the usual case, where one call of the store asks all.
+        """
+        if not plan.keys:
+            return self._told(unlimited(claims), None)
+        if self.shield is not None:
+            found = self.shield.find(plan)
+            if found is not None:
+                return self._told(aged(*found), None)
+        if self._asker.is_plain(plan):
             return None
-        decision = aged(*found)
-        self._tell(decision, None)
-        return decision
+        lanes = self._asker.lanes_for(plan, True)
+        if lanes is None:
+            return self._told(self._fall_back(plan, writes=True), None)
+        return self._check(plan, lanes)
 
-    def _check(self, claims: Sequence[Claim]) -> Flow:
-        plan = Plan.of(claims, self.prefix)
-        decision, took = yield from self._decide(plan, claims, writes=True)
-        if (
-            not decision.allowed
-            and self.shield is not None
-            and decision.source == self.store.source
-            and plan.exact
-        ):
-            self.shield.remember(tuple(claims), plan.keys, decision)
-        self._tell(decision, took)
-        return decision
+    def _check_once(self, claims: Sequence[Claim]) -> Flow:
+        plan = self._planner.plan(claims)
+        begun = self._begin(plan, claims)
+        if isinstance(begun, Decision):
+            return begun
+        flow = begun or self._check(plan, (None, [self.store.lane(plan.keys[0])]))
+        return (yield from flow)
 
-    def _tell(self, decision: Decision, took: float | None) -> None:
+    def _check(self, plan: Plan, lanes: Lanes) -> Flow:
+        start = self._clock()
+        try:
+            decision = yield from self._asker.ask(plan, lanes, writes=True)
+        except StoreError as error:
+            return self._without_store(plan, error, start)
+        return self._with_store(plan, decision, start)
+
+    def _answered(self, plan: Plan, reply: Sequence[int], start: float) -> Decision:
+        return self._with_store(plan, self._asker.decision(plan, reply, writes=True), start)
+
+    def _unanswered(self, plan: Plan, error: BaseException, start: float) -> Decision:
+        self._asker.unanswered(plan, error)
+        if not isinstance(error, StoreError):
+            raise error
+        return self._without_store(plan, error, start)
+
+    def _with_store(self, plan: Plan, decision: Decision, start: float) -> Decision:
+        if not decision.allowed and self.shield is not None and plan.form.exact:
+            self.shield.remember(plan, plan.keys, decision)
+        return self._told(decision, start)
+
+    def _without_store(self, plan: Plan, error: StoreError, start: float) -> Decision:
+        if not error.outage and self._hooks.failed is not None:
+            self._hooks.failed(error)
+        return self._told(self._fall_back(plan, writes=True), start)
+
+    def _fall_back(self, plan: Plan, *, writes: bool) -> Decision:
+        return self._fallback.decide(plan, writes=writes, probe_in=self._probe_in)
+
+    def _told(self, decision: Decision, start: float | None) -> Decision:
+        """The decision, of which whoever listens was told."""
         if self._hooks.checked is not None:
-            self._hooks.checked(decision, took)
+            self._hooks.checked(decision, None if start is None else self._clock() - start)
+        return decision
 
     def _peek(self, claims: Sequence[Claim]) -> Flow:
-        decision, _ = yield from self._decide(Plan.of(claims, self.prefix), claims, writes=False)
-        return decision
+        plan = self._planner.plan(claims)
+        if not plan.keys:
+            return unlimited(claims)
+        lanes = self._asker.lanes_for(plan, False)
+        if lanes is not None:
+            try:
+                return (yield from self._asker.ask(plan, lanes, writes=False))
+            except StoreError as error:
+                if not error.outage and self._hooks.failed is not None:
+                    self._hooks.failed(error)
+        return self._fall_back(plan, writes=False)
 
     def _acquire(self, claims: Sequence[Claim], timeout: float | None) -> Flow:
         start = self._clock()
         while True:
-            decision = self._recall(claims) or (yield from self._check(claims))
+            decision = yield from self._check_once(claims)
             wait = decision.retry_after
             if decision.allowed or wait is None:
                 return decision
@@ -188,26 +250,6 @@ class Limiter:
     def _forget(self, keys: Iterable[str]) -> None:
         if self.shield is not None:
             self.shield.forget(keys)
-
-    def _decide(
-        self, plan: Plan, claims: Sequence[Claim], *, writes: bool
-    ) -> Generator[Call, Any, tuple[Decision, float | None]]:
-        """The decision, and the seconds that the store took if it was asked."""
-        if not plan.keys:
-            return unlimited(claims), None
-        took = None
-        lanes = self._asker.lanes_for(plan, writes)
-        if lanes is not None:
-            start = self._clock()
-            try:
-                decision = yield from self._asker.ask(plan, lanes, writes=writes)
-            except StoreError as error:
-                if not error.outage and self._hooks.failed is not None:
-                    self._hooks.failed(error)
-            else:
-                return decision, self._clock() - start
-            took = self._clock() - start
-        return self._fallback.decide(plan, writes=writes, probe_in=self._probe_in), took
 
     def _probe_in(self) -> float:
         return self.breaker.probe_in

@@ -77,7 +77,8 @@ def _make_limiter() -> Limiter:
 
 
 def _checked(decision: Decision, seconds: float | None) -> None:
-    signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
+    if signals.limit_checked.receivers:
+        signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
 
 
 def _degraded(error: StoreError) -> None:
@@ -218,5 +219,8 @@ async def _without_blocking(
 def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
     if isinstance(profile, str):
         profile = registry.get(profile)
+    if type(cost) is not int or cost < 0:
+        cost = parse_cost(cost)
     identifier = canonical(profile.axis, identifier)
-    return Claim(profile, identifier, profile.policies_for(identifier), parse_cost(cost))
+    policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
+    return Claim(profile, identifier, policies, cost)

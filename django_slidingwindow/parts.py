@@ -38,7 +38,7 @@ class Parts:
         for number, part in enumerate(self.plans):
             positions = [
                 i
-                for i, line in enumerate(part.lines)
+                for i, line in enumerate(part.form.lines)
                 if line.count_rejected and not self._row(number, i)[0]
             ]
             if positions:
@@ -47,7 +47,7 @@ class Parts:
     def reply(self) -> list[int]:
         """The answers as that of one call."""
         reply = [int(self.admitted), self._stamp]
-        for row, line in zip(self._rows, self.plan.lines, strict=True):
+        for row, line in zip(self._rows, self.plan.form.lines, strict=True):
             admits, remaining, retry, reset = row
             if admits and not self.admitted:
                 # Its part would have charged it, but another has refused.

@@ -70,7 +70,7 @@ class Connections:
             except IndexError:
                 return self._make(deadline)
             # A server that went away has closed it: better known before a charge is sent.
-            if not connection.is_stale():
+            if not connection.watch.poll(0):
                 connection.deadline = deadline
                 return connection
             self._discard(connection)

@@ -50,6 +50,6 @@ def store_error(error: Exception) -> StoreError:
 
 def checked(reply: Any) -> list[int]:
     """The integers of a reply; a server's error as StoreError."""
-    if isinstance(reply, Exception):
+    if type(reply) is not bytes and isinstance(reply, Exception):
         raise store_error(reply) from reply
     return decode(reply)

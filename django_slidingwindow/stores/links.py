@@ -131,6 +131,8 @@ class Deadline:
 
     deadline: float | None = None
     """By the monotonic clock; set for each call."""
+    watch: Any
+    """Says whether there is something to read."""
 
     def _left(self) -> float | None:
         if self.deadline is None:
@@ -145,7 +147,7 @@ class Deadline:
 
     def _connect(self) -> Any:
         raw = super()._connect()  # type: ignore[misc]
-        self._watch = watch(raw)
+        self.watch = watch(raw)
         self._reader = _reader_like(self._parser)  # type: ignore[attr-defined]
         return _Socket(raw, self)
 
@@ -163,7 +165,7 @@ class Deadline:
 
     def is_stale(self) -> bool:
         """Nothing was asked: if there is something to read, it can only be the end."""
-        return has_data(self._watch)
+        return has_data(self.watch)
 
 
 class _Socket:

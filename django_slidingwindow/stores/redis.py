@@ -44,11 +44,11 @@ class RedisStore:
         self._server: Server | None = None
 
     def run(self, call: Call) -> list[int]:
-        command = self._encode(call)
+        command = encode(call, None if self._clock is None else self._clock())
         server = self._server or self._find_server()
         deadline = server.link.deadline(call.within)
         try:
-            reply = server.exchange(command.payload, 1, deadline)[0]
+            (reply,) = server.exchange(command.payload, 1, deadline)
             if isinstance(reply, Exception):
                 reply = drive(
                     known_script(command, reply),
