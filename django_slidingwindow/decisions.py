@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .policies import Policy
 
@@ -93,13 +93,15 @@ class _Late:
     _answer: Any
     """Has them as attributes."""
 
-    def __getattr__(self, name: str) -> Any:
-        # Python looks here for what a constructor has left out.
-        if name not in ("verdicts", "receipt"):
-            raise AttributeError(name)
-        value = getattr(self._answer, name)
-        object.__setattr__(self, name, value)
-        return value
+    if not TYPE_CHECKING:  # A type checker is to know the attributes that there are.
+
+        def __getattr__(self, name: str) -> Any:
+            # Python looks here for what a constructor has left out.
+            if name not in ("verdicts", "receipt"):
+                raise AttributeError(name)
+            value = getattr(self._answer, name)
+            object.__setattr__(self, name, value)
+            return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
