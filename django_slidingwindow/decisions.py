@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from .policies import Policy
 
@@ -93,15 +93,18 @@ class _Late:
     _answer: Any
     """Has them as attributes."""
 
-    if not TYPE_CHECKING:  # A type checker is to know the attributes that there are.
 
-        def __getattr__(self, name: str) -> Any:
-            # Python looks here for what a constructor has left out.
-            if name not in ("verdicts", "receipt"):
-                raise AttributeError(name)
-            value = getattr(self._answer, name)
-            object.__setattr__(self, name, value)
-            return value
+def _make_late(late: _Late, name: str) -> Any:
+    if name not in ("verdicts", "receipt"):
+        raise AttributeError(name)
+    value = getattr(late._answer, name)
+    object.__setattr__(late, name, value)
+    return value
+
+
+# Python looks here for what a constructor has left out. Not written as a method, by which type
+# checkers would think that there is every attribute.
+_Late.__getattr__ = _make_late  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

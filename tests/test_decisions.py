@@ -94,3 +94,34 @@ def test_decisions_and_verdicts_tell_apart_what_was_decided() -> None:
 
 def test_no_limit_is_above_every_limit() -> None:
     assert NO_LIMIT > 100_000_000
+
+
+class Answered:
+    """What a decision that is made in haste asks for the rest."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        self.asked += 1
+        return ()
+
+    receipt = receipt()
+
+
+def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
+    answer = Answered()
+    made = decisions.new_decision(
+        *(True, "login", POLICY, 10, 9, 0.0, 60.0, decisions.ALLOWED, decisions.REDIS), answer
+    )
+    assert answer.asked == 0
+    assert made.verdicts == made.verdicts == ()
+    assert answer.asked == 1
+    assert made.receipt is answer.receipt
+    assert made == decision()
+    assert isinstance(made, Decision)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.verdicts = ()
+    with pytest.raises(AttributeError, match="verdict"):
+        made.verdict  # noqa: B018
