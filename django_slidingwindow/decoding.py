@@ -6,7 +6,7 @@ in microseconds until the last step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ Hits: TypeAlias = "list[tuple[float, int]]"
 
 _RING_BYTES = 24
 _WRAP = 2**32
+_SLOTS = 6
 
 
 def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
@@ -55,9 +56,26 @@ def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -
 def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
     """The sub-windows that still count, each as old as its youngest possible hit."""
     current = (now // bucket_us(policy) + 1) * bucket_us(policy)
-    ends = sorted((min(int(end), current), int(hits)) for end, hits in fields.items())
-    alive = ((end, hits) for end, hits in ends if end + policy.window_us > now)
-    return _ages(alive, now)
+    alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.window_us > now)
+    return _ages(((min(end, current), hits) for end, hits in alive), now)
+
+
+def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
+    """End and hits of the stored sub-windows, the oldest first."""
+    head = fields.get(b"s")
+    if not head:
+        return
+    # What is not there while there is one sub-window alone is 0.
+    newest, total, before, first, more = (
+        int.from_bytes(head[at:to], "big")
+        for at, to in ((0, 7), (7, 11), (18, 22), (22, 27), (27, 30))
+    )
+    for number in range(first, first + more):
+        slot = fields[b"%d" % (number // _SLOTS)][number % _SLOTS * 10 :]
+        end, upto = int.from_bytes(slot[:6], "big"), int.from_bytes(slot[6:10], "big")
+        yield newest - (newest - end) % 2**48, (upto - before) % _WRAP
+        before = upto
+    yield newest, (total - before) % _WRAP
 
 
 def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:

@@ -13,7 +13,7 @@ from django_slidingwindow import limits
 from django_slidingwindow.algorithms import bucket_us
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.keys import make_key
-from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Profile
 from django_slidingwindow.stores.base import Evaluate, Line, Refund
 from django_slidingwindow.stores.redis import RedisStore
 from tests.engine import SECOND, START, Clock
@@ -123,6 +123,22 @@ def test_a_compact_log_stays_small(redis: Redis, store: RedisStore, clock: Clock
     assert used[100] <= 640
     assert used[1_000] <= 4_800
     assert used[10_000] <= 46_000
+
+
+@pytest.mark.parametrize(("resolution", "most"), [(10, 320), (60, 900), (MAX_RESOLUTION, 13_000)])
+def test_sub_windows_stay_small_however_many_hits_they_hold(
+    redis: Redis, store: RedisStore, clock: Clock, resolution: int, most: int
+) -> None:
+    allocator = redis.info("memory")["mem_allocator"]
+    if server_version() < (7,) or not allocator.startswith("jemalloc"):
+        pytest.skip(f"the sizes are those of Redis 7.0 with jemalloc, not of {allocator}")
+    policy = Policy(limit=10**8, window=86_400, algorithm="buckets", resolution=resolution)
+    key = "throttle:tenant:{tenant}:paid:b86400.00"
+    # Two windows, and of the first all has left.
+    for _ in range(2 * resolution):
+        assert store.run(charge(key, policy, 10**6 // resolution))[0]
+        clock.now += bucket_us(policy)
+    assert redis.memory_usage(key) <= most
 
 
 def counts_until(policy: Policy, stamp: int) -> tuple[int, int]:
@@ -264,13 +280,14 @@ class Bench:
 
     window = 3_600 * SECOND
 
-    def __init__(self, redis: Redis, store: RedisStore, clock: Clock, algorithm: str) -> None:
+    def __init__(
+        self, redis: Redis, store: RedisStore, clock: Clock, algorithm: str, resolution: int
+    ) -> None:
         self.redis = redis
         self.store = store
         self.clock = clock
-        # Sub-windows cost time, however many hits they hold: both keys fill all of them.
         self.policies = {
-            hits: Policy(limit=hits, window=3_600, algorithm=algorithm, resolution=FEW)
+            hits: Policy(limit=hits, window=3_600, algorithm=algorithm, resolution=resolution)
             for hits in (FEW, MANY)
         }
         self.keys = {hits: self._fill(hits) for hits in self.policies}
@@ -306,10 +323,18 @@ class Bench:
 
 
 @pytest.fixture
-def bench(redis: Redis, store: RedisStore, clock: Clock, algorithm: str) -> Bench:
-    return Bench(redis, store, clock, algorithm)
+def bench(redis: Redis, store: RedisStore, clock: Clock, request: pytest.FixtureRequest) -> Bench:
+    return Bench(redis, store, clock, *request.param)
 
 
+WITH_SUB_WINDOWS = [("buckets", Policy.parse("1/m").resolution), ("buckets", MAX_RESOLUTION)]
+of_any_algorithm = pytest.mark.parametrize(
+    "bench", [*((name, 60) for name in ALGORITHMS if name != "buckets"), *WITH_SUB_WINDOWS],
+    indirect=True,
+)  # fmt: skip
+
+
+@of_any_algorithm
 def test_the_servers_time_does_not_grow_with_the_limit_when_hits_come_and_go(
     bench: Bench, clock: Clock
 ) -> None:
@@ -322,6 +347,7 @@ def test_the_servers_time_does_not_grow_with_the_limit_when_hits_come_and_go(
     assert bench.ratio(calls) <= 1.5
 
 
+@of_any_algorithm
 def test_the_servers_time_does_not_grow_with_the_limit_when_it_refuses(
     bench: Bench, clock: Clock
 ) -> None:
@@ -335,6 +361,22 @@ def test_the_servers_time_does_not_grow_with_the_limit_when_it_refuses(
     assert bench.store.run(calls(MANY)[0])[0] == 0
 
 
+@pytest.mark.parametrize("bench", WITH_SUB_WINDOWS, indirect=True)
+def test_the_servers_time_does_not_grow_with_the_sub_windows_that_come_and_go(
+    bench: Bench, clock: Clock
+) -> None:
+    # With each call a sub-window opens, of few or of all that there are, and one leaves.
+    counts = {hits: min(hits, policy.resolution) for hits, policy in bench.policies.items()}
+    clocks = {n: itertools.count(bench.full + 1, bench.window // counts[n]) for n in bench.keys}
+
+    def calls(hits: int) -> list[Evaluate]:
+        bench.store._clock = clocks[hits].__next__
+        return [charge(bench.keys[hits], bench.policies[hits], hits // counts[hits])] * 100
+
+    assert bench.ratio(calls) <= 1.5
+
+
+@of_any_algorithm
 def test_the_servers_time_does_not_grow_with_the_hits_that_have_left_at_once(
     bench: Bench, clock: Clock, redis: Redis
 ) -> None:

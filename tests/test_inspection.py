@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tracemalloc
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from django_slidingwindow.keys import make_key
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.redis import RedisStore
+from tests.oracle import Oracle
 
 # A busy machine is no outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
@@ -169,6 +171,30 @@ def test_ring_that_has_wrapped_is_read_in_its_order():
     assert [round(age, 1) for age, _ in hits] == [round(n / 10, 1) for n in range(99, -1, -1)]
 
 
+def sub_window(end: int, hits: int) -> bytes:
+    return end.to_bytes(7, "big") + hits.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("resolution", [7, 60, 1_000])
+def test_sub_windows_are_read_however_they_came_and_went(resolution):
+    policy = Policy(limit=50, window=10, algorithm="buckets", resolution=resolution)
+    key = make_key("throttle", "tenant", "acme", "spread", policy)
+    now = [1_000_000_000]
+    store = RedisStore("default", clock=lambda: now[0])
+    oracle = Oracle(store._clock, exact=False)
+    for step in range(300):
+        now[0] += 3_900_000 if step % 40 == 0 else 70_001 * (step % 5)
+        call = Evaluate((key,), (Line(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True)
+        assert store.run(call) == oracle.run(call)
+        hits = decoding.buckets_hits(store.client().hgetall(key), policy, now[0])
+        counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))
+        ages = [(max(0, now[0] - end) / 1_000_000, n) for end, n in sorted(counted.items())]
+        assert hits == ages
+    # They have left, and nothing has been written since.
+    half = decoding.buckets_hits(store.client().hgetall(key), policy, now[0] + 5_000_000)
+    assert 0 < len(half) < len(hits)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_hits_that_have_left_are_not_told(algorithm):
     policy = Policy(limit=10, window=10, algorithm=algorithm, resolution=10)
@@ -177,7 +203,7 @@ def test_hits_that_have_left_are_not_told(algorithm):
     values: dict[str, Any] = {
         "compact": b"\x01" + now.to_bytes(7, "big"),
         "log": [(b"x", float(now))],
-        "buckets": {str(now + 1_000_000).encode(): b"3"},
+        "buckets": {b"s": sub_window(now + 1_000_000, 3)},
         "counter": b"%d:2:3" % (now // policy.window_us),
     }
     decode = decoding.DECODERS[algorithm]
@@ -193,7 +219,7 @@ def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
     values: dict[str, Any] = {
         "compact": b"\x01" + ahead.to_bytes(7, "big"),
         "log": [(b"x", float(ahead))],
-        "buckets": {str(ahead + 1_000_000).encode(): b"1"},
+        "buckets": {b"s": sub_window(ahead + 1_000_000, 1)},
         "counter": b"%d:0:1" % (ahead // policy.window_us),
     }
     assert decoding.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]

@@ -49,7 +49,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
 
     @initialize(
         window=st.sampled_from(WINDOWS),
-        resolutions=st.lists(st.sampled_from([1, 7, 60]), min_size=2, max_size=2),
+        resolutions=st.lists(st.sampled_from([1, 7, 60, 1_000]), min_size=2, max_size=2),
         many=st.booleans(),
         start=st.integers(0, 400 * DAY),
     )
@@ -193,6 +193,7 @@ TestCompact = machine("compact")
 TestLongCompact = machine("compact", long=True)
 TestLog = machine("log")
 TestBuckets = machine("buckets")
+TestLongBuckets = machine("buckets", long=True)
 TestCounter = machine("counter")
 TestAllAtOnce = machine(*ALGORITHMS)
 

@@ -45,8 +45,8 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
         "ZREMRANGEBYSCORE": (KEY, "1", "1"),
     },
     "buckets": {
-        "HGETALL": (KEY,),
-        "HINCRBY": (KEY, "x", "1"),
+        "HGET": (KEY, "x"),
+        "HSET": (KEY, "x", "1"),
         "HDEL": (KEY, "x"),
     },
     "counter": {"GET": (KEY,), "SET": (KEY, "x"), "DEL": (KEY,)},

@@ -1,105 +1,174 @@
--- buckets: a hash of sub-windows of length `grain`. The field is the microsecond at which a
--- sub-window ends, the value its hits. All of them count until a window after that end: never
--- more than the limit, and at most one sub-window late. Sub-windows of another length that a
--- changed resolution has left behind follow the same rule.
+-- buckets: a hash of sub-windows of length `grain`. All hits of a sub-window count until a
+-- window after its end: never more than the limit, and at most one sub-window late. Sub-windows
+-- of another length that a changed resolution has left behind follow the same rule.
+--   field 0..  six sub-windows each, the oldest first: the microsecond at which it ends (the
+--              lower 6 bytes), the hits up to then (4 bytes, modulo 2^32)
+--   field s    the newest sub-window, which is in no other field: its end (7 bytes), the hits
+--              up to then (4), and once there was another: end of the oldest that counts (7),
+--              the hits before it (4), its number (5), how many come after it (3), and how many
+--              fields of older ones are still there (3)
+-- Sub-windows are numbered from 0. As their hits are added up, no check needs all of them: not
+-- for how many hits count, nor for when as many have left as a refusal waits for. All that are
+-- stored end within 2^48 microseconds before the newest, from which the upper byte is known.
+-- Where a clock steps back, those beyond the newest stay until others are written over them.
 
 --- functions
-local function buckets_end(stamp, length)
-  return (floor(stamp / length) + 1) * length
+local BUCKETS_WRAP, BUCKETS_SPAN = 4294967296, 281474976710656
+local buckets_back   -- by key, where the clock has stepped back: the state that was written
+
+local function buckets_head(s)
+  if not s.many then return pack('>I7I4', s.newest, s.total - s.base) end
+  local first = s.first
+  return pack('>I7I4I7I4I5I3I3', s.newest, s.total, s.oldest, s.base, first, s.last - first, floor(first / 6) - s.lowest)
 end
 
-local function buckets_add(s, cost)
-  call('HINCRBY', s.key, string.format('%.0f', s.current), cost)
-end
-
-local function buckets_expire(key, last, window)
-  call('PEXPIRE', key, math.max(1, math.ceil((last + window - now) / 1000)))
-end
-
-local function buckets_drop_stale(s)
-  if #s.stale > 0 then call('HDEL', s.key, unpack(s.stale)) end
-end
-
-local function buckets_look(key, window, length)
-  local s = {key = key, window = window, current = buckets_end(now, length), count = 0, stale = {}, ends = {}, hits = {}}
-  local fields = call('HGETALL', key)
-  local ahead, oldest = 0, nil
-  for i = 1, #fields, 2 do
-    local last, hits = tonumber(fields[i]), tonumber(fields[i + 1])
-    if last > s.current then
-      ahead = ahead + hits
-      if writes then call('HDEL', key, fields[i]) end
-    elseif last + window > now then
-      s.ends[#s.ends + 1] = last
-      s.hits[last] = hits
-      s.count = s.count + hits
-      if not oldest or last < oldest then oldest = last end
+-- The first sub-window that ends after `gone` and with which there are `n` hits, given that the
+-- newest is such: its number, its end, the hits before it, and those with it. Where traffic is
+-- even, a guess is almost right; otherwise it is found by halves.
+local function buckets_find(s, gone, n)
+  local low, high, field, slots, tries = s.first - 1, s.last, nil, nil, 0
+  local found, before, total = s.newest, s.base, s.total
+  local part = n > 0 and n / s.count or (gone - s.oldest) / (s.newest - s.oldest)
+  local i = s.first + floor(part * (s.last - s.first))
+  while high - low > 1 do
+    i = math.max(low + 1, math.min(high - 1, i))
+    if floor(i / 6) ~= field then
+      field = floor(i / 6)
+      slots = call('HGET', s.key, field)
+      if field == floor(s.last / 6) then s.slots = slots end
+    end
+    local last, hits = unpack_at('>I6I4', slots, i % 6 * 10 + 1)
+    last = s.newest - (s.newest - last) % BUCKETS_SPAN
+    local beyond = last > gone and (hits - s.base) % BUCKETS_WRAP >= n
+    if beyond then high, found, total = i, last, hits else low, before = i, hits end
+    if tries < 2 then
+      -- The rest of this field, and the field beside it.
+      i = 6 * field + (beyond and -6 * tries or 6 * tries + 5)
     else
-      s.stale[#s.stale + 1] = fields[i]
+      i = floor((low + high) / 2)
     end
+    tries = tries + 1
   end
-  if ahead > 0 then
-    s.count = s.count + ahead
-    if not s.hits[s.current] then s.ends[#s.ends + 1] = s.current end
-    s.hits[s.current] = (s.hits[s.current] or 0) + ahead
-    if writes then
-      buckets_add(s, ahead)
-      buckets_expire(key, s.current, window)
-    end
-  end
-  s.reset = (oldest or s.current) + window - now
-  return s
+  return high, found, before, total
 end
 
 leaves[98] = function(s, n)
-  if n > s.count then return s.current + s.window - now end
-  table.sort(s.ends)
-  local last
-  for i = 1, #s.ends do
-    last = s.ends[i]
-    n = n - s.hits[last]
-    if n <= 0 then break end
+  local last = s.oldest
+  if n > s.count then
+    last = s.current
+  elseif n > 1 then
+    local _
+    _, last = buckets_find(s, 0, n)
   end
   return last + s.window - now
 end
 
--- Takes the oldest hits away until at most `room` are left.
-local function buckets_trim(s, room)
-  table.sort(s.ends)
-  local excess = s.count - room
-  for i = 1, #s.ends do
-    if excess <= 0 then break end
-    local last = s.ends[i]
-    local taken = math.min(excess, s.hits[last])
-    local field = string.format('%.0f', last)
-    if taken == s.hits[last] then call('HDEL', s.key, field) else call('HINCRBY', s.key, field, -taken) end
-    excess = excess - taken
+--- look
+local value, current = call('HGET', key, 's'), now - now % grain + grain
+local newest, total, oldest, base, first, last, lowest = current, 0, current, 0, 0, 0, 0
+if value then
+  newest, total = unpack_at('>I7I4', value)
+  oldest = newest
+  if #value > 11 then
+    oldest, base, first, last, lowest = unpack_at('>I7I4I5I3I3', value, 12)
+    last, lowest = first + last, floor(first / 6) - lowest
   end
 end
-
---- look
-s = buckets_look(key, window, grain)
+s = {key = key, window = window, current = current, many = value and #value > 11,
+  newest = newest, total = total, oldest = oldest, base = base, first = first, last = last, lowest = lowest}
+if newest > current then
+  s.last = buckets_find(s, current - 1, 0)
+  newest, oldest = current, math.min(oldest, current)
+  s.newest, s.oldest, s.slots = newest, oldest, nil
+  if writes then
+    buckets_back = buckets_back or {}
+    buckets_back[key] = s
+    call('HSET', key, 's', buckets_head(s))
+    call('PEXPIRE', key, floor((newest + window - now) / 1000) + 1)
+  end
+end
+if newest + window <= now then
+  base, oldest = total, current
+elseif oldest + window <= now then
+  s.first, oldest, base = buckets_find(s, now - window, 0)
+  s.oldest, s.base = oldest, base
+end
+s.count, s.reset = (total - base) % BUCKETS_WRAP, oldest + window - now
 
 --- charge
-buckets_drop_stale(s)
-if s.keep then buckets_trim(s, s.keep - s.added) end
-buckets_add(s, s.added)
-if s.keep or not s.hits[s.current] then buckets_expire(s.key, s.current, s.window) end
+local key, current, left = s.key, s.current, s.count
+local back = buckets_back and buckets_back[key]
+if back then
+  -- Another resolution has set hits of this key to an earlier end.
+  s.newest, s.last, s.oldest, s.slots = back.newest, back.last, math.min(s.oldest, back.newest), nil
+end
+if s.keep then
+  left = math.min(left, s.keep - s.added)
+  if left > 0 and left < s.count then
+    s.first, s.oldest = buckets_find(s, 0, s.count - left + 1)
+    s.base = (s.base + s.count - left) % BUCKETS_WRAP
+  end
+end
+local opens = left == 0 or s.newest ~= current
+if left == 0 then
+  if s.many then call('UNLINK', key) end
+  call('HSET', key, 's', pack('>I7I4', current, s.added))
+elseif opens then
+  local field, slots = floor(s.last / 6), pack('>I6I4', s.newest, s.total)
+  if s.last % 6 > 0 then slots = sub(s.slots or call('HGET', key, field), 1, s.last % 6 * 10) .. slots end
+  if s.lowest < floor(s.first / 6) then
+    -- One at a time, so that it takes no longer the more have left.
+    call('HDEL', key, s.lowest)
+    s.lowest = s.lowest + 1
+  end
+  s.many, s.last, s.newest, s.total = true, s.last + 1, current, s.total + s.added
+  call('HSET', key, 's', buckets_head(s), field, slots)
+else
+  s.total = s.total + s.added
+  call('HSET', key, 's', buckets_head(s))
+end
+if opens then call('PEXPIRE', key, floor((current + s.window - now) / 1000) + 1) end
 
 --- refund
-local last = buckets_end(math.min(stamp, now), grain)
-local hits = s.hits[last]
-if hits and cost > 0 then
-  taken = math.min(hits, cost)
-  buckets_drop_stale(s)
-  local field = string.format('%.0f', last)
-  if hits > cost then
-    call('HINCRBY', key, field, -cost)
-  else
-    call('HDEL', key, field)
-    table.sort(s.ends)
-    local newest = s.ends[#s.ends]
-    if newest == last then newest = s.ends[#s.ends - 1] end
-    if newest then buckets_expire(key, newest, window) end
+local hit = math.min(stamp, now)
+hit = hit - hit % grain + grain
+if s.count > 0 and hit <= s.newest then
+  local number, found, before, total = buckets_find(s, hit - 1, 0)
+  local hits = (total - before) % BUCKETS_WRAP
+  if found == hit then taken = math.min(cost, hits) end
+  if taken == s.count then
+    call('UNLINK', key)
+  elseif taken > 0 then
+    local function slot(i)
+      local last, upto = unpack_at('>I6I4', call('HGET', key, floor(i / 6)), i % 6 * 10 + 1)
+      return s.newest - (s.newest - last) % BUCKETS_SPAN, upto
+    end
+    if number < s.last then
+      -- All that came later have fewer hits before them, and move up if this one is empty.
+      local at, slots = number, sub(call('HGET', key, floor(number / 6)), 1, number % 6 * 10)
+      for i = number, s.last - 1 do
+        local last, upto = slot(i)
+        if i > number or taken < hits then
+          slots = slots .. pack('>I6I4', last, upto - taken)
+          at = at + 1
+          if at % 6 == 0 then
+            call('HSET', key, at / 6 - 1, slots)
+            slots = ''
+          end
+        end
+      end
+      if slots ~= '' then call('HSET', key, floor(at / 6), slots) end
+    end
+    s.total = s.total - taken
+    if taken == hits then
+      s.last = s.last - 1
+      if number > s.last then
+        s.newest = slot(s.last)
+        call('PEXPIRE', key, floor((s.newest + window - now) / 1000) + 1)
+      elseif number == s.first then
+        s.oldest = number == s.last and s.newest or slot(number)
+      end
+    end
+    call('HSET', key, 's', buckets_head(s))
   end
 end
