@@ -109,7 +109,7 @@ def _limited(
 ) -> Callable[..., Any]:
     @wraps(view)
     def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = _plain(request)
+        plain = request if isinstance(request, HttpRequest) else _plain(request)
         decision = guard.check(plain, demands)
         if decision is not None and not decision.allowed:
             response: Any = responses.refusal(plain, decision)
@@ -129,7 +129,7 @@ def _limited_async(
 ) -> Callable[..., Any]:
     @wraps(view)
     async def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = _plain(request)
+        plain = request if isinstance(request, HttpRequest) else _plain(request)
         decision = await guard.acheck(plain, demands)
         if decision is not None and not decision.allowed:
             response: Any = await responses.arefusal(plain, decision)
@@ -145,8 +145,8 @@ def _limited_async(
 
 
 def _plain(request: Any) -> HttpRequest:
-    """Django's request, also inside that of Django REST framework."""
-    found = request if isinstance(request, HttpRequest) else getattr(request, "_request", None)
+    """Django's request inside that of Django REST framework."""
+    found: HttpRequest | None = getattr(request, "_request", None)
     if found is None:
         raise TypeError(
             f"rate_limit got {type(request).__name__} where a request should be: on a method of "

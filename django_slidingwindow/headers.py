@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import hmac
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from django.http.response import HttpResponseBase
@@ -24,7 +25,10 @@ from .policies import Policy
 
 STYLES = ("draft", "legacy", "x")
 
-_PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
+_SINGLE = {
+    style: tuple(f"{prefix}{what}" for what in ("Limit", "Remaining", "Reset"))
+    for style, prefix in (("legacy", "RateLimit-"), ("x", "X-RateLimit-"))
+}
 # What a structured-field string may hold, but for "%", which escapes the rest.
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
@@ -35,31 +39,59 @@ _Line: TypeAlias = "tuple[str, Policy, int]"
 
 def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
     """Adds the fields of a request's decisions; those that the view has set itself stay."""
-    fields = field_values(decisions)
-    if not fields:
+    told, before = getattr(response, _WRITTEN, (None, {}))
+    if told == decisions:
+        # By the decorator, and nothing was decided since.
         return
-    headers = response.headers
-    # The decorator may have written what the middleware, which knows more, writes again.
-    written: dict[str, str] = vars(response).setdefault(_WRITTEN, {})
-    # Looked up once: Django raises and catches an error for each that is not there.
-    present = {name.lower() for name in headers}
-    for name, value in fields.items():
-        if name.lower() not in present or headers[name] == written.get(name):
-            headers[name] = written[name] = value
+    fields = field_values(decisions)
+    stored = _stored(response)
+    for name, value in tuple(fields.items()):
+        key = name.lower()
+        known = stored.get(key)
+        if known is None or known[1] == before.get(name):
+            stored[key] = name, value
+        else:
+            del fields[name]
+    setattr(response, _WRITTEN, (decisions, fields))
+
+
+def add(response: HttpResponseBase, name: str, value: str) -> None:
+    """Adds a field of plain ASCII, unless the response has it."""
+    _stored(response).setdefault(name.lower(), (name, value))
+
+
+def _stored(response: HttpResponseBase) -> dict[str, tuple[str, str]]:
+    """Where Django keeps the fields by their names in lower case.
+
+    Its own way there encodes each name and each value to see whether it may, which takes
+    longer than all the rest that is done for a response here; ours are plain ASCII.
+    """
+    stored: dict[str, tuple[str, str]] = response.headers._store
+    return stored
 
 
 def field_values(decisions: Iterable[Decision]) -> dict[str, str]:
     """The fields by name; none where no limit was applied or the setting HEADERS is empty."""
-    styles = conf.headers
-    verdicts = _shown(decisions) if styles else []
-    if not verdicts:
-        return {}
     fields: dict[str, str] = {}
-    for style in styles:
+    # What an observing profile says is no business of the client's.
+    verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
+    if not verdicts:
+        return fields
+    for style in conf.headers:
         if style == "draft":
-            fields |= _draft_fields(verdicts)
-        elif style in _PREFIXES:
-            fields |= _single_fields(_PREFIXES[style], _tightest(verdicts))
+            told = _told(tuple([(v.profile, v.policy, v.limit) for v in verdicts]))
+            fields["RateLimit-Policy"] = told.field
+            fields["RateLimit"] = ", ".join(map(_left, told.quoted, verdicts))
+            if conf.headers_partition_key:
+                _add_partition_keys(fields, told, verdicts)
+        elif style in _SINGLE:
+            limit, remaining, reset = _SINGLE[style]
+            verdict = verdicts[0] if len(verdicts) == 1 else _tightest(verdicts)
+            seconds = _seconds(verdict)
+            fields[limit] = str(verdict.limit)
+            fields[remaining] = str(verdict.remaining)
+            if seconds is not None:
+                fields[reset] = str(seconds)
     return fields
 
 
@@ -72,20 +104,9 @@ def retry_after(decision: Decision) -> int | None:
 
 def violated(decision: Decision) -> list[str]:
     """The policies that refused, named as in the fields."""
-    verdicts = _shown([decision])
-    names, _ = _policy_field(_lines(verdicts))
+    verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
+    names = _told(tuple([(v.profile, v.policy, v.limit) for v in verdicts])).names
     return [name for name, verdict in zip(names, verdicts, strict=True) if not verdict.allowed]
-
-
-def _shown(decisions: Iterable[Decision]) -> list[Verdict]:
-    """What an observing profile says is no business of the client's."""
-    return [
-        verdict for decision in decisions for verdict in decision.verdicts if not verdict.observed
-    ]
-
-
-def _lines(verdicts: list[Verdict]) -> tuple[_Line, ...]:
-    return tuple((verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts)
 
 
 def _seconds(verdict: Verdict) -> int | None:
@@ -95,29 +116,35 @@ def _seconds(verdict: Verdict) -> int | None:
     return None if verdict.retry_after is None else max(1, math.ceil(verdict.retry_after))
 
 
-def _draft_fields(verdicts: list[Verdict]) -> dict[str, str]:
-    names, policies = _policy_field(_lines(verdicts))
-    keys = [""] * len(verdicts)
-    if conf.headers_partition_key:
-        keys = [f";pk=:{_partition_key(verdict.key)}:" for verdict in verdicts]
-    limits = []
-    for name, verdict, key in zip(names, verdicts, keys, strict=True):
-        seconds = _seconds(verdict)
-        time = "" if seconds is None else f";t={seconds}"
-        limits.append(f"{_quoted(name)};r={verdict.remaining}{time}{key}")
-    return {
-        "RateLimit-Policy": ", ".join(
-            policy + key for policy, key in zip(policies, keys, strict=True)
-        ),
-        "RateLimit": ", ".join(limits),
-    }
+def _left(name: str, verdict: Verdict) -> str:
+    """What is left of a policy."""
+    seconds = _seconds(verdict)
+    if seconds is None:
+        return f"{name};r={verdict.remaining}"
+    return f"{name};r={verdict.remaining};t={seconds}"
+
+
+def _add_partition_keys(fields: dict[str, str], told: _Told, verdicts: list[Verdict]) -> None:
+    keys = [f";pk=:{_partition_key(verdict.key)}:" for verdict in verdicts]
+    fields["RateLimit-Policy"] = ", ".join(map(operator.add, told.policies, keys))
+    left = map(_left, told.quoted, verdicts)
+    fields["RateLimit"] = ", ".join(map(operator.add, left, keys))
+
+
+class _Told(NamedTuple):
+    """What is said of some policies, whatever is left of them."""
+
+    names: tuple[str, ...]
+    quoted: tuple[str, ...]
+    policies: tuple[str, ...]
+    field: str
 
 
 @lru_cache(maxsize=1024)
-def _policy_field(lines: tuple[_Line, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name and text of each policy; they rarely change from one response to the next."""
+def _told(lines: tuple[_Line, ...]) -> _Told:
+    """It rarely changes from one response to the next."""
     counts = Counter(profile for profile, _, _ in lines)
-    names: dict[str, None] = {}
+    names: dict[str, str] = {}
     policies = []
     for profile, policy, limit in lines:
         name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
@@ -126,13 +153,12 @@ def _policy_field(lines: tuple[_Line, ...]) -> tuple[tuple[str, ...], tuple[str,
         while unique in names:
             number += 1
             unique = f"{name}:{number}"
-        names[unique] = None
+        names[unique] = _quoted(unique)
         window = f";w={policy.window:.0f}" if policy.window.is_integer() else ""
-        policies.append(f"{_quoted(unique)};q={limit}{window}")
-    return tuple(names), tuple(policies)
+        policies.append(f"{names[unique]};q={limit}{window}")
+    return _Told(tuple(names), tuple(names.values()), tuple(policies), ", ".join(policies))
 
 
-@lru_cache(maxsize=1024)
 def _quoted(name: str) -> str:
     """The name as a structured-field string, which is ASCII."""
     text = quote(name, safe=_PRINTABLE, errors="surrogatepass")
@@ -156,14 +182,3 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
         return False, -wait, verdict.remaining
 
     return min(verdicts, key=rank)
-
-
-def _single_fields(prefix: str, verdict: Verdict) -> dict[str, str]:
-    fields = {
-        f"{prefix}Limit": str(verdict.limit),
-        f"{prefix}Remaining": str(verdict.remaining),
-    }
-    seconds = _seconds(verdict)
-    if seconds is not None:
-        fields[f"{prefix}Reset"] = str(seconds)
-    return fields

@@ -29,7 +29,7 @@ X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
 logger = logging.getLogger("django_slidingwindow")
 
 _META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
-_MOST_HOPS = 4_096
+_MOST_HOPS = 16_384
 _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^\s;"]*))\s*(?=;|$)', re.IGNORECASE)
 
 _warned = False

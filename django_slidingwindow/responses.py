@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.request import MediaType
 from django.http.response import HttpResponseBase
 from django.template import Context, Engine, Template, TemplateDoesNotExist, loader
 from django.utils.module_loading import import_string
 from django.utils.translation import get_language, gettext, ngettext
 
+from . import headers
 from .callables import Ask, aanswer, answer, ask
 from .conf import conf
 from .decisions import DENY, IDENTITY_ERROR, Decision
@@ -23,28 +25,37 @@ from .headers import retry_after, violated
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
+_Known: TypeAlias = "tuple[int, str, tuple[int, int] | None]"
+"""Status, reason, and how long to wait: a number of one of the units; None for ever."""
 
+_CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
+# By what clients accept; few of them say anything long, or anything of their own.
+_forms: dict[str, str] = {}
+_MOST_FORMS = 256
+_LONGEST_ACCEPT = 256
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-# From how many seconds on, of how many seconds, and its name. Functions, since each lazy text
+# Below how many seconds, of how many seconds, and its name. Functions, since each lazy text
 # of Django's makes a class of its own, which would be a third of the app's time to import.
-_UNITS: tuple[tuple[int, int, Callable[[int], str]], ...] = (
-    (2 * 86_400, 86_400, lambda n: ngettext("%(number)d day", "%(number)d days", n)),
-    (2 * 3_600, 3_600, lambda n: ngettext("%(number)d hour", "%(number)d hours", n)),
-    (2 * 60, 60, lambda n: ngettext("%(number)d minute", "%(number)d minutes", n)),
-    (0, 1, lambda n: ngettext("%(number)d second", "%(number)d seconds", n)),
+_UNITS: tuple[tuple[float, int, Callable[[int], str]], ...] = (
+    (2 * 60, 1, lambda n: ngettext("%(number)d second", "%(number)d seconds", n)),
+    (2 * 3_600, 60, lambda n: ngettext("%(number)d minute", "%(number)d minutes", n)),
+    (2 * 86_400, 3_600, lambda n: ngettext("%(number)d hour", "%(number)d hours", n)),
+    (math.inf, 86_400, lambda n: ngettext("%(number)d day", "%(number)d days", n)),
 )
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """429, or 503 where it is the server that cannot tell; never to be cached."""
-    response: HttpResponse = answer(_question(request, decision))
+    response: HttpResponse = _data(request, decision) or answer(_question(request, decision))
     return finish(response, decision)
 
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The same; what may block, a page of the project's own, is made in a thread."""
-    response: HttpResponse = await aanswer(_question(request, decision))
+    response: HttpResponse | None = _data(request, decision)
+    if response is None:
+        response = await aanswer(_question(request, decision))
     return finish(response, decision)
 
 
@@ -54,24 +65,37 @@ def status_of(decision: Decision) -> int:
 
 
 def _question(request: HttpRequest, decision: Decision) -> Ask:
+    """The project's own response, or a page."""
     own = conf.response
-    if own is not None:
-        return ask(import_string(own) if isinstance(own, str) else own, request, decision)
-    form = _preferred_form(request)
-    if form == "html":
+    if own is None:
         return ask(_page, request, decision)
-    return Ask(_data, _adata, (form, decision))
+    return ask(import_string(own) if isinstance(own, str) else own, request, decision)
 
 
 def finish(response: Response, decision: Decision) -> Response:
     """The response to a refusal, whoever made it, with what each of them needs."""
     seconds = retry_after(decision)
     if seconds is not None:
-        response.headers.setdefault("Retry-After", str(seconds))
-    response.headers.setdefault("Cache-Control", "no-store")
+        headers.add(response, "Retry-After", str(seconds))
+    headers.add(response, "Cache-Control", "no-store")
     # Django would log each of them; the rejection log says more, in less time.
-    vars(response)["_has_been_logged"] = True
+    response._has_been_logged = True  # type: ignore[attr-defined]
     return response
+
+
+def _form(request: HttpRequest) -> str:
+    """The form of the answer: "text", "json" or "html"."""
+    accept = request.META.get("HTTP_ACCEPT")
+    if accept is None:
+        return "text"
+    form = _forms.get(accept)
+    if form is None:
+        form = _preferred_form(request)
+        if len(accept) <= _LONGEST_ACCEPT:
+            if len(_forms) >= _MOST_FORMS:
+                _forms.clear()
+            _forms[accept] = form
+    return form
 
 
 def _preferred_form(request: HttpRequest) -> str:
@@ -97,34 +121,43 @@ def _form_of(media_type: MediaType) -> str | None:
     return "html" if (main, sub) in _HTML else None
 
 
-def _data(form: str, decision: Decision) -> HttpResponse:
-    status = status_of(decision)
-    title, advice = _words(decision)
+def _data(request: HttpRequest, decision: Decision) -> HttpResponse | None:
+    """Text or JSON; None for who wants a page, and where the project answers by itself."""
+    if conf.response is not None:
+        return None
+    form = _form(request)
+    if form == "html":
+        return None
+    known = _known(decision)
+    policies = tuple(violated(decision)) if form == "json" else ()
+    body = _body(form, get_language(), known, policies)
+    return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
+
+
+@lru_cache(maxsize=1024)  # A flood of refusals asks for few of them.
+def _body(form: str, language: str | None, known: _Known, policies: tuple[str, ...]) -> bytes:
+    title, advice = _words(known)
     if form == "text":
-        text = f"{title}. {advice}\n"
-        return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+        return f"{title}. {advice}\n".encode()
+    status, reason, _ = known
     problem: dict[str, Any] = {
         "type": "about:blank",
         "title": title,
         "status": status,
         "detail": advice,
     }
-    if decision.reason == DENY:
+    if reason == DENY:
         problem["type"] = f"{_PROBLEM_TYPES}temporary-reduced-capacity"
-    elif decision.reason != IDENTITY_ERROR:
+    elif reason != IDENTITY_ERROR:
         problem["type"] = f"{_PROBLEM_TYPES}quota-exceeded"
-        problem["violated-policies"] = violated(decision)
-    return JsonResponse(problem, status=status, content_type="application/problem+json")
-
-
-async def _adata(form: str, decision: Decision) -> HttpResponse:
-    return _data(form, decision)
+        problem["violated-policies"] = policies
+    return json.dumps(problem).encode()
 
 
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
-    title, advice = _words(decision)
+    title, advice = _words(_known(decision))
     context = {
         "decision": decision,
         "status": status,
@@ -147,26 +180,31 @@ def _own_template() -> Template:
     return engine.get_template("django_slidingwindow/429.html")
 
 
-def _words(decision: Decision) -> tuple[str, str]:
-    """Title and advice, in the language of the request."""
-    known = decision.reason != IDENTITY_ERROR
-    return _translated(get_language(), status_of(decision), retry_after(decision), known)
+def _known(decision: Decision) -> _Known:
+    """What the words of an answer depend on, beside the language."""
+    seconds = retry_after(decision)
+    return status_of(decision), decision.reason, None if seconds is None else _duration(seconds)
 
 
-@lru_cache(maxsize=1024)  # A flood of refusals asks for few of them.
-def _translated(
-    language: str | None, status: int, seconds: int | None, known: bool
-) -> tuple[str, str]:
+def _duration(seconds: int) -> tuple[int, int]:
+    """The time in one unit, rounded up, and the unit."""
+    unit = 0
+    while seconds >= _UNITS[unit][0]:
+        unit += 1
+    return math.ceil(seconds / _UNITS[unit][1]), unit
+
+
+def _words(known: _Known) -> tuple[str, str]:
+    """Title and advice, in the language that is active."""
+    status, reason, duration = known
     if status == UNAVAILABLE:
         title = gettext("Service unavailable")
     else:
         title = gettext("Too many requests")
-    if seconds is not None:
-        # In one unit, rounded up.
-        _, length, text = next(unit for unit in _UNITS if seconds >= unit[0])
-        number = math.ceil(seconds / length)
-        duration = text(number) % {"number": number}
-        return title, gettext("Please try again in %(duration)s.") % {"duration": duration}
-    if known:
+    if duration is not None:
+        number, unit = duration
+        text = _UNITS[unit][2](number) % {"number": number}
+        return title, gettext("Please try again in %(duration)s.") % {"duration": text}
+    if reason != IDENTITY_ERROR:
         return title, gettext("This request is not allowed; trying again will not help.")
     return title, gettext("Please try again later.")
