@@ -129,40 +129,57 @@ def _verdict(
 
 def strictest(verdicts: Sequence[Verdict], allowed: bool) -> Verdict:
     """Of refusals the longest, of admissions the one with the least left."""
-    return max(
-        verdicts,
-        key=lambda v: _strictness(
-            allowed, v.observed, v.allowed, v.remaining, v.limit, v.retry_after
-        ),
-    )
+    return verdicts[
+        _strictest(
+            allowed,
+            [verdict.observed for verdict in verdicts],
+            [verdict.allowed for verdict in verdicts],
+            [verdict.remaining for verdict in verdicts],
+            [verdict.limit for verdict in verdicts],
+            [verdict.retry_after for verdict in verdicts],
+        )
+    ]
 
 
 def _deciding(plan: Plan, lines: tuple[Line, ...], reply: Sequence[int]) -> int:
-    """The position of the strictest."""
+    """The position of the strictest window of a reply."""
+    allowed = reply[0] == 1
+    waits: list[float | None] = []
+    if not allowed:
+        waits = [
+            _retry_after(line, told.policy, retry)
+            for line, told, retry in zip(lines, plan.form.lines, reply[4::4], strict=True)
+        ]
+    return _strictest(
+        allowed,
+        [line.observed for line in lines],
+        reply[2::4],
+        reply[3::4],
+        [line.policy.limit for line in lines],
+        waits,
+    )
 
-    def strictness(i: int) -> tuple[bool, float]:
-        line, at = lines[i], 2 + 4 * i
-        retry = _retry_after(line, plan.form.lines[i].policy, reply[at + 2])
-        return _strictness(
-            reply[0] == 1, line.observed, reply[at] == 1, reply[at + 1], line.policy.limit, retry
-        )
 
-    return max(range(len(lines)), key=strictness)
-
-
-def _strictness(
+def _strictest(
     allowed: bool,
-    observed: bool,
-    admits: bool,
-    remaining: int,
-    limit: int,
-    retry_after: float | None,
-) -> tuple[bool, float]:
-    """By which policies are compared; those that only observe come last."""
+    observed: Sequence[bool],
+    admits: Sequence[int],
+    remaining: Sequence[int],
+    limits: Sequence[int],
+    waits: Sequence[float | None],
+) -> int:
+    """The position of the strictest of several policies; those that observe come last."""
     if allowed:
-        return not observed, -remaining / limit if limit else 0.0
-    decides = not observed and not admits
-    return decides, float("inf") if retry_after is None else retry_after
+        ranks = [
+            (not watches, -left / limit if limit else 0.0)
+            for watches, left, limit in zip(observed, remaining, limits, strict=True)
+        ]
+    else:
+        ranks = [
+            (not watches and not admitted, float("inf") if wait is None else wait)
+            for watches, admitted, wait in zip(observed, admits, waits, strict=True)
+        ]
+    return ranks.index(max(ranks))
 
 
 class Aged(NamedTuple):
