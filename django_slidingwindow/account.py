@@ -32,19 +32,15 @@ class Account:
     def profiles(self, demand: Demand) -> tuple[str, ...] | None:
         """The profiles of a demand; None for a choice that was not made yet."""
         profiles = demand.profiles
-        if isinstance(profiles, tuple):
-            return profiles
-        return self._chosen.get(id(profiles), (None, None))[1]
+        return profiles if isinstance(profiles, tuple) else self.chosen(profiles)
+
+    def chosen(self, choice: Choice) -> tuple[str, ...] | None:
+        """What a choice answered; None if it was not made yet."""
+        return self._chosen.get(id(choice), (None, None))[1]
 
     def choose(self, choice: Choice, names: tuple[str, ...]) -> None:
         """Remembers what a choice answered."""
         self._chosen[id(choice)] = choice, names
-
-    def add(self, names: Iterable[str], decision: Decision) -> None:
-        """Remembers what was decided of these profiles."""
-        for name in names:
-            self.decided[name] = decision
-        self.decisions += (decision,)
 
     def replace(self, old: Decision, new: Decision) -> None:
         """Remembers one decision in the place of another."""
@@ -59,7 +55,7 @@ def find_account(request: HttpRequest) -> Account | None:
 
 def account_of(request: HttpRequest) -> Account:
     """The request's account."""
-    account = find_account(request)
+    account: Account | None = getattr(request, _ACCOUNT, None)
     if account is None:
         account = Account()
         setattr(request, _ACCOUNT, account)
@@ -71,7 +67,9 @@ def decide(
     request: HttpRequest, account: Account, names: Iterable[str], decision: Decision
 ) -> None:
     """Remembers what was decided of these profiles, and tells of a refusal."""
-    account.add(names, decision)
+    for name in names:
+        account.decided[name] = decision
+    account.decisions += (decision,)
     show(request, account)
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell(signals.request_limited, type(request), request=request, decision=decision)

@@ -46,7 +46,8 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     their decisions count. Either all the others are charged, or none.
     """
     if not demands or not conf.enabled:
-        return _without_limit(request)
+        _without_limit(request)
+        return None
     account = account_of(request)
     claims = drive(claims_of(request, account, demands), answer)
     decision = get_limiter().check(claims) if claims else None
@@ -56,7 +57,8 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
 async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     """As `check`, without blocking the event loop."""
     if not demands or not conf.enabled:
-        return _without_limit(request)
+        _without_limit(request)
+        return None
     account = account_of(request)
     claims = await adrive(claims_of(request, account, demands), aanswer)
     decision = await get_limiter().acheck(claims) if claims else None
@@ -112,9 +114,12 @@ def _conclude(
         decide(request, account, [claim.profile.name for claim in claims], decision)
         if len(account.decisions) == 1:
             return decision
-    found = []
+    # Several profiles share a decision.
+    found: dict[int, Decision] = {}
     for demand in demands:
         if demand.covers(request):
-            names = account.profiles(demand) or ()
-            found += [known for name in names if (known := account.decided.get(name)) is not None]
-    return strictest(found) if found else None
+            for name in account.profiles(demand) or ():
+                known = account.decided.get(name)
+                if known is not None:
+                    found[id(known)] = known
+    return strictest([*found.values()]) if found else None

@@ -34,12 +34,14 @@ _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
 _PARTITION_KEY_BYTES = 12
 
+_NOTHING: tuple[None, dict[str, str]] = (None, {})
+
 _Line: TypeAlias = "tuple[str, Policy, int]"
 
 
 def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
     """Adds the fields of a request's decisions; those that the view has set itself stay."""
-    told, before = getattr(response, _WRITTEN, (None, {}))
+    told, before = getattr(response, _WRITTEN, _NOTHING)
     if told == decisions:
         # By the decorator, and nothing was decided since.
         return
