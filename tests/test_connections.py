@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis._parsers import _HiredisParser, _RESP2Parser
 from redis.connection import Connection, ConnectionPool, SSLConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MaxConnectionsError, NoPermissionError, RedisError, ResponseError
@@ -190,6 +191,35 @@ class TestDeadline:
             with pytest.raises(TimeoutError):
                 wrapped.sendall(bytes(10_000_000))
             assert wrapped.fileno() == ours.fileno()
+
+
+class TestExchange:
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_replies_are_read_by_the_parser_that_the_alias_names(
+        self, redis_server: RedisServer, parser: type
+    ) -> None:
+        link = link_to(redis_server.port, parser_class=parser)
+        connection = link.sync()
+        connection.connect()
+        assert (connection._reader is None) == (parser is _RESP2Parser)
+        # Longer than what is read at once, several at once, and an error among them.
+        long = bytes(range(256)) * 100
+        payload = pack(b"ECHO", long) + pack(b"NONSENSE") + PING
+        echo, error, pong = connection.exchange(payload, 3)
+        assert (echo, pong) == (long, b"PONG")
+        assert isinstance(error, ResponseError)
+        connection.disconnect()
+
+    def test_server_that_hangs_up_is_an_error_of_the_connection(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        (number,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        suicide = pack(b"CLIENT", b"KILL", b"ID", b"%d" % number, b"SKIPME", b"no")
+        assert connections.exchange(suicide, 1, later(5)) == [1]
+        connections.exchange(PING, 1, later(5))
+        with pytest.raises(RedisConnectionError):
+            connections.exchange(pack(b"QUIT") + PING, 2, later(5))
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
 
 
 class TestConnections:

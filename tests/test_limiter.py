@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -166,6 +167,28 @@ class TestOutage:
             ("failed", str(SPOILED))
         ] * 5
         assert Limiter(store).check([claim()]).source == decisions.LOCAL, "without hooks, too"
+
+    def test_error_of_one_look_is_told(self, store: Store) -> None:
+        told = Told()
+        store.fails = lambda call: SPOILED
+        assert Limiter(store, hooks=told.hooks).peek([claim()]).source == decisions.LOCAL
+        assert told.events == [("failed", str(SPOILED))]
+
+    def test_what_is_no_error_of_the_store_is_raised_and_counts_for_nothing(
+        self, store: Store
+    ) -> None:
+        limiter = Limiter(store)
+
+        def interrupted(call: Call) -> StoreError | None:
+            raise KeyboardInterrupt
+
+        store.fails = interrupted
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                limiter.check([claim()])
+            with pytest.raises(KeyboardInterrupt):
+                asyncio.run(limiter.acheck([claim()]))
+        assert limiter.breaker.state == CLOSED
 
     def test_look_that_fails_counts_but_one_that_succeeds_proves_nothing(
         self, store: Store
@@ -569,3 +592,38 @@ class TestSeveralCalls:
         keys = [key for name in "abc" for key in limiter.keys(claim(name))]
         assert limiter.reset([*keys, *keys]) == 3
         assert limiter.reset([]) == 0
+
+
+class TestPrepared:
+    """What is prepared for a profile is kept, but never too much of it."""
+
+    @pytest.mark.parametrize("module", ["claims", "fallback"])
+    def test_many_costs_and_profiles_are_answered_from_a_bounded_store(
+        self, store: Store, module: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(f"django_slidingwindow.{module}._MOST", 2)
+        limiter = Limiter(store)
+        profiles = [profile(name, limit=1_000) for name in "abcd"]
+        away(store)
+        for cost in range(1, 6):
+            for one, other in itertools.permutations(profiles, 2):
+                claims = [Claim(of, "x", of.policies, cost) for of in (one, other)]
+                assert limiter.check(claims).allowed
+                assert limiter.check(claims[:1]).verdicts[0].profile == one.name
+        sizes = [
+            len(kept)
+            for kept in (
+                limiter._planner._forms,
+                limiter._planner._profiles,
+                limiter._planner._joined,
+                limiter._fallback._shares,
+            )
+        ]
+        assert min(sizes[:3] if module == "claims" else sizes[3:]) >= 1
+        assert max(sizes[:3] if module == "claims" else sizes[3:]) <= 2
+
+    def test_profile_that_takes_the_place_of_another_has_its_own_limit(self, store: Store) -> None:
+        limiter = Limiter(store)
+        for limit in range(1, 50):
+            # Each may get the memory, and so the id, of the one before.
+            assert limiter.check([claim(limit=limit, cost=0)]).limit == limit

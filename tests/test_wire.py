@@ -12,6 +12,7 @@ from django_slidingwindow.algorithms import script
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
+from django_slidingwindow.stores import wire
 from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
 from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack, text
 
@@ -190,3 +191,11 @@ def test_a_reply_is_its_integers_packed_or_not() -> None:
     assert decode(struct.pack(">Bq", 0, 17) + row) == [0, 17, 0, 7, -1, 60_000_000]
     assert decode([1, 2]) == [1, 2]
     assert decode(3) == [3]
+
+
+def test_what_is_known_of_commands_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_MOST_KNOWN", 3)
+    for cost in range(10):
+        command = encode(Evaluate(("a",), (Line(MINUTE, cost),), True), clock=None)
+        assert checked("c", 5, 60_000_000, cost, 0, 1) in command.payload
+    assert 1 <= len(wire._known) <= 3
