@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .algorithms import EXACT
 from .keys import escape, is_plain, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
-from .stores.base import Line
+from .stores.base import Line, Lines
 
 # Half the time of a named tuple's own constructor.
 _new = tuple.__new__
@@ -44,7 +44,7 @@ class Form:
         afters: tuple[str, ...] = (),
     ) -> None:
         """Keys are `before`, the identifier, and one of `afters`."""
-        self.lines = lines
+        self.lines = Lines(lines)
         self.profiles = profiles
         self.before = before
         self.afters = afters

@@ -205,6 +205,7 @@ class TestExchange:
         # Longer than what is read at once, several at once, and an error among them.
         long = bytes(range(256)) * 100
         payload = pack(b"ECHO", long) + pack(b"NONSENSE") + PING
+        assert connection.exchange(b"", 0) == []
         echo, error, pong = connection.exchange(payload, 3)
         assert (echo, pong) == (long, b"PONG")
         assert isinstance(error, ResponseError)

@@ -12,8 +12,7 @@ from django_slidingwindow.algorithms import script
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores import wire
-from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
+from django_slidingwindow.stores.base import Evaluate, Line, Lines, Refund, Reset
 from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack, text
 
 if TYPE_CHECKING:
@@ -193,9 +192,11 @@ def test_a_reply_is_its_integers_packed_or_not() -> None:
     assert decode(3) == [3]
 
 
-def test_what_is_known_of_commands_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_MOST_KNOWN", 3)
-    for cost in range(10):
-        command = encode(Evaluate(("a",), (Line(MINUTE, cost),), True), clock=None)
-        assert checked("c", 5, 60_000_000, cost, 0, 1) in command.payload
-    assert 1 <= len(wire._known) <= 3
+def test_lines_that_are_kept_are_prepared_once() -> None:
+    kept = Lines((Line(MINUTE, 2),))
+    one = encode(Evaluate(("a",), kept, True), clock=None)
+    prepared = kept.prepared
+    two = encode(Evaluate(("b",), kept, True), clock=None)
+    assert kept.prepared is prepared is not None
+    assert two.payload == one.payload.replace(b"$1\r\na", b"$1\r\nb")
+    assert two == encode(Evaluate(("b",), (Line(MINUTE, 2),), True), clock=None)

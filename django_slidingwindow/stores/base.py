@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..decisions import Charge
 from ..policies import Policy
@@ -16,6 +16,12 @@ class Line(NamedTuple):
     cost: int
     observed: bool = False
     count_rejected: bool = False
+
+
+class Lines(tuple[Line, ...]):
+    """Lines that many calls ask, with what a store has prepared of them."""
+
+    prepared: Any = None
 
 
 class Evaluate(NamedTuple):

@@ -190,7 +190,7 @@ class _Socket:
         try:
             self._hurry()
             self._raw.sendall(payload)
-            while True:
+            while len(answers) < replies:
                 data = self._raw.recv(_CHUNK)
                 if not data:
                     raise RedisConnectionError("the server closed the connection")
@@ -200,6 +200,7 @@ class _Socket:
                     if len(answers) == replies:
                         return answers
                 self._hurry()
+            return answers
         except (BlockingIOError, TimeoutError):
             raise RedisTimeoutError("timed out") from None
 

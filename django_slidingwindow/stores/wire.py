@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError
@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 from ..algorithms import Script, counts_for_us, grain, in_use, lives_ms, script
 from ..keys import LETTERS
 from ..policies import Policy
-from .base import Call, Evaluate, Line, Refund
+from .base import Call, Evaluate, Line, Lines, Refund
 
 # Half the time of a named tuple's own constructor.
 _new = tuple.__new__
@@ -64,7 +64,10 @@ def encode(call: Call, clock: int | None) -> Command:
     """The command for a call; `clock` in microseconds, None for the server's own."""
     if isinstance(call, Evaluate):
         keys = call.keys
-        known = _known.get(id(call.lines)) or _know(call.lines)
+        lines = call.lines
+        known = lines.prepared if isinstance(lines, Lines) else None
+        if known is None:
+            known = _know(lines)
         if clock is None and len(keys) == 1:
             # By far the most of them: what can be put together before, is.
             name = keys[0].encode()
@@ -88,8 +91,6 @@ def encode(call: Call, clock: int | None) -> Command:
 class _Known(NamedTuple):
     """All of an evaluation's command but its keys and a clock that is passed in."""
 
-    lines: tuple[Line, ...]
-    """They are kept, so that their id stays theirs."""
     head: bytes
     tail: bytes
     writes: bytes
@@ -98,23 +99,17 @@ class _Known(NamedTuple):
     source: Script
 
 
-# By the id of the lines, which is found sooner than all that they are made of is hashed.
-_known: dict[int, _Known] = {}
-_MOST_KNOWN = 4096
-
-
 def _know(lines: tuple[Line, ...]) -> _Known:
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    head, tail, source = _evaluate(lines)
-    found = _known[id(lines)] = _Known(
-        lines, head, tail, bulk(b"w") + tail, bulk(b"r") + tail, source
-    )
-    return found
+    known = _evaluate(lines)
+    if isinstance(lines, Lines):
+        # Found sooner than all that they are made of is hashed.
+        lines.prepared = known
+    return known
 
 
-def _evaluate(lines: tuple[Line, ...]) -> tuple[bytes, bytes, Script]:
-    return _script_call(
+@lru_cache(maxsize=4096)
+def _evaluate(lines: tuple[Line, ...]) -> _Known:
+    head, tail, source = _script_call(
         "evaluate",
         tuple(line.policy for line in lines),
         [
@@ -132,6 +127,7 @@ def _evaluate(lines: tuple[Line, ...]) -> tuple[bytes, bytes, Script]:
             for line in lines
         ],
     )
+    return _Known(head, tail, bulk(b"w") + tail, bulk(b"r") + tail, source)
 
 
 def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
