@@ -81,10 +81,6 @@ class Asker:
         lane = names[0]
         call = Evaluate(plan.keys, plan.form.lines, writes)
         reply = yield from self._call(lane, call, proves=writes)
-        return self.decision(plan, reply, writes=writes)
-
-    def decision(self, plan: Plan, reply: Sequence[int], *, writes: bool) -> Decision:
-        """The store's decision, given its answer to the one call that asked all."""
         charged: tuple[Charged, ...] | None = None if writes else ()
         return decision_of(plan, plan.form.lines, reply, self._store.source, charged)
 

@@ -90,9 +90,12 @@ class Planner:
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
-            claim = claims[0]
-            form = self._form(claim)
-            return _new(Plan, (form, form.keys(claim.identifier)))
+            profile, identifier, policies, cost = claim = claims[0]
+            if policies is profile.policies:
+                form = self._forms.get((id(profile), cost)) or self._keep(profile, cost)
+            else:
+                form = self._form(claim)
+            return _new(Plan, (form, form.keys(identifier)))
         forms = tuple([self._form(claim) for claim in claims])
         keys: tuple[str, ...] = ()
         for form, claim in zip(forms, claims, strict=True):

@@ -13,7 +13,8 @@ from django_slidingwindow.decisions import Charge
 from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.base import Evaluate, Line, Lines, Refund, Reset
-from django_slidingwindow.stores.wire import Command, bulk, decode, encode, known_script, pack, text
+from django_slidingwindow.stores.errors import checked as checked_reply
+from django_slidingwindow.stores.wire import Command, bulk, encode, known_script, pack, text
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -133,7 +134,7 @@ def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
     exchange(command.load)
     sent: list[bytes] = []
     reply = drive(known_script(command, exchange(command.payload)), sent.append)
-    assert decode(reply)[0] == 1
+    assert checked_reply(reply)[0] == 1
     assert sent == []
 
 
@@ -142,7 +143,7 @@ def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
     first = exchange(command.payload)
     assert isinstance(first, NoScriptError)
     reply = drive(known_script(command, first), exchange)
-    assert decode(reply)[3] == 4
+    assert checked_reply(reply)[3] == 4
 
 
 @pytest.mark.parametrize("flushes", range(1, 6))
@@ -160,7 +161,7 @@ def test_a_server_that_forgets_the_script_at_once_still_answers_once(
         return exchange(payload)
 
     reply = drive(known_script(command, forgetful(command.payload)), forgetful)
-    assert decode(reply)[3] == 4, "charged once"
+    assert checked_reply(reply)[3] == 4, "charged once"
     assert encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None) == command
 
 
@@ -187,9 +188,9 @@ def test_other_replies_are_handed_on(reply: Any) -> None:
 
 def test_a_reply_is_its_integers_packed_or_not() -> None:
     row = struct.pack(">BIqq", 0, 7, -1, 60_000_000)
-    assert decode(struct.pack(">Bq", 0, 17) + row) == [0, 17, 0, 7, -1, 60_000_000]
-    assert decode([1, 2]) == [1, 2]
-    assert decode(3) == [3]
+    assert checked_reply(struct.pack(">Bq", 0, 17) + row) == [0, 17, 0, 7, -1, 60_000_000]
+    assert checked_reply([1, 2]) == [1, 2]
+    assert checked_reply(3) == [3]
 
 
 def test_lines_that_are_kept_are_prepared_once() -> None:

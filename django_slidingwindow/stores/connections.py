@@ -31,7 +31,16 @@ class Connections:
 
     def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
         """Sends once and reads the replies; a server's error is returned, not raised."""
-        connection = self._take(deadline)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._make(deadline)
+        else:
+            # A server that went away has closed it: better known before a charge is sent.
+            while connection.watch.poll(0):
+                self._discard(connection)
+                connection = self._make(deadline)
+            connection.deadline = deadline
         try:
             answers: list[Any] = connection.exchange(payload, replies)
         except BaseException:
@@ -62,18 +71,6 @@ class Connections:
         self._freed = threading.Condition()
         self.close()
         self._made = 0
-
-    def _take(self, deadline: float | None) -> Any:
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._make(deadline)
-            # A server that went away has closed it: better known before a charge is sent.
-            if not connection.watch.poll(0):
-                connection.deadline = deadline
-                return connection
-            self._discard(connection)
 
     def _make(self, deadline: float | None) -> Any:
         with self._freed:

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..exceptions import StoreError
-from .wire import decode
+from .wire import reply_layout
 
 # redis-py has classes for some; within a script, older servers only say it in the text.
 _OUTAGES = (
@@ -50,6 +50,8 @@ def store_error(error: Exception) -> StoreError:
 
 def checked(reply: Any) -> list[int]:
     """The integers of a reply; a server's error as StoreError."""
-    if type(reply) is not bytes and isinstance(reply, Exception):
+    if type(reply) is bytes:
+        return list(reply_layout(len(reply)).unpack(reply))
+    if isinstance(reply, Exception):
         raise store_error(reply) from reply
-    return decode(reply)
+    return reply if isinstance(reply, list) else [reply]

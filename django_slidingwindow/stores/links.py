@@ -157,11 +157,28 @@ class Deadline:
         Without what redis-py does around it: health checks, and three calls for each read.
         """
         sock: _Socket = self._sock  # type: ignore[attr-defined]
-        if self._reader is not None:
-            return sock.exchange(payload, replies, self._reader)
-        sock.sendall(payload)
-        read = self._parser.read_response  # type: ignore[attr-defined]
-        return [read() for _ in range(replies)]
+        reader, raw = self._reader, sock.raw
+        if reader is None:
+            sock.sendall(payload)
+            read = self._parser.read_response  # type: ignore[attr-defined]
+            return [read() for _ in range(replies)]
+        answers: list[Any] = []
+        try:
+            sock.hurry()
+            raw.sendall(payload)
+            while len(answers) < replies:
+                data = raw.recv(_CHUNK)
+                if not data:
+                    raise RedisConnectionError("the server closed the connection")
+                reader.feed(data)
+                while (answer := reader.gets()) is not _INCOMPLETE:
+                    answers.append(answer)
+                    if len(answers) == replies:
+                        return answers
+                sock.hurry()
+        except (BlockingIOError, TimeoutError):
+            raise RedisTimeoutError("timed out") from None
+        return answers
 
     def is_stale(self) -> bool:
         """Nothing was asked: if there is something to read, it can only be the end."""
@@ -176,7 +193,7 @@ class _Socket:
     """
 
     def __init__(self, raw: socket.socket, connection: Deadline) -> None:
-        self._raw = raw
+        self.raw = raw
         self._connection = connection
         self._by_kernel = _KERNEL_KEEPS_TIME and not isinstance(raw, ssl.SSLSocket)
         if self._by_kernel:
@@ -184,51 +201,32 @@ class _Socket:
         self._set = 0.0
         self._late_for, self._late_steps = 0.0, 0
 
-    def exchange(self, payload: bytes, replies: int, reader: Any) -> list[Any]:
-        """Sends once and reads the replies."""
-        answers: list[Any] = []
-        try:
-            self._hurry()
-            self._raw.sendall(payload)
-            while len(answers) < replies:
-                data = self._raw.recv(_CHUNK)
-                if not data:
-                    raise RedisConnectionError("the server closed the connection")
-                reader.feed(data)
-                while (answer := reader.gets()) is not _INCOMPLETE:
-                    answers.append(answer)
-                    if len(answers) == replies:
-                        return answers
-                self._hurry()
-            return answers
-        except (BlockingIOError, TimeoutError):
-            raise RedisTimeoutError("timed out") from None
-
     def sendall(self, payload: bytes) -> None:
-        self._hurry()
+        self.hurry()
         try:
-            self._raw.sendall(payload)
+            self.raw.sendall(payload)
         except BlockingIOError:
             raise TimeoutError("timed out") from None
 
     def recv(self, *arguments: Any) -> bytes:
-        self._hurry()
+        self.hurry()
         try:
-            return self._raw.recv(*arguments)
+            return self.raw.recv(*arguments)
         except BlockingIOError:
             raise TimeoutError("timed out") from None
 
     def recv_into(self, *arguments: Any) -> int:
-        self._hurry()
+        self.hurry()
         try:
-            return self._raw.recv_into(*arguments)
+            return self.raw.recv_into(*arguments)
         except BlockingIOError:
             raise TimeoutError("timed out") from None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
+        return getattr(self.raw, name)
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
+        """Lets the next calls take no longer than is left of the time."""
         deadline = self._connection.deadline
         if deadline is None:
             if self._set:
@@ -251,10 +249,10 @@ class _Socket:
         if self._by_kernel:
             whole, part = divmod(seconds, 1)
             value = struct.pack("ll", int(whole), int(part * 1_000_000))
-            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-            self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+            self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+            self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
         else:
-            self._raw.settimeout(seconds or None)
+            self.raw.settimeout(seconds or None)
 
 
 def _reader_like(parser: Any) -> Any:

@@ -161,16 +161,9 @@ def _script_call(
 
 
 @cache
-def _reply_layout(length: int) -> struct.Struct:
+def reply_layout(length: int) -> struct.Struct:
     """How an evaluation's reply of so many bytes is packed: see lua/evaluate.lua."""
     return struct.Struct(">Bq" + "BIqq" * ((length - 9) // 21))
-
-
-def decode(reply: bytes | list[int] | int) -> list[int]:
-    """The integers of a reply."""
-    if isinstance(reply, bytes):
-        return list(_reply_layout(len(reply)).unpack(reply))
-    return reply if isinstance(reply, list) else [reply]
 
 
 def known_script(command: Command, reply: Any) -> Generator[bytes, Any, Any]:
