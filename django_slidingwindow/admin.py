@@ -16,12 +16,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from .admin_views import live, pages, profiles
+from .admin_views import live, pages, profiles, wording
 from .admin_views.changelist import RejectionChangeList
 from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
 from .admin_views.searching import search
-from .admin_views.times import duration
 from .models import Rejection
 
 if TYPE_CHECKING:
@@ -34,16 +33,17 @@ else:
 class RejectionAdmin(_ModelAdmin):
     """Read-only. Every query of its list is served by an index, and none counts rows."""
 
+    # Who, by which rule and how often first: a narrow screen shows the beginning.
     list_display = (
-        "minute",
+        "at",
+        "who",
         "profile",
         "policy",
-        "who",
+        "refused",
+        "wait",
         "where",
         "reason",
         "source",
-        "hits",
-        "wait",
     )
     list_filter = FILTERS
     list_per_page = 100
@@ -54,16 +54,26 @@ class RejectionAdmin(_ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     actions = None
     fields = (
-        ("profile", "policy", "algorithm"),
-        ("axis", "who", "scope"),
-        ("view", "method"),
-        ("reason_text", "source_text"),
-        ("hits", "wait"),
-        ("minute", "first_at", "last_at"),
+        ("who", "axis", "live_keys"),
+        ("profile", "policy", "algorithm", "scope"),
+        ("where", "reason_text", "source_text"),
+        ("at", "first", "last"),
+        ("refused", "wait"),
         ("client", "user_agent"),
+    )
+    readonly_fields = (
+        "at",
+        "first",
+        "last",
+        "who",
+        "policy",
+        "refused",
+        "wait",
+        "where",
+        "reason_text",
+        "source_text",
         "live_keys",
     )
-    readonly_fields = ("policy", "who", "reason_text", "source_text", "wait", "live_keys")
     change_list_template = "admin/django_slidingwindow/rejections.html"
 
     class Media:
@@ -112,7 +122,13 @@ class RejectionAdmin(_ModelAdmin):
     ) -> HttpResponse:
         query = request.GET.urlencode()
         links = {
-            "live_url": pages.url(self, "live"),
+            # Of whom the list is, if it is of somebody.
+            "live_url": pages.url(
+                self,
+                "live",
+                profile=request.GET.get("profile", ""),
+                identifier=unquote(request.GET.get("q", "").strip()),
+            ),
             "profiles_url": pages.url(self, "profiles"),
             "export_url": pages.url(self, "export") + (f"?{query}" if query else ""),
         }
@@ -141,11 +157,29 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("policy"))
     def policy(self, row: Rejection) -> str:
-        return row.policy or "-"
+        if row.limit is None or row.window is None:
+            return "-"
+        return wording.rate(row.limit, row.window)
+
+    @admin.display(description=_("hits"))
+    def refused(self, row: Rejection) -> str:
+        return wording.number(row.hits)
 
     @admin.display(description=_("longest wait"))
     def wait(self, row: Rejection) -> str:
-        return duration(row.retry_after)
+        return wording.duration(row.retry_after)
+
+    @admin.display(description=_("minute"))
+    def at(self, row: Rejection) -> str:
+        return wording.minute(row.minute)
+
+    @admin.display(description=_("first"))
+    def first(self, row: Rejection) -> str:
+        return wording.second(row.first_at)
+
+    @admin.display(description=_("last"))
+    def last(self, row: Rejection) -> str:
+        return wording.second(row.last_at)
 
     @admin.display(description=_("reason"))
     def reason_text(self, row: Rejection) -> str:

@@ -14,6 +14,8 @@ LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 20
 COLORS = 8
 """Classes sw-0 to sw-7 of the style sheet."""
 _LABELS = 12
+_SPARE = " sw-second"
+"""The class of a label for which a narrow screen has no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Chart:
     labels: Sequence[str]
     """One for each column."""
     series: Sequence[Series]
+    end: str = ""
+    """What stands at the right end, where the last column ends."""
 
     @property
     def top(self) -> int:
@@ -58,9 +62,11 @@ class Chart:
         )
 
     @property
-    def legend(self) -> list[tuple[str, str, int]]:
+    def legend(self) -> list[tuple[str, str, str]]:
         """Class, name and total of each series."""
-        return [(color(i), series.name, series.total) for i, series in enumerate(self.series)]
+        return [
+            (color(i), series.name, f"{series.total:,}") for i, series in enumerate(self.series)
+        ]
 
     @property
     def svg(self) -> SafeString:
@@ -87,10 +93,19 @@ class Chart:
         return format_html_join(
             "",
             '<line class="sw-grid" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-            '<text class="sw-text sw-end" x="{}" y="{}">{}</text>',
+            '<text class="sw-text sw-end{}" x="{}" y="{}">{}</text>',
             (
-                (LEFT, WIDTH - RIGHT, _number(y), _number(y), LEFT - 6, _number(y + 4), short)
-                for y, short in ((self._y(mark), short_number(mark)) for mark in sorted(marks))
+                (
+                    LEFT,
+                    WIDTH - RIGHT,
+                    _number(self._y(mark)),
+                    _number(self._y(mark)),
+                    "" if mark else _SPARE,
+                    LEFT - 6,
+                    _number(self._y(mark) + 4),
+                    short_number(mark),
+                )
+                for mark in sorted(marks)
             ),
         )
 
@@ -123,14 +138,24 @@ class Chart:
     def _marks(self) -> SafeString:
         """As many labels as there is room for."""
         every = -(-len(self.labels) // _LABELS) or 1
-        return format_html_join(
+        shown = [(i, label) for i, label in enumerate(self.labels) if i % every == 0]
+        marks = format_html_join(
             "",
-            '<text class="sw-text sw-middle" x="{}" y="{}">{}</text>',
+            '<text class="sw-text sw-middle{}" x="{}" y="{}">{}</text>',
             (
-                (_number(LEFT + (i + 0.5) * self._step), HEIGHT - 6, label)
-                for i, label in enumerate(self.labels)
-                if i % every == 0
+                (
+                    _SPARE if position % 2 else "",
+                    _number(LEFT + (i + 0.5) * self._step),
+                    HEIGHT - 6,
+                    label,
+                )
+                for position, (i, label) in enumerate(shown)
             ),
+        )
+        if not self.end:
+            return marks
+        return marks + format_html(
+            '<text class="sw-text sw-end" x="{}" y="{}">{}</text>', WIDTH, HEIGHT - 6, self.end
         )
 
     @property
@@ -145,7 +170,8 @@ def meter(use: float | None, *, blocked: bool) -> SafeString:
     """A bar of how much of a limit is used, with the share as text."""
     if use is None:
         return format_html('<span class="sw-quiet">{}</span>', _("no limit"))
-    percent = f"{use:.0%}"
+    # 100 only if it is full; 0.29 * 100 is a little less than 29.
+    percent = f"{int(round(100 * use, 6))}%"
     level = "sw-full" if blocked else "sw-near" if use >= 0.8 else "sw-calm"
     return format_html(
         '<svg class="sw-meter" viewBox="0 0 100 10" preserveAspectRatio="none" '

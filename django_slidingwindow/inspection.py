@@ -44,6 +44,8 @@ class KeyState:
     """Hits by limit, 0 to 1."""
     blocked: bool
     """Whether a request of cost 1 would be refused now."""
+    observed: bool
+    """The profile only observes: whoever is over its limit is let in."""
     retry_after: float | None
     """Seconds until it would pass; 0.0 when it would now, None for never."""
     reset_after: float
@@ -181,7 +183,7 @@ def _counted(matches: list[Match]) -> Iterator[tuple[Match, int]]:
 
 
 def _is_full(match: Match, count: int) -> bool:
-    return match.limit is not None and count >= match.limit
+    return match.limit is not None and count >= match.limit and not match.observed
 
 
 def _states(matches: list[Match]) -> list[KeyState]:
@@ -196,7 +198,7 @@ def _states(matches: list[Match]) -> list[KeyState]:
 
 def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
     parts, limit = match.parts, match.limit
-    blocked = limit is not None and look.blocked
+    blocked = limit is not None and look.blocked and not match.observed
     return KeyState(
         key=match.key,
         axis=parts.axis,
@@ -210,6 +212,7 @@ def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
         remaining=None if limit is None else max(0, limit - look.hits),
         use=_use(look.hits, limit),
         blocked=blocked,
+        observed=match.observed,
         retry_after=look.retry_after if blocked else 0.0,
         reset_after=look.reset_after,
         ttl=None if pttl < 0 else pttl / 1_000,

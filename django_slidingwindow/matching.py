@@ -29,6 +29,8 @@ class Match:
     policy: Policy
     """How the window is read; its limit is the configured one if there is one."""
     limit: int | None
+    observed: bool = False
+    """The profile only observes: whoever is over its limit is let in."""
 
 
 class Search:
@@ -79,7 +81,7 @@ class Search:
         for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
             for policy in self._policies(profile, parts):
                 if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
-                    return Match(key, parts, profile.name, policy, policy.limit)
+                    return Match(key, parts, profile.name, policy, policy.limit, profile.observed)
         if self._profile is not None:
             return None
         try:

@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_slidingwindow import demands, inspection, limits, rejections
-from django_slidingwindow.admin_views import export, live, summary, times
+from django_slidingwindow.admin_views import export, live, summary, times, wording
 from django_slidingwindow.demands import Demand
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.identity import keyed_hash
@@ -233,8 +233,9 @@ class TestLog:
 
     def test_row_tells_all_it_knows(self, admin_client: Client) -> None:
         text = get(admin_client, "change", "", save(retry_after=None).pk).content.decode()
-        for said in ("120/60s", "limit: over the limit", "redis: Redis", "never", "203.0.113.9"):
+        for said in ("120 / 1 min", "limit: over the limit", "redis: counted there", "never"):
             assert said in text
+        assert "203.0.113.9" in text
         assert address("live").replace("/", "/") in text
 
     def test_row_about_nobody_is_shown(self, admin_client: Client) -> None:
@@ -487,11 +488,26 @@ class TestLive:
         assert "elsewhere/" not in text
         assert "released in" in text
 
+    def test_whoever_is_only_observed_is_not_shown_as_blocked(self, admin_client: Client) -> None:
+        watched = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
+        with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": watched}):
+            for _ in range(3):
+                limits.check("watched", "acme")
+            (one,) = self.rows(admin_client)
+            assert "only observed" in get(admin_client, "live").content.decode()
+            text = admin_client.get(one.key_url).content.decode()
+            assert "but the profile only observes" in text
+            asked = admin_client.get(one.unblock_url).content.decode()
+            said = admin_client.post(one.unblock_url, follow=True).content.decode()
+        assert "released in" not in text
+        assert "Yes, start anew" in asked
+        assert "Let in again: acme. 1 window was forgotten." in said
+
     def test_hits_stand_where_their_age_puts_them(self) -> None:
         state = inspection.KeyState(
             key="k", axis="ip", identifier="x", scope="s", algorithm="log", window=60.0,
             profile=None, limit=None, hits=6, remaining=None, use=None, blocked=False,
-            retry_after=0.0, reset_after=1.0, ttl=None, bytes=None,
+            observed=False, retry_after=0.0, reset_after=1.0, ttl=None, bytes=None,
         )  # fmt: skip
         values = live._hits_chart(state, [(60.0, 1), (30.5, 2), (0.0, 3)]).series[0].values
         assert {i: n for i, n in enumerate(values) if n} == {0: 1, 29: 2, 59: 3}
@@ -530,7 +546,7 @@ class TestLive:
         assert len(asked.context["rows"]) == 2
         assert not limits.peek("login", "203.0.113.9").allowed
         response = admin_client.post(address("unblock", f"?key={key}"), follow=True)
-        assert "203.0.113.9 is let in again: 2 windows" in response.content.decode()
+        assert "Let in again: 203.0.113.9. 2 windows" in response.content.decode()
         assert limits.check("login", "203.0.113.9").allowed
         assert not limits.peek("login", "198.51.100.1").allowed
         entries = list(LogEntry.objects.order_by("object_repr"))
@@ -647,7 +663,7 @@ class TestProfiles:
 
     def test_profiles_say_what_they_do_and_what_is_wrong(self, admin_client: Client) -> None:
         text = get(admin_client, "profiles").content.decode()
-        for said in ("2/60s", "20/3600s", "by identifier", "observe", "scope", "many"):
+        for said in ("2 / 1 min", "20 / 1 h", "by identifier", "observe", "scope", "many"):
             assert said in text
 
     def test_profiles_say_where_they_are_used(
@@ -688,4 +704,24 @@ class TestProfiles:
     ],
 )
 def test_durations_are_for_people(seconds: float | None, text: str) -> None:
-    assert times.duration(seconds) == text
+    assert wording.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60, "1 min"),
+        (5_400, "1 h 30 min"),
+        (0.5, "0.5 s"),
+        (3_661, "3661 s"),
+        (86_400.0, "1 d"),
+        (86_460, "86460 s"),
+    ],
+)
+def test_windows_are_told_exactly(seconds: float, text: str) -> None:
+    assert wording.window(seconds) == text
+    assert wording.rate(10_000, seconds) == f"10,000 / {text}"
+
+
+def test_minutes_are_told_without_a_time_zone_as_well() -> None:
+    assert wording.minute(datetime(2026, 11, 15, 23, 43)) == "2026-11-15 23:43"

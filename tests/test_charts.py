@@ -11,8 +11,12 @@ from django_slidingwindow.charts import Chart, Series, color, meter, round_up, s
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def chart(*series: Series, labels: tuple[str, ...] = ("10:00", "11:00", "12:00")) -> Chart:
-    return Chart(id="x", title="<Title>", description="& more", labels=labels, series=series)
+def chart(
+    *series: Series, labels: tuple[str, ...] = ("10:00", "11:00", "12:00"), end: str = ""
+) -> Chart:
+    return Chart(
+        id="x", title="<Title>", description="& more", labels=labels, series=series, end=end
+    )
 
 
 def parsed(text: str) -> ElementTree.Element:
@@ -44,7 +48,12 @@ def test_picture_has_a_name_and_a_description_for_a_screen_reader() -> None:
 def test_table_has_the_numbers_and_leaves_out_what_is_empty() -> None:
     picture = chart(Series(name="one", values=(4, 0, 2)), Series(name="two", values=(6, 0, 0)))
     assert list(picture.rows) == [("10:00", (4, 6)), ("12:00", (2, 0))]
-    assert picture.legend == [("sw-0", "one", 6), ("sw-1", "two", 6)]
+    assert picture.legend == [("sw-0", "one", "6"), ("sw-1", "two", "6")]
+
+
+def test_large_totals_are_easy_to_read() -> None:
+    picture = chart(Series(name="one", values=(4_000, 0, 925)))
+    assert picture.legend == [("sw-0", "one", "4,925")]
 
 
 def test_names_cannot_leave_the_picture() -> None:
@@ -68,11 +77,18 @@ def test_many_labels_leave_room_for_one_another() -> None:
     assert marks == [str(i) for i in range(0, 60, 5)]
 
 
+def test_right_end_has_a_label_of_its_own() -> None:
+    root = parsed(chart(Series(name="one", values=(1, 1, 1)), end="now").svg)
+    last = list(root.iter("text"))[-1]
+    assert (last.text, last.get("class")) == ("now", "sw-text sw-end")
+
+
 @pytest.mark.parametrize(
     ("use", "blocked", "level", "percent"),
     [
         (0.07, False, "sw-calm", "7%"),
         (0.8, False, "sw-near", "80%"),
+        (0.999, False, "sw-near", "99%"),
         (1.0, True, "sw-full", "100%"),
     ],
 )

@@ -23,11 +23,11 @@ REASONS = {
     decisions.IDENTITY_ERROR: _("nobody to count"),
 }
 SOURCES = {
-    decisions.REDIS: _("Redis"),
-    decisions.SHIELD: _("remembered refusal"),
-    decisions.LOCAL: _("local windows"),
-    decisions.ALLOW: _("nobody: let in"),
-    decisions.DENY: _("nobody: denied"),
+    decisions.REDIS: _("counted there"),
+    decisions.SHIELD: _("a refusal remembered by the process"),
+    decisions.LOCAL: _("counted by the process, Redis away"),
+    decisions.ALLOW: _("nobody counted, let in"),
+    decisions.DENY: _("nobody counted, denied"),
 }
 
 
@@ -60,7 +60,7 @@ class ReasonFilter(_EqualFilter):
     parameter_name = "reason"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return REASONS.items()
+        return [(code, f"{code}: {words}") for code, words in REASONS.items()]
 
 
 class SourceFilter(_EqualFilter):
@@ -68,7 +68,7 @@ class SourceFilter(_EqualFilter):
     parameter_name = "source"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return SOURCES.items()
+        return [(code, f"{code}: {words}") for code, words in SOURCES.items()]
 
 
 class TimeFilter(admin.SimpleListFilter):

@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from .. import inspection, overview
 from ..charts import Chart, Series, meter
@@ -26,7 +27,7 @@ from ..printable import printable
 from ..rejections import logged_identifier
 from .filters import axes
 from .pages import may_unblock, page, require_view, url
-from .times import duration
+from .wording import duration, rate, share, window
 
 KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
@@ -53,7 +54,23 @@ class Row:
 
     @property
     def window(self) -> str:
-        return duration(self.state.window)
+        return window(self.state.window)
+
+    @property
+    def policy(self) -> str:
+        """With its limit, where one is known."""
+        if self.state.limit is None:
+            return self.window
+        return rate(self.state.limit, self.state.window)
+
+    @property
+    def hits(self) -> str:
+        return share(self.state.hits, self.state.limit)
+
+    @property
+    def let_in(self) -> bool:
+        """Over the limit of a profile that only observes."""
+        return self.state.observed and self.state.remaining == 0
 
     @property
     def release(self) -> str:
@@ -130,7 +147,8 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
         request,
         "key",
         title=_("Live key"),
-        subtitle=printable(key),
+        subtitle=printable(key if parts is None else parts.identifier),
+        key=printable(key),
         row=None if state is None else _row(model_admin, state),
         chart=None if state is None else _hits_chart(state, hits),
         rejections=[] if parts is None else list(_rejections(parts)[:RECENT_REJECTIONS]),
@@ -166,11 +184,10 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         model_admin,
         request,
         "unblock",
-        title=_("Unblock?"),
+        title=_("Unblock?") if any(state.blocked for state in states) else _("Reset?"),
         subtitle=printable(states[0].identifier),
         rows=[_row(model_admin, state) for state in states],
-        identifier=printable(states[0].identifier),
-        profile=states[0].profile,
+        blocked=any(state.blocked for state in states),
         shield=duration(conf.shield_seconds) if conf.shield_seconds else "",
         back=url(model_admin, "key", key=key),
     )
@@ -207,12 +224,14 @@ def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:
             action_flag=CHANGE,
             change_message=f"Unblocked: {state.hits} hits were forgotten.",
         )
-    who = printable(forgotten[0].identifier)
-    messages.success(
-        request,
-        _("%(who)s is let in again: %(count)d windows were forgotten.")
-        % {"who": who, "count": len(forgotten)},
+    said = ngettext(
+        # Not the identifier first: the admin would write it with a capital letter.
+        "Let in again: %(who)s. %(count)d window was forgotten.",
+        "Let in again: %(who)s. %(count)d windows were forgotten.",
+        len(forgotten),
     )
+    who = printable(forgotten[0].identifier)
+    messages.success(request, said % {"who": who, "count": len(forgotten)})
 
 
 def _remembered(state: KeyState) -> str:
@@ -240,8 +259,9 @@ def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
         id="sw-hits",
         title=_("Hits in the window"),
         description=_("%(hits)d hits in the last %(window)s; the newest are at the right.")
-        % {"hits": sum(values), "window": duration(state.window)},
+        % {"hits": sum(values), "window": window(state.window)},
         labels=[f"-{duration((COLUMNS - i) * step)}" for i in range(COLUMNS)],
+        end=_("now"),
         series=[Series(name=_("hits"), values=values)],
     )
 

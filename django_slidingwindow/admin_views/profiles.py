@@ -19,6 +19,7 @@ from ..rules import read_rule, rule_problems
 from .pages import page, require_view, url
 from .summary import hits_by_profile
 from .times import today
+from .wording import number, rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,15 @@ class Row:
     """Refusals today."""
     log_url: str
     live_url: str
+
+    @property
+    def hits_text(self) -> str:
+        return number(self.hits)
+
+    @property
+    def policies(self) -> list[tuple[str, str]]:
+        """The rate and the algorithm of each."""
+        return [(rate(one.limit, one.window), one.algorithm) for one in self.state.policies]
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
@@ -61,12 +71,12 @@ def _places() -> dict[str, list[str]]:
         # A function that chooses at each request names none beforehand.
         for name in usage.profiles if isinstance(usage.profiles, tuple) else ():
             found[name].append(usage.view)
-    for number, config in enumerate(conf.rules):
-        if any(rule_problems(number, config)):
+    for index, config in enumerate(conf.rules):
+        if any(rule_problems(index, config)):
             continue
-        rule: Any = read_rule(number, config)
+        rule: Any = read_rule(index, config)
         for name in rule.demand.profiles:
-            found[name].append(_("rule %d: ") % (number + 1) + _described(config))
+            found[name].append(_("rule %d: ") % (index + 1) + _described(config))
     return found
 
 

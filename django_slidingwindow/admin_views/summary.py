@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from ..charts import COLORS, Chart, Series, share
 from ..models import Rejection
 from .times import Span
+from .wording import number
 
 MOST_ROWS = 300_000
 """Rows that a picture is made of."""
@@ -41,6 +42,10 @@ class Offender:
     hits: int
     bar: SafeString
 
+    @property
+    def hits_text(self) -> str:
+        return number(self.hits)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -51,6 +56,10 @@ class Summary:
     total: int
     since: datetime | None
     """From when on it shows everything, if that is not the whole stretch."""
+
+    @property
+    def total_text(self) -> str:
+        return number(self.total)
 
 
 def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejection], Span]:

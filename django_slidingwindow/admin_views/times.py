@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from math import ceil
 
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 
@@ -63,19 +61,3 @@ def today() -> Span:
 def _at(day: date, hour: int) -> datetime:
     moment = datetime.combine(day, time(hour))
     return timezone.make_aware(moment) if timezone.is_aware(timezone.now()) else moment
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds for people: 42 s, 1 h 3 min; rounded up, so that nobody comes too early."""
-    if seconds is None:
-        return _("never")
-    whole = ceil(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    days_, hours = divmod(hours, 24)
-    parts = [(days_, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    while len(parts) > 1 and not parts[0][0]:
-        del parts[0]
-    # Two units are enough, and the second only if it says something.
-    (first, unit), *others = parts[:2]
-    return " ".join([f"{first} {unit}", *(f"{n} {name}" for n, name in others if n)])

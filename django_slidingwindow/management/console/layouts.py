@@ -29,6 +29,8 @@ def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
 
 
 def _retry(record: Record) -> Cell:
+    if record["observed"] and record["remaining"] == 0:
+        return Cell("let in", WARN)
     if not record["blocked"]:
         return Cell("-", DIM)
     return Cell(duration(record["retry_after"]), BAD)
