@@ -50,12 +50,11 @@ class Answer(NamedTuple):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        reply = self.reply
+        plan, lines, reply = self[:3]
+        if len(lines) == 1:
+            return (_verdict(plan, 0, lines[0], *reply[2:]),)
         return tuple(
-            [
-                _verdict(self.plan, i, line, *reply[2 + 4 * i : 6 + 4 * i])
-                for i, line in enumerate(self.lines)
-            ]
+            [_verdict(plan, i, line, *reply[2 + 4 * i : 6 + 4 * i]) for i, line in enumerate(lines)]
         )
 
     @property
@@ -113,16 +112,17 @@ def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
 def _verdict(
     plan: Plan, i: int, line: Line, admits: int, remaining: int, retry: int, reset: int
 ) -> Verdict:
-    policy = plan.form.lines[i].policy
+    form, keys = plan
+    policy = form.lines[i].policy
     return new_verdict(
-        plan.form.profiles[i].name,
+        form.profiles[i].name,
         policy,
-        plan.keys[i],
+        keys[i],
         admits == 1,
         line.observed,
         line.policy.limit,
         remaining,
-        _retry_after(line, policy, retry),
+        _retry_after(line, policy, retry) if retry else 0.0,
         reset / 1_000_000,
     )
 
