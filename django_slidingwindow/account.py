@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from . import signals
@@ -18,16 +19,16 @@ _ACCOUNT = "_rate_limit_account"
 class Account:
     """Kept on the request, so that whoever asks next finds what was charged."""
 
-    __slots__ = ("_chosen", "decided", "decisions", "exempt")
+    exempt: bool | None = None
+    """None until somebody has asked."""
+    decisions: tuple[Decision, ...] = ()
+    alone = False
+    """Whether one policy was looked at and no other, so that the decision says all of it."""
+    # By the choice's id; the choice is kept as well, so that the id stays its own.
+    _chosen: Mapping[int, tuple[Choice, tuple[str, ...]]] = MappingProxyType({})
 
-    def __init__(self) -> None:
-        self.exempt: bool | None = None
-        """None until somebody has asked."""
-        self.decided: dict[str, Decision | None] = {}
-        """By profile; None for one that does not count this request."""
-        self.decisions: tuple[Decision, ...] = ()
-        # By the choice's id; the choice is kept as well, so that the id stays its own.
-        self._chosen: dict[int, tuple[Choice, tuple[str, ...]]] = {}
+    decided: dict[str, Decision | None]
+    """By profile; None for one that does not count this request."""
 
     def profiles(self, demand: Demand) -> tuple[str, ...] | None:
         """The profiles of a demand; None for a choice that was not made yet."""
@@ -40,7 +41,7 @@ class Account:
 
     def choose(self, choice: Choice, names: tuple[str, ...]) -> None:
         """Remembers what a choice answered."""
-        self._chosen[id(choice)] = choice, names
+        self._chosen = {**self._chosen, id(choice): (choice, names)}
 
     def replace(self, old: Decision, new: Decision) -> None:
         """Remembers one decision in the place of another."""
@@ -58,6 +59,7 @@ def account_of(request: HttpRequest) -> Account:
     account: Account | None = getattr(request, _ACCOUNT, None)
     if account is None:
         account = Account()
+        account.decided = {}
         setattr(request, _ACCOUNT, account)
         request.rate_limit = None  # type: ignore[attr-defined]
     return account
@@ -70,7 +72,11 @@ def decide(
     for name in names:
         account.decided[name] = decision
     account.decisions += (decision,)
-    show(request, account)
+    if len(account.decisions) == 1:
+        request.rate_limit = decision  # type: ignore[attr-defined]
+    else:
+        account.alone = False
+        show(request, account)
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell(signals.request_limited, type(request), request=request, decision=decision)
 

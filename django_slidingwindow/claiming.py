@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import decisions as reasons
 from .account import Account, decide
@@ -12,7 +12,7 @@ from .callables import Ask, ask
 from .claims import Claim
 from .conf import conf
 from .decisions import Decision
-from .demands import Choice, Demand
+from .demands import Choice, Demand, Demands
 from .exemptions import exemptions
 from .identity import identify, quick_resolver, resolvers
 from .policies import Policy, Profile, parse_cost
@@ -27,6 +27,7 @@ logger = logging.getLogger("django_slidingwindow")
 _new = tuple.__new__
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
+_Step: TypeAlias = "tuple[Profile, Callable[[HttpRequest], Any], tuple[Policy, ...], int]"
 Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
 
 
@@ -35,6 +36,72 @@ class _UnknownError(Exception):
 
     def __init__(self, profile: str) -> None:
         self.profile = profile
+
+
+class _Prepared(NamedTuple):
+    """What is known of demands before any request."""
+
+    edition: object
+    """Of the profiles."""
+    names: frozenset[str] | None
+    """None where the request has a say in that."""
+    steps: tuple[_Step, ...]
+    """How each claim is made; none where somebody has to be asked."""
+
+
+def claims_at_once(
+    request: HttpRequest, account: Account, demands: Sequence[Demand]
+) -> list[Claim] | None:
+    """What `claims_of` would find, where nobody has to be asked for it.
+
+    None for all others, and where something is wrong: `claims_of` finds out what.
+    """
+    if type(demands) is not Demands:
+        return None
+    prepared = demands.prepared
+    if prepared is None or prepared.edition is not registry.edition:
+        prepared = demands.prepared = _prepare(demands)
+    claims: list[Claim] = []
+    if account.exempt is not None:
+        names = prepared.names
+        return claims if names is not None and account.decided.keys() >= names else None
+    try:
+        for profile, resolve, policies, cost in prepared.steps:
+            identifier = resolve(request)
+            if identifier is None:
+                return None
+            claims.append(_new(Claim, (profile, identifier, policies, cost)))
+    except Exception:  # noqa: BLE001 -- the flow meets it as well
+        return None
+    if not claims:
+        return None
+    account.exempt = False
+    return claims
+
+
+def _prepare(demands: Demands) -> _Prepared:
+    # Before the profiles are read: they may change meanwhile.
+    edition = registry.edition
+    costs: dict[str, int] = {}
+    at_once = exemptions() is None
+    for demand in demands:
+        names, cost = demand.profiles, demand.cost
+        if demand.methods is not None or not isinstance(names, tuple):
+            return _Prepared(edition, None, ())
+        for name in names:
+            if isinstance(cost, int):
+                costs[name] = max(cost, costs.get(name, 0))
+            else:
+                costs[name], at_once = 0, False
+    steps = []
+    for name, units in costs.items():
+        profile = registry.get(name)
+        resolve = quick_resolver(profile.axis, profile.anonymous)
+        if resolve is not None and profile.limit_for is None:
+            steps.append((profile, resolve, profile.policies, units))
+        else:
+            at_once = False
+    return _Prepared(edition, frozenset(costs), tuple(steps) if at_once else ())
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:

@@ -117,7 +117,10 @@ def _limited(
             response = view(request, *args, **kwargs)
             if charge_when is not None and not _charges(charge_when, response):
                 guard.refund(plain, demand)
-        return _with_fields(response, plain)
+        # What a view of another framework returns is not always a response yet.
+        if isinstance(response, HttpResponseBase):
+            headers.show(response, plain)
+        return response
 
     add_demand(wrapper, demand)
     demands = guard.demands_of(wrapper)
@@ -137,7 +140,10 @@ def _limited_async(
             response = await view(request, *args, **kwargs)
             if charge_when is not None and not _charges(charge_when, response):
                 await guard.arefund(plain, demand)
-        return _with_fields(response, plain)
+        # What a view of another framework returns is not always a response yet.
+        if isinstance(response, HttpResponseBase):
+            headers.show(response, plain)
+        return response
 
     add_demand(wrapper, demand)
     demands = guard.demands_of(wrapper)
@@ -161,14 +167,6 @@ def _charges(charge_when: Callable[[Any], Any], response: Any) -> bool:
     except Exception:
         logger.exception("charge_when failed, and the charge stays: %r", charge_when)
         return True
-
-
-def _with_fields(response: Any, request: HttpRequest) -> Any:
-    # What a view of another framework returns is not always a response yet.
-    decisions = guard.decisions(request)
-    if decisions and isinstance(response, HttpResponseBase):
-        headers.apply(response, decisions)
-    return response
 
 
 def rate_limit_exempt(view: View) -> View:

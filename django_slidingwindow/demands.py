@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -17,8 +16,7 @@ EXEMPT = "rate_limit_exempt"
 _DEMAND = "_rate_limit_demand_"
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """What a decorator, a rule or a throttle wants a request to be counted by.
 
     The functions may be `async def`. In an async check, those that are not run in a
@@ -35,6 +33,13 @@ class Demand:
     def covers(self, request: HttpRequest) -> bool:
         """Whether the request's method is one of them."""
         return self.methods is None or request.method in self.methods
+
+
+class Demands(tuple[Demand, ...]):
+    """Demands that many requests meet together, so that what they need is prepared once."""
+
+    prepared: Any = None
+    """Of `claiming`."""
 
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
@@ -67,13 +72,15 @@ def add_demand(view: Callable[..., Any], demand: Demand) -> None:
     setattr(view, f"{_DEMAND}{id(demand)}", demand)
 
 
-def demands_of(view: Callable[..., Any]) -> tuple[Demand, ...]:
+def demands_of(view: Callable[..., Any]) -> Demands:
     """The demands that decorators have declared on a view, whatever else wraps it."""
     attributes: dict[str, Any] = getattr(view, "__dict__", {})
-    found = tuple(value for name, value in attributes.items() if name.startswith(_DEMAND))
+    found = [value for name, value in attributes.items() if name.startswith(_DEMAND)]
     for finder in _finders:
-        found += tuple(finder(view))
-    return found or (demands_of(view.func) if isinstance(view, partial) else ())
+        found += finder(view)
+    if not found and isinstance(view, partial):
+        return demands_of(view.func)
+    return Demands(found)
 
 
 Finder: TypeAlias = "Callable[[Callable[..., Any]], Iterable[Demand]]"
@@ -91,8 +98,7 @@ def is_exempt(view: Callable[..., Any]) -> bool:
     return exempt or (isinstance(view, partial) and is_exempt(view.func))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """A place in the code that demands profiles."""
 
     view: str

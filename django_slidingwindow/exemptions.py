@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -27,8 +26,7 @@ STAFF = "staff"
 logger = logging.getLogger("django_slidingwindow")
 
 
-@dataclass(frozen=True, slots=True)
-class Exemptions:
+class Exemptions(NamedTuple):
     """What EXEMPT says, ready to be asked."""
 
     networks: tuple[Network, ...]

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from . import refunds
 from .account import Account, account_of, decide, find_account, strictest
 from .callables import aanswer, answer
-from .claiming import claims_of
+from .claiming import claims_at_once, claims_of
 from .claims import Claim
 from .conf import conf
-from .decisions import Decision
+from .decisions import ALLOW, DENY, Decision
 from .demands import Demand, Usage, demands_of, is_exempt, methods_from, usages
 from .flows import adrive, drive
 from .limits import get_limiter
+from .policies import ENFORCE
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -31,12 +32,16 @@ __all__ = [
     "check",
     "decisions",
     "demands_of",
+    "find_account",
     "is_exempt",
     "methods_from",
     "refund",
     "settled",
     "usages",
 ]
+
+# Sources that have looked at no policy.
+_UNSEEN = (ALLOW, DENY)
 
 
 def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
@@ -49,7 +54,9 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         _without_limit(request)
         return None
     account = account_of(request)
-    claims = drive(claims_of(request, account, demands), answer)
+    claims = claims_at_once(request, account, demands)
+    if claims is None:
+        claims = drive(claims_of(request, account, demands), answer)
     decision = get_limiter().check(claims) if claims else None
     return _conclude(request, account, demands, claims, decision)
 
@@ -60,7 +67,9 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
         _without_limit(request)
         return None
     account = account_of(request)
-    claims = await adrive(claims_of(request, account, demands), aanswer)
+    claims = claims_at_once(request, account, demands)
+    if claims is None:
+        claims = await adrive(claims_of(request, account, demands), aanswer)
     decision = await get_limiter().acheck(claims) if claims else None
     return _conclude(request, account, demands, claims, decision)
 
@@ -113,11 +122,17 @@ def _conclude(
     if decision is not None:
         decide(request, account, [claim.profile.name for claim in claims], decision)
         if len(account.decisions) == 1:
+            claim = claims[0]
+            account.alone = (
+                len(claims) == len(claim.policies) == 1
+                and claim.profile.mode == ENFORCE
+                and decision.source not in _UNSEEN
+            )
             return decision
     # Several profiles share a decision.
     found: dict[int, Decision] = {}
     for demand in demands:
-        if demand.covers(request):
+        if demand.methods is None or demand.covers(request):
             for name in account.profiles(demand) or ():
                 known = account.decided.get(name)
                 if known is not None:

@@ -3,6 +3,10 @@
 `draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651);
 `legacy` is what drafts 00 to 06 had; `x` is the older habit. Seconds are rounded up,
 so a client that waits as long as it is told gets in.
+
+Fields are written where Django keeps them, by their names in lower case: its own way there
+encodes each name and value to see whether it may, which takes longer than all the rest that is
+done for a response here, and ours are plain ASCII.
 """
 
 from __future__ import annotations
@@ -10,91 +14,135 @@ from __future__ import annotations
 import base64
 import hmac
 import math
-import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
+from django.core.signals import setting_changed
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from .conf import conf
+from .account import find_account
+from .conf import NAME, conf
 from .decisions import Decision, Verdict
 from .policies import Policy
 
 STYLES = ("draft", "legacy", "x")
 
-_SINGLE = {
-    style: tuple(f"{prefix}{what}" for what in ("Limit", "Remaining", "Reset"))
-    for style, prefix in (("legacy", "RateLimit-"), ("x", "X-RateLimit-"))
-}
+_POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
+_PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
 # What a structured-field string may hold, but for "%", which escapes the rest.
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
-_PARTITION_KEY_BYTES = 12
-
 _NOTHING: tuple[None, dict[str, str]] = (None, {})
+_PARTITION_KEY_BYTES = 12
 
 _Line: TypeAlias = "tuple[str, Policy, int]"
 
 
-def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
-    """Adds the fields of a request's decisions; those that the view has set itself stay."""
+def show(response: HttpResponseBase, request: HttpRequest) -> None:
+    """Adds the fields of what was decided of a request, if anything was."""
+    account = find_account(request)
+    if account is not None and account.decisions:
+        apply(response, account.decisions, alone=account.alone)
+
+
+def apply(
+    response: HttpResponseBase, decisions: Sequence[Decision], *, alone: bool = False
+) -> None:
+    """Adds the fields of decisions; those that the view has set itself stay.
+
+    `alone` as for `field_values`.
+    """
     told, before = getattr(response, _WRITTEN, _NOTHING)
     if told == decisions:
         # By the decorator, and nothing was decided since.
         return
-    fields = field_values(decisions)
-    stored = _stored(response)
-    for name, value in tuple(fields.items()):
+    fields = field_values(decisions, alone=alone)
+    stored = response.headers._store
+    kept = []
+    for name, value in fields.items():
         key = name.lower()
-        known = stored.get(key)
-        if known is None or known[1] == before.get(name):
+        if key not in stored or stored[key][1] == before.get(name):
             stored[key] = name, value
         else:
-            del fields[name]
+            kept.append(name)
+    for name in kept:
+        del fields[name]
     setattr(response, _WRITTEN, (decisions, fields))
 
 
-def add(response: HttpResponseBase, name: str, value: str) -> None:
-    """Adds a field of plain ASCII, unless the response has it."""
-    _stored(response).setdefault(name.lower(), (name, value))
+def add(response: HttpResponseBase, fields: Mapping[str, str]) -> None:
+    """Adds fields of plain ASCII, but for those that the response has."""
+    stored = response.headers._store
+    for name, value in fields.items():
+        stored.setdefault(name.lower(), (name, value))
 
 
-def _stored(response: HttpResponseBase) -> dict[str, tuple[str, str]]:
-    """Where Django keeps the fields by their names in lower case.
+def field_values(decisions: Sequence[Decision], *, alone: bool = False) -> dict[str, str]:
+    """The fields by name; none where no limit was applied or the setting HEADERS is empty.
 
-    Its own way there encodes each name and each value to see whether it may, which takes
-    longer than all the rest that is done for a response here; ours are plain ASCII.
+    `alone`: there is one decision, and one verdict that says the same.
     """
-    stored: dict[str, tuple[str, str]] = response.headers._store
-    return stored
-
-
-def field_values(decisions: Iterable[Decision]) -> dict[str, str]:
-    """The fields by name; none where no limit was applied or the setting HEADERS is empty."""
-    fields: dict[str, str] = {}
+    keyed = conf.headers_partition_key
+    if alone and not keyed:
+        return _fields_of(decisions[0])
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
-        return fields
+        return {}
+    fields = _fields_of(_tightest(verdicts))
+    if _LEFT in fields and (keyed or len(verdicts) > 1):
+        fields |= _draft_fields(verdicts, keyed)
+    return fields
+
+
+def _fields_of(told: Decision | Verdict) -> dict[str, str]:
+    """The fields of one policy."""
+    form = _form(told.profile, told.policy, told.limit)
+    fields = form.fixed.copy()
+    remaining, seconds = str(told.remaining), _seconds(told)
+    if form.quoted is not None:
+        fields[_LEFT] = _left(form.quoted, remaining, seconds)
+    for name in form.remaining:
+        fields[name] = remaining
+    if seconds is not None:
+        for name in form.reset:
+            fields[name] = str(seconds)
+    return fields
+
+
+class _Form(NamedTuple):
+    """The fields of one policy, but for what is left of it."""
+
+    fixed: dict[str, str]
+    quoted: str | None
+    """None where the draft's fields are not wanted."""
+    remaining: tuple[str, ...]
+    """Names of fields."""
+    reset: tuple[str, ...]
+
+
+@lru_cache(maxsize=1024)
+def _form(profile: str, policy: Policy, limit: int) -> _Form:
+    """It rarely changes from one response to the next."""
+    fixed: dict[str, str] = {}
+    quoted = None
+    prefixes = []
     for style in conf.headers:
         if style == "draft":
-            told = _told(tuple([(v.profile, v.policy, v.limit) for v in verdicts]))
-            fields["RateLimit-Policy"] = told.field
-            fields["RateLimit"] = ", ".join(map(_left, told.quoted, verdicts))
-            if conf.headers_partition_key:
-                _add_partition_keys(fields, told, verdicts)
-        elif style in _SINGLE:
-            limit, remaining, reset = _SINGLE[style]
-            verdict = verdicts[0] if len(verdicts) == 1 else _tightest(verdicts)
-            seconds = _seconds(verdict)
-            fields[limit] = str(verdict.limit)
-            fields[remaining] = str(verdict.remaining)
-            if seconds is not None:
-                fields[reset] = str(seconds)
-    return fields
+            ((_, quoted, fixed[_POLICY]),) = _told(((profile, policy, limit),))
+        elif style in _PREFIXES:
+            prefixes.append(_PREFIXES[style])
+            fixed[f"{_PREFIXES[style]}Limit"] = str(limit)
+    return _Form(
+        fixed,
+        quoted,
+        tuple(f"{prefix}Remaining" for prefix in prefixes),
+        tuple(f"{prefix}Reset" for prefix in prefixes),
+    )
 
 
 def retry_after(decision: Decision) -> int | None:
@@ -107,58 +155,56 @@ def retry_after(decision: Decision) -> int | None:
 def violated(decision: Decision) -> list[str]:
     """The policies that refused, named as in the fields."""
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
-    names = _told(tuple([(v.profile, v.policy, v.limit) for v in verdicts])).names
-    return [name for name, verdict in zip(names, verdicts, strict=True) if not verdict.allowed]
+    return [
+        name
+        for (name, _, _), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True)
+        if not verdict.allowed
+    ]
 
 
-def _seconds(verdict: Verdict) -> int | None:
+def _seconds(told: Decision | Verdict) -> int | None:
     """When the quota grows, or after a refusal suffices; None for never."""
-    if verdict.allowed:
-        return math.ceil(verdict.reset_after)
-    return None if verdict.retry_after is None else max(1, math.ceil(verdict.retry_after))
+    if told.allowed:
+        return math.ceil(told.reset_after)
+    return None if told.retry_after is None else max(1, math.ceil(told.retry_after))
 
 
-def _left(name: str, verdict: Verdict) -> str:
-    """What is left of a policy."""
-    seconds = _seconds(verdict)
+def _left(quoted: str, remaining: object, seconds: int | None) -> str:
     if seconds is None:
-        return f"{name};r={verdict.remaining}"
-    return f"{name};r={verdict.remaining};t={seconds}"
+        return f"{quoted};r={remaining}"
+    return f"{quoted};r={remaining};t={seconds}"
 
 
-def _add_partition_keys(fields: dict[str, str], told: _Told, verdicts: list[Verdict]) -> None:
-    keys = [f";pk=:{_partition_key(verdict.key)}:" for verdict in verdicts]
-    fields["RateLimit-Policy"] = ", ".join(map(operator.add, told.policies, keys))
-    left = map(_left, told.quoted, verdicts)
-    fields["RateLimit"] = ", ".join(map(operator.add, left, keys))
+def _draft_fields(verdicts: list[Verdict], keyed: bool) -> dict[str, str]:
+    """What the policies are, and what is left of each."""
+    policies, left = [], []
+    for (_, quoted, policy), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True):
+        key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
+        policies.append(policy + key)
+        left.append(_left(quoted, verdict.remaining, _seconds(verdict)) + key)
+    return {_POLICY: ", ".join(policies), _LEFT: ", ".join(left)}
 
 
-class _Told(NamedTuple):
-    """What is said of some policies, whatever is left of them."""
-
-    names: tuple[str, ...]
-    quoted: tuple[str, ...]
-    policies: tuple[str, ...]
-    field: str
+def _lines(verdicts: list[Verdict]) -> tuple[_Line, ...]:
+    return tuple([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
 
 
 @lru_cache(maxsize=1024)
-def _told(lines: tuple[_Line, ...]) -> _Told:
-    """It rarely changes from one response to the next."""
+def _told(lines: tuple[_Line, ...]) -> list[tuple[str, str, str]]:
+    """Of each policy its name, the name quoted, and the text that describes it."""
     counts = Counter(profile for profile, _, _ in lines)
-    names: dict[str, str] = {}
-    policies = []
+    told: dict[str, tuple[str, str, str]] = {}
     for profile, policy, limit in lines:
         name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
         number = 1
         unique = name
-        while unique in names:
+        while unique in told:
             number += 1
             unique = f"{name}:{number}"
-        names[unique] = _quoted(unique)
+        quoted = _quoted(unique)
         window = f";w={policy.window:.0f}" if policy.window.is_integer() else ""
-        policies.append(f"{names[unique]};q={limit}{window}")
-    return _Told(tuple(names), tuple(names.values()), tuple(policies), ", ".join(policies))
+        told[unique] = unique, quoted, f"{quoted};q={limit}{window}"
+    return list(told.values())
 
 
 def _quoted(name: str) -> str:
@@ -177,6 +223,9 @@ def _partition_key(key: str) -> str:
 def _tightest(verdicts: list[Verdict]) -> Verdict:
     """The refusal that lasts longest, else the policy with the least remaining."""
 
+    if len(verdicts) == 1:
+        return verdicts[0]
+
     def rank(verdict: Verdict) -> tuple[bool, float, float]:
         if verdict.allowed:
             return True, verdict.remaining, -verdict.reset_after
@@ -184,3 +233,11 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
         return False, -wait, verdict.remaining
 
     return min(verdicts, key=rank)
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        _form.cache_clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

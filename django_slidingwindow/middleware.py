@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 
 from . import guard, headers, responses
 from .conf import conf
-from .demands import Demand
+from .demands import Demand, Demands
 from .installed import require_installed
 from .rules import demands_for
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 _SEEN = "_rate_limit_seen"
+# The demands of rules and view together, by the view's id; the view is kept as well, so that
+# the id stays its own.
+_joined: dict[tuple[int, tuple[Demand, ...]], tuple[Callable[..., Any], Demands]] = {}
+_MOST_JOINED = 4_096
 
 
 class RateLimitMiddleware:
@@ -44,22 +48,24 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.async_mode:
             return self.__acall__(request)
-        response = self.get_response(request)
+        response: HttpResponseBase = self.get_response(request)
         demands = _left(request, response)
         if demands:
             decision = guard.check(request, demands)
             if decision is not None and not decision.allowed:
                 response = responses.refusal(request, decision)
-        return _with_fields(response, request)
+        headers.show(response, request)
+        return response
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
-        response = await self.get_response(request)
+        response: HttpResponseBase = await self.get_response(request)
         demands = _left(request, response)
         if demands:
             decision = await guard.acheck(request, demands)
             if decision is not None and not decision.allowed:
                 response = await responses.arefusal(request, decision)
-        return _with_fields(response, request)
+        headers.show(response, request)
+        return response
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
@@ -84,8 +90,13 @@ def _demands(request: HttpRequest, view: Callable[..., Any]) -> Sequence[Demand]
     setattr(request, _SEEN, True)
     if not conf.enabled:
         return ()
-    rules = [] if guard.is_exempt(view) else demands_for(request)
-    return (*rules, *guard.demands_of(view))
+    key = id(view), () if guard.is_exempt(view) else demands_for(request)
+    found = _joined.get(key)
+    if found is None:
+        if len(_joined) >= _MOST_JOINED:
+            _joined.clear()
+        found = _joined[key] = view, Demands((*key[1], *guard.demands_of(view)))
+    return found[1]
 
 
 def _left(request: HttpRequest, response: HttpResponseBase) -> Sequence[Demand]:
@@ -95,10 +106,3 @@ def _left(request: HttpRequest, response: HttpResponseBase) -> Sequence[Demand]:
         return ()
     match = request.resolver_match
     return () if match is not None and guard.is_exempt(match.func) else demands_for(request)
-
-
-def _with_fields(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBase:
-    decisions = guard.decisions(request)
-    if decisions:
-        headers.apply(response, decisions)
-    return response

@@ -135,8 +135,8 @@ def client_of(request: HttpRequest) -> Hop:
     peer = meta.get("REMOTE_ADDR", "")
     client = _hops[peer]
     if trust.nobody:
-        if not _warned:
-            _warn_of_forwarding(meta)
+        if not _warned and ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta):
+            _warn_of_forwarding()
     else:
         if trust.unix and not peer:
             client = _UNIX_SOCKET
@@ -172,16 +172,15 @@ def _for(element: str) -> str:
     return found[0][0] or found[0][1] if len(found) == 1 else ""
 
 
-def _warn_of_forwarding(meta: dict[str, Any]) -> None:
+def _warn_of_forwarding() -> None:
     global _warned
-    if "HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta:
-        _warned = True
-        logger.warning(
-            "A request has a forwarding header, and %s['TRUSTED_PROXIES'] is empty: the header "
-            "is ignored. Behind a proxy all clients then share the proxy's limit: name the proxy. "
-            "Without one, write TRUSTED_PROXIES = [] and ignore this. It is said once a process.",
-            NAME,
-        )
+    _warned = True
+    logger.warning(
+        "A request has a forwarding header, and %s['TRUSTED_PROXIES'] is empty: the header "
+        "is ignored. Behind a proxy all clients then share the proxy's limit: name the proxy. "
+        "Without one, write TRUSTED_PROXIES = [] and ignore this. It is said once a process.",
+        NAME,
+    )
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:

@@ -184,6 +184,8 @@ class Registry:
         self._lock = threading.Lock()
         self._profiles: dict[str, Profile] = {}
         self._registered: dict[str, Any] = {}
+        self.edition = object()
+        """Another one whenever a profile may have changed."""
 
     def get(self, name: str) -> Profile:
         """The profile of that name; ImproperlyConfigured if there is none or it is wrong."""
@@ -208,7 +210,7 @@ class Registry:
         read = read_profile(name, profile)
         with self._lock:
             self._registered[name] = profile
-            self._profiles = {}
+            self.reset()
         return read
 
     def unregister(self, name: str) -> None:
@@ -218,11 +220,11 @@ class Registry:
                 raise ImproperlyConfigured(
                     f"no profile {name!r} was registered: {near(name, self._registered)}"
                 )
-            self._profiles = {}
+            self.reset()
 
     def reset(self) -> None:
         """Forgets what was read from the settings; what was registered stays."""
-        self._profiles = {}
+        self._profiles, self.edition = {}, object()
 
 
 registry = Registry()

@@ -26,7 +26,7 @@ TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
 _Known: TypeAlias = "tuple[int, str, tuple[int, int] | None]"
-"""Status, reason, and how long to wait: a number of one of the units; None for ever."""
+"""Status, reason, and how long to wait: a number of a unit, rounded up; None for ever."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
 # By what clients accept; few of them say anything long, or anything of their own.
@@ -75,9 +75,10 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
 def finish(response: Response, decision: Decision) -> Response:
     """The response to a refusal, whoever made it, with what each of them needs."""
     seconds = retry_after(decision)
+    fields = {"Cache-Control": "no-store"}
     if seconds is not None:
-        headers.add(response, "Retry-After", str(seconds))
-    headers.add(response, "Cache-Control", "no-store")
+        fields["Retry-After"] = str(seconds)
+    headers.add(response, fields)
     # Django would log each of them; the rejection log says more, in less time.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
@@ -183,15 +184,13 @@ def _own_template() -> Template:
 def _known(decision: Decision) -> _Known:
     """What the words of an answer depend on, beside the language."""
     seconds = retry_after(decision)
-    return status_of(decision), decision.reason, None if seconds is None else _duration(seconds)
-
-
-def _duration(seconds: int) -> tuple[int, int]:
-    """The time in one unit, rounded up, and the unit."""
-    unit = 0
-    while seconds >= _UNITS[unit][0]:
-        unit += 1
-    return math.ceil(seconds / _UNITS[unit][1]), unit
+    duration = None
+    if seconds is not None:
+        unit = 0
+        while seconds >= _UNITS[unit][0]:
+            unit += 1
+        duration = math.ceil(seconds / _UNITS[unit][1]), unit
+    return status_of(decision), decision.reason, duration
 
 
 def _words(known: _Known) -> tuple[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule: everything that it names must match."""
 
     demand: Demand
@@ -47,9 +45,9 @@ class Rule:
         return self.namespaces is None or f"{match.namespace}:".startswith(self.namespaces)
 
 
-def demands_for(request: HttpRequest) -> list[Demand]:
+def demands_for(request: HttpRequest) -> tuple[Demand, ...]:
     """The demands of all the rules that match; not only the first one's."""
-    return [rule.demand for rule in _rules() if rule.matches(request)]
+    return tuple([rule.demand for rule in _rules() if rule.matches(request)])
 
 
 @cache

@@ -18,7 +18,6 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import wraps
 from typing import Any, cast
 
@@ -177,7 +176,7 @@ def _finished(
             detail = {"detail": "Service unavailable."}
             response = operation.api.create_response(request, detail, status=status)
         responses.finish(response, decision)
-    headers.apply(response, guard.decisions(request))
+    headers.show(response, request)
     return response
 
 
@@ -197,7 +196,7 @@ def _demands_of_view(view: Callable[..., Any]) -> Iterator[Demand]:
             methods = frozenset(operation.methods)
             for demand in _demands(operation):
                 own = demand.methods
-                yield replace(demand, methods=methods if own is None else methods & own)
+                yield demand._replace(methods=methods if own is None else methods & own)
 
 
 def _on_event_loop() -> bool:
