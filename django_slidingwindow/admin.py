@@ -157,9 +157,7 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("policy"))
     def policy(self, row: Rejection) -> str:
-        if row.limit is None or row.window is None:
-            return "-"
-        return wording.rate(row.limit, row.window)
+        return wording.policy(row)
 
     @admin.display(description=_("hits"))
     def refused(self, row: Rejection) -> str:

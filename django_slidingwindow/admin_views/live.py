@@ -21,13 +21,13 @@ from ..charts import Chart, Series, meter
 from ..conf import conf
 from ..exceptions import StoreError
 from ..inspection import KeyState
-from ..keys import parse_key
+from ..keys import KeyParts, parse_key
 from ..models import Rejection
 from ..printable import printable
 from ..rejections import logged_identifier
 from .filters import axes
 from .pages import may_unblock, page, require_view, url
-from .wording import duration, rate, share, window
+from .wording import duration, minute, number, policy, rate, share, window
 
 KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
@@ -151,15 +151,20 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
         key=printable(key),
         row=None if state is None else _row(model_admin, state),
         chart=None if state is None else _hits_chart(state, hits),
-        rejections=[] if parts is None else list(_rejections(parts)[:RECENT_REJECTIONS]),
+        rejections=[] if parts is None else _rejections(parts),
         problem=problem or ("" if state else _("There is no such window: it has no hits.")),
         live_url=url(model_admin, "live"),
     )
 
 
-def _rejections(parts: Any) -> Any:
+def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
+    """What the log says of the window, the newest first."""
     who = logged_identifier(parts.identifier)
-    return Rejection.objects.filter(identifier=who, axis=parts.axis, scope=parts.scope)
+    found = Rejection.objects.filter(identifier=who, axis=parts.axis, scope=parts.scope)
+    return [
+        {"row": row, "minute": minute(row.minute), "policy": policy(row), "hits": number(row.hits)}
+        for row in found[:RECENT_REJECTIONS]
+    ]
 
 
 def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:

@@ -8,6 +8,8 @@ from math import ceil
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..models import Rejection
+
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
@@ -37,6 +39,11 @@ def rate(limit: int, seconds: float) -> str:
     return f"{number(limit)} / {window(seconds)}"
 
 
+def policy(row: Rejection) -> str:
+    """The policy of a row of the log, if one was looked at."""
+    return "-" if row.limit is None or row.window is None else rate(row.limit, row.window)
+
+
 def share(hits: int, limit: int | None) -> str:
     """Hits beside their limit, if there is one: 99 / 100."""
     return number(hits) if limit is None else f"{number(hits)} / {number(limit)}"
@@ -57,7 +64,7 @@ def _local(moment: datetime) -> datetime:
 
 def _parts(whole: int) -> list[tuple[int, str]]:
     """The number in units, from the largest that it reaches down to seconds."""
-    parts = []
+    parts: list[tuple[int, str]] = []
     for unit, size in _UNITS:
         count, whole = divmod(whole, size)
         if count or parts or unit == "s":
