@@ -59,9 +59,11 @@ class Oracle:
             after = self.after(line, hits, now, admit=admit, admitted=admitted)
             reply += [int(admit), self.remaining(line, after, now)]
             reply += [0 if admit else self.retry(line, after, now), self.reset(line, after, now)]
-            if after is not hits:
-                # Policies with an equal key share their hits: charged once.
-                charged.setdefault(key, after)
+            if after is not hits and key not in charged:
+                # Policies with an equal key share their hits: charged once, and with what all
+                # of them have set back.
+                stored = self.windows.get(key, [])
+                charged[key] = self.after(line, stored, now, admit=admit, admitted=admitted)
         if call.writes:
             self.windows |= charged
         return reply

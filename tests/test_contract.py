@@ -243,6 +243,24 @@ def test_sub_windows_release_late_by_at_most_one_and_never_early(engine: Bench) 
         engine.reset(minute)
 
 
+@pytest.mark.parametrize("resolutions", [(6, 12), (12, 6), (1, 60), (60, 7)])
+@pytest.mark.parametrize("count_rejected", [False, True])
+def test_two_resolutions_of_one_window_in_one_request_share_its_hits(
+    engine: Bench, resolutions: tuple[int, int], count_rejected: bool
+) -> None:
+    oracle = Oracle(engine.clock, exact=True)
+    for limit, cost, seconds in ((5, 3, 0), (5, 3, 2), (5, 4, 1), (3, 2, 7), (9, 9, 0), (2, 1, 31)):
+        engine.clock.now += seconds * SECOND
+        lines = tuple(
+            Line(policy("buckets", limit=limit, resolution=resolution), cost, False, count_rejected)
+            for resolution in resolutions
+        )
+        answer = engine.check_all(*lines)
+        call = Evaluate((key_of(lines[0].policy),) * 2, lines, True)
+        assert [*answer[:2], *answer.said[0], *answer.said[1]] == oracle.run(call)
+        assert engine.used(lines[0].policy) >= 0
+
+
 def test_the_counter_weighs_the_window_before(engine: Bench) -> None:
     minute = policy("counter")
     engine.fill(minute)

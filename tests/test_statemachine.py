@@ -90,9 +90,9 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
         if self.long:
             limits = limits[3:]
         keys = data.draw(st.lists(st.sampled_from(self.keys), min_size=1, max_size=4), label="keys")
-        changed = data.draw(st.sampled_from([0, 0, 0, 60]), label="a changed resolution")
         lines = []
         for key in keys:
+            changed = data.draw(st.sampled_from([0, 0, 0, 7, 60]), label="a changed resolution")
             policy = replace(
                 self.policies[key],
                 limit=data.draw(st.sampled_from(limits), label="limit"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..decisions import LOCAL
 from ..policies import Policy
-from .base import Call, Evaluate, Line, Refund
+from .base import Call, Evaluate, Line, Refund, Reset
 from .windows import Counter, Log, View, Window
 
 
@@ -27,8 +27,8 @@ class MemoryStore:
 
     source = LOCAL
 
-    swept = 2
-    """Windows looked at when one is charged, in turn, to forget those that have expired."""
+    swept_after, swept = 4, 8
+    """After so many charges, so many windows are looked at in turn, to forget the expired."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class MemoryStore:
         # Every window once, and some that are gone from `_windows` until their turn comes.
         self._turns: deque[Window] = deque()
         self._hits = 0
+        self._unswept = 0
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -71,34 +72,64 @@ class MemoryStore:
     def run(self, call: Call) -> list[int]:
         with self._lock:
             now = self._clock()
-            if isinstance(call, Evaluate):
+            if not isinstance(call, Evaluate):
+                return (
+                    self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
+                )
+            # The usual question, one hit on one window, needs no more than the window itself.
+            keys, lines, writes, _ = call
+            policy, cost, observed, count_rejected = lines[0]
+            window = self._windows.get(keys[0])
+            if (
+                type(window) is not Log
+                or cost != 1
+                or len(keys) > 1
+                or not writes
+                or observed
+                or count_rejected
+                or not (reply := window.hit(now, policy.limit))
+            ):
                 return self._evaluate(call, now)
-            if isinstance(call, Refund):
-                return self._refund(call, now)
-            return [sum(self._reset(key, now) for key in call.keys)]
+            self._windows.move_to_end(keys[0])
+            if reply[0]:
+                size = len(window.stamps)
+                self._hits += size - window.known
+                window.known = size
+                self._unswept += 1
+                if self._unswept >= self.swept_after or self._hits > self._max_hits:
+                    self._tidy(1, now)
+            return reply
 
     def _evaluate(self, call: Evaluate, now: int) -> list[int]:
         keys, lines, writes = call.keys, call.lines, call.writes
-        views: list[View] = []
         admitted = 1
-        for key, (policy, cost, observed, _) in zip(keys, lines, strict=True):
-            view = self._look(key, policy, now, writes)
-            if cost and not observed and view.count + cost > policy.limit:
+        said = []
+        for key, line in zip(keys, lines, strict=True):
+            view = self._look(key, line.policy, now, writes)
+            # At once: a look at the same key by another resolution may set hits back.
+            answer = _answer(view, line)
+            if not (answer[0] or line.observed):
                 admitted = 0
-            views.append(view)
+            said.append((view, *answer))
         reply = [admitted, now]
-        charges: dict[str, tuple[View, int, int | None]] = {}
-        for key, line, view in zip(keys, lines, views, strict=True):
-            added, keep = _answer(reply, line, view, admitted)
+        charges: dict[str, tuple[View, Policy, int, int | None]] = {}
+        for key, line, (view, admits, added, keep, retry, reset) in zip(
+            keys, lines, said, strict=True
+        ):
+            stored = added if admitted or not admits else 0
+            count = view.count + stored
+            reply += (admits, max(0, line.policy.limit - count), retry, reset if count else 0)
             # Policies with an equal key share their hits: a request is charged once there.
-            if added and key not in charges:
-                charges[key] = view, added, keep
+            if stored and key not in charges:
+                charges[key] = view, line.policy, stored, keep
         if charges and writes:
-            for view, added, keep in charges.values():
-                view.charge(added, keep)
+            for key, (view, policy, stored, keep) in charges.items():
+                if keys.count(key) > 1:
+                    view = self._look(key, policy, now, writes)
+                view.charge(stored, keep)
                 self._keep(view.window)
-            self._sweep(now)
-            self._evict(len(charges))
+            self._unswept += len(charges)
+            self._tidy(len(charges), now)
         return reply
 
     def _look(self, key: str, policy: Policy, now: int, writes: bool) -> View:
@@ -131,18 +162,29 @@ class MemoryStore:
                 self._forget(window)
         return reply
 
-    def _reset(self, key: str, now: int) -> bool:
-        window = self._windows.get(key)
-        if window is None:
-            return False
-        counted = not window.expired(now)
-        self._forget(window)
-        return counted
+    def _reset(self, call: Reset, now: int) -> list[int]:
+        counted = 0
+        for key in call.keys:
+            window = self._windows.get(key)
+            if window is not None:
+                counted += not window.expired(now)
+                self._forget(window)
+        return [counted]
 
     def _forget(self, window: Window) -> None:
         del self._windows[window.key]
         self._hits -= window.known
         window.clear()
+
+    def _tidy(self, charged: int, now: int) -> None:
+        if self._unswept >= self.swept_after:
+            self._unswept = 0
+            self._sweep(now)
+        windows = self._windows
+        while len(windows) > charged and (
+            len(windows) > self._max_keys or self._hits > self._max_hits
+        ):
+            self._forget(next(iter(windows.values())))
 
     def _sweep(self, now: int) -> None:
         for _ in range(min(self.swept, len(self._turns))):
@@ -154,23 +196,12 @@ class MemoryStore:
             else:
                 self._turns.append(window)
 
-    def _evict(self, charged: int) -> None:
-        windows = self._windows
-        while len(windows) > charged and (
-            len(windows) > self._max_keys or self._hits > self._max_hits
-        ):
-            self._forget(next(iter(windows.values())))
 
-
-def _answer(reply: list[int], line: Line, view: View, admitted: int) -> tuple[int, int | None]:
-    """Add one window's part to the reply. Returns the hits to store, and how many to keep."""
-    limit, cost, count = line.policy.limit, line.cost, view.count
-    if not cost or count + cost <= limit:
-        added = cost if admitted else 0
-        reset = view.leaves(1) if count + added else 0
-        reply += (1, max(0, limit - count - added), 0, reset)
-        return added, None
-    added = min(cost, limit) if line.count_rejected else 0
-    retry, reset = view.refused(limit, cost, added)
-    reply += (0, max(0, limit - count - added), retry if cost <= limit else -1, reset)
-    return added, limit
+def _answer(view: View, line: Line) -> tuple[int, int, int | None, int, int]:
+    """Whether it admits, the hits to store if all do, how many to keep then, retry and reset."""
+    limit, cost = line.policy.limit, line.cost
+    if not cost or view.count + cost <= limit:
+        return 1, cost, None, 0, view.leaves(1)
+    stored = min(cost, limit) if line.count_rejected else 0
+    retry, reset = view.refused(limit, cost, stored)
+    return 0, stored, limit, retry if cost <= limit else -1, reset

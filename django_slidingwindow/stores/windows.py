@@ -23,10 +23,11 @@ class Log:
 
     # `totals` counts the hits up to and with each stamp, from the first on that ever was;
     # `base` are those that are not there any more, `start` the first stamp that is.
-    __slots__ = ("base", "key", "known", "span", "stamps", "start", "totals")
+    __slots__ = ("base", "exact", "key", "known", "span", "stamps", "start", "totals")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
+        self.exact = policy.algorithm != "buckets"
         self.known = 0  # the store's note of how many stamps it has counted
         self.span = policy.window_us
         self.stamps = array("q")
@@ -43,6 +44,38 @@ class Log:
 
     def expired(self, now: int) -> bool:
         return self.stamps[-1] + self.span <= now
+
+    def hit(self, now: int, limit: int) -> list[int] | None:
+        """The whole answer to one hit, which it has added if there is room.
+
+        None where that is not all: then nothing has changed.
+        """
+        stamps, totals, first, base, span = (
+            self.stamps,
+            self.totals,
+            self.start,
+            self.base,
+            self.span,
+        )
+        newest, total = stamps[-1], totals[-1]
+        if newest > now or not self.exact:
+            return None
+        reset = stamps[first] + span - now
+        if reset <= 0:
+            first = bisect_right(stamps, now - span, first)
+            base = totals[first - 1]
+            reset = stamps[first] + span - now if first < len(stamps) else span
+        count = total - base
+        if count >= limit:
+            return [0, now, 0, 0, reset, reset] if count == limit and count else None
+        if newest == now:
+            totals[-1] = total + 1
+        else:
+            stamps.append(now)
+            totals.append(total + 1)
+        if base != self.base:
+            self.drop(first, base)
+        return [1, now, 1, limit - count - 1, 0, reset]
 
     def look(self, now: int, policy: Policy, writes: bool) -> LogView:
         """The hits that count now; if it `writes`, those ahead of the clock are set to it."""
