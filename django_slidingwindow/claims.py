@@ -83,19 +83,15 @@ class Planner:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        # By the ids of profiles, which are kept so that the ids stay theirs, and by cost.
-        self._forms: dict[tuple[int, int], Form] = {}
-        self._profiles: dict[int, Profile] = {}
+        # By the id of a profile, which is kept so that the id stays its own, and by cost.
+        self._forms: dict[tuple[int, int], tuple[Profile, Form]] = {}
         self._joined: dict[tuple[Form, ...], Form] = {}
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
-            profile, identifier, policies, cost = claim = claims[0]
-            if policies is profile.policies:
-                form = self._forms.get((id(profile), cost)) or self._keep(profile, cost)
-            else:
-                form = self._form(claim)
-            return _new(Plan, (form, form.keys(identifier)))
+            claim = claims[0]
+            form = self._form(claim)
+            return _new(Plan, (form, form.keys(claim.identifier)))
         forms = tuple([self._form(claim) for claim in claims])
         keys: tuple[str, ...] = ()
         for form, claim in zip(forms, claims, strict=True):
@@ -109,14 +105,13 @@ class Planner:
         profile, _, policies, cost = claim
         if policies is not profile.policies:
             return _form(self._prefix, profile, policies, cost)
-        return self._forms.get((id(profile), cost)) or self._keep(profile, cost)
-
-    def _keep(self, profile: Profile, cost: int) -> Form:
+        found = self._forms.get((id(profile), cost))
+        if found is not None:
+            return found[1]
         if len(self._forms) >= _MOST:
             self._forms.clear()
-            self._profiles.clear()
-        self._profiles[id(profile)] = profile
-        form = self._forms[id(profile), cost] = _form(self._prefix, profile, profile.policies, cost)
+        form = _form(self._prefix, profile, policies, cost)
+        self._forms[id(profile), cost] = profile, form
         return form
 
     def _join(self, forms: tuple[Form, ...]) -> Form:

@@ -614,13 +614,13 @@ class TestPrepared:
             len(kept)
             for kept in (
                 limiter._planner._forms,
-                limiter._planner._profiles,
                 limiter._planner._joined,
                 limiter._fallback._shares,
             )
         ]
-        assert min(sizes[:3] if module == "claims" else sizes[3:]) >= 1
-        assert max(sizes[:3] if module == "claims" else sizes[3:]) <= 2
+        bounded = sizes[:2] if module == "claims" else sizes[2:]
+        assert min(bounded) >= 1
+        assert max(bounded) <= 2
 
     def test_profile_that_takes_the_place_of_another_has_its_own_limit(self, store: Store) -> None:
         limiter = Limiter(store)
