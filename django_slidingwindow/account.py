@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from . import signals
-from .decisions import OBSERVED, Decision
+from .claims import Claim
+from .decisions import ALLOW, DENY, OBSERVED, Decision
 from .demands import Choice, Demand
+from .policies import ENFORCE
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-_ACCOUNT = "_rate_limit_account"
+ACCOUNT = "_rate_limit_account"
+"""The request's attribute that holds it."""
+
+# Sources that have looked at no policy.
+_UNSEEN = (ALLOW, DENY)
 
 
 class Account:
@@ -51,32 +57,38 @@ class Account:
 
 def find_account(request: HttpRequest) -> Account | None:
     """The request's account, if it was ever checked."""
-    return getattr(request, _ACCOUNT, None)
+    return getattr(request, ACCOUNT, None)
 
 
 def account_of(request: HttpRequest) -> Account:
     """The request's account."""
-    account: Account | None = getattr(request, _ACCOUNT, None)
+    account: Account | None = getattr(request, ACCOUNT, None)
     if account is None:
         account = Account()
         account.decided = {}
-        setattr(request, _ACCOUNT, account)
+        setattr(request, ACCOUNT, account)
         request.rate_limit = None  # type: ignore[attr-defined]
     return account
 
 
 def decide(
-    request: HttpRequest, account: Account, names: Iterable[str], decision: Decision
+    request: HttpRequest, account: Account, claims: Sequence[Claim], decision: Decision
 ) -> None:
-    """Remembers what was decided of these profiles, and tells of a refusal."""
-    for name in names:
-        account.decided[name] = decision
-    account.decisions += (decision,)
-    if len(account.decisions) == 1:
-        request.rate_limit = decision  # type: ignore[attr-defined]
-    else:
+    """Remembers what was decided of the claims, and tells of a refusal."""
+    for claim in claims:
+        account.decided[claim.profile.name] = decision
+    if account.decisions:
+        account.decisions += (decision,)
         account.alone = False
         show(request, account)
+    else:
+        account.decisions = (decision,)
+        if len(claims) == 1:
+            profile, _, policies, _ = claims[0]
+            account.alone = (
+                len(policies) == 1 and profile.mode == ENFORCE and decision.source not in _UNSEEN
+            )
+        request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell(signals.request_limited, type(request), request=request, decision=decision)
 

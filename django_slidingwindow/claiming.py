@@ -147,7 +147,9 @@ def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand])
             else:
                 claims.append(_new(Claim, (profile, identifier, policies, units)))
     except _UnknownError as unknown:
-        decide(request, account, (*costs, unknown.profile), _denied(unknown.profile))
+        denied = _denied(unknown.profile)
+        decided |= dict.fromkeys((*costs, unknown.profile), denied)
+        decide(request, account, (), denied)
         return []
     return claims
 

@@ -13,13 +13,11 @@ from . import refunds
 from .account import Account, account_of, decide, find_account, strictest
 from .callables import aanswer, answer
 from .claiming import claims_at_once, claims_of
-from .claims import Claim
 from .conf import conf
-from .decisions import ALLOW, DENY, Decision
+from .decisions import Decision
 from .demands import Demand, Usage, demands_of, is_exempt, methods_from, usages
 from .flows import adrive, drive
 from .limits import get_limiter
-from .policies import ENFORCE
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -40,9 +38,6 @@ __all__ = [
     "usages",
 ]
 
-# Sources that have looked at no policy.
-_UNSEEN = (ALLOW, DENY)
-
 
 def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     """The strictest decision over the demands; None if nothing counts this request.
@@ -57,8 +52,12 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     claims = claims_at_once(request, account, demands)
     if claims is None:
         claims = drive(claims_of(request, account, demands), answer)
-    decision = get_limiter().check(claims) if claims else None
-    return _conclude(request, account, demands, claims, decision)
+    if claims:
+        decision = get_limiter().check(claims)
+        decide(request, account, claims, decision)
+        if len(account.decisions) == 1:
+            return decision
+    return _strictest(request, account, demands)
 
 
 async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
@@ -70,8 +69,12 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     claims = claims_at_once(request, account, demands)
     if claims is None:
         claims = await adrive(claims_of(request, account, demands), aanswer)
-    decision = await get_limiter().acheck(claims) if claims else None
-    return _conclude(request, account, demands, claims, decision)
+    if claims:
+        decision = await get_limiter().acheck(claims)
+        decide(request, account, claims, decision)
+        if len(account.decisions) == 1:
+            return decision
+    return _strictest(request, account, demands)
 
 
 def refund(request: HttpRequest, demand: Demand) -> None:
@@ -111,24 +114,10 @@ def _without_limit(request: HttpRequest) -> None:
         request.rate_limit = None  # type: ignore[attr-defined]
 
 
-def _conclude(
-    request: HttpRequest,
-    account: Account,
-    demands: Sequence[Demand],
-    claims: Sequence[Claim],
-    decision: Decision | None,
+def _strictest(
+    request: HttpRequest, account: Account, demands: Sequence[Demand]
 ) -> Decision | None:
-    """Remembers the limiter's decision, and answers the strictest of all that the demands met."""
-    if decision is not None:
-        decide(request, account, [claim.profile.name for claim in claims], decision)
-        if len(account.decisions) == 1:
-            claim = claims[0]
-            account.alone = (
-                len(claims) == len(claim.policies) == 1
-                and claim.profile.mode == ENFORCE
-                and decision.source not in _UNSEEN
-            )
-            return decision
+    """Of all the decisions that the demands have met."""
     # Several profiles share a decision.
     found: dict[int, Decision] = {}
     for demand in demands:

@@ -24,7 +24,7 @@ from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from .account import find_account
+from .account import ACCOUNT, Account
 from .conf import NAME, conf
 from .decisions import Decision, Verdict
 from .policies import Policy
@@ -44,7 +44,7 @@ _Line: TypeAlias = "tuple[str, Policy, int]"
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Adds the fields of what was decided of a request, if anything was."""
-    account = find_account(request)
+    account: Account | None = getattr(request, ACCOUNT, None)
     if account is not None and account.decisions:
         apply(response, account.decisions, alone=account.alone)
 
