@@ -28,6 +28,9 @@ from .stores.memory import MemoryStore
 
 logger = logging.getLogger("django_slidingwindow")
 
+# Half the time of a named tuple's own constructor.
+_new = tuple.__new__
+
 _lock = threading.Lock()
 _limiter: Limiter | None = None
 
@@ -223,4 +226,4 @@ def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
         cost = parse_cost(cost)
     identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    return Claim(profile, identifier, policies, cost)
+    return _new(Claim, (profile, identifier, policies, cost))

@@ -44,9 +44,10 @@ class Shield:
         refusal = self._refusals.get(question)
         if refusal is None:
             return None
+        decision, since, until, _ = refusal
         now = self._clock()
-        if now < refusal.until:
-            return refusal.decision, now - refusal.since
+        if now < until:
+            return decision, now - since
         with self._lock:
             if self._refusals.get(question) is refusal:
                 self._drop(question)
