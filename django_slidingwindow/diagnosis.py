@@ -26,7 +26,7 @@ from .models import Rejection
 from .policies import Policy
 from .stores.base import Evaluate, Line
 
-OK, WARNING, ERROR = "ok", "warning", "error"
+OK, INFO, WARNING, ERROR = "ok", "info", "warning", "error"
 
 _PROBES = 100
 # Seconds that the hosts' clocks may differ before times in the log confuse anybody.
@@ -207,7 +207,7 @@ def _log() -> Iterator[Finding]:
 def _system_checks() -> Iterator[Finding]:
     messages = checks.run_checks(tags=[TAG], include_deployment_checks=True)
     for message in messages:
-        level = OK if message.level < checks.WARNING else WARNING
+        level = INFO if message.level < checks.WARNING else WARNING
         yield Finding(
             name=(message.id or "").rpartition(".")[2] or "check",
             level=ERROR if message.level >= checks.ERROR else level,

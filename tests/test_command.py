@@ -133,6 +133,12 @@ class TestKeys:
         acme = next(line for line in rich("keys").splitlines() if "{acme}" in line)
         assert "██████████" in acme
 
+    def test_whoever_is_only_observed_is_not_blocked(self):
+        limits.check("login", "203.0.113.9")
+        (line,) = (line for line in plain("keys", "--profile", "login") if line.endswith(":l60"))
+        assert re.match(r"100% +2 +2 +observed +login", line)
+        assert objects("keys", "--profile", "login", "--blocked") == []
+
     def test_long_list_goes_on_in_another_rich_table(self):
         for number in range(600):
             limits.check("api", f"t{number}")
@@ -247,6 +253,9 @@ class TestShow:
             3600.0,
         ]
 
+    def test_windows_stand_apart(self):
+        assert plain("show", "--profile", "login", "--id", "203.0.113.9").count("") == 1
+
     def test_nothing_found_is_exit_code_1(self):
         assert fails("show", "--profile", "api", "--id", "nobody")[0] == 1
         assert fails("show", "throttle:tenant:{nobody}:api:c3600")[0] == 1
@@ -264,7 +273,9 @@ class TestReset:
     key = "throttle:tenant:{acme}:api:c3600"
 
     def test_yes_forgets_and_lets_in(self):
-        assert objects("reset", self.key, "--yes") == [{"key": self.key, "hits": 4, "reset": True}]
+        assert objects("reset", self.key, "--yes") == [
+            {"key": self.key, "hits": 4, "reset": True, "dry_run": False}
+        ]
         assert limits.check("api", "acme").allowed
 
     @pytest.mark.parametrize("output", ["plain", "rich"])
@@ -274,10 +285,14 @@ class TestReset:
         assert "{acme}" in printed
 
     def test_dry_run_keeps_everything(self):
-        assert "kept" in plain("reset", self.key, "--dry-run")[1]
-        assert "kept" in rich("reset", self.key, "--dry-run")
+        assert "no, dry run" in plain("reset", self.key, "--dry-run")[1]
+        assert "no, dry run" in rich("reset", self.key, "--dry-run")
         assert objects("reset", self.key, "--dry-run")[0]["reset"] is False
         assert not limits.check("api", "acme").allowed
+
+    def test_window_that_ends_meanwhile_is_told(self, monkeypatch):
+        monkeypatch.setattr(inspection, "reset_key", lambda key: False)
+        assert plain("reset", self.key, "--yes")[1].startswith("it was gone")
 
     def test_nobody_to_ask_is_an_error(self, monkeypatch):
         for stdin in (io.StringIO("y\n"), None):
@@ -298,7 +313,7 @@ class TestReset:
             run("reset", self.key)
         terminal.close()
         assert (inspection.describe(self.key) is not None) is left
-        assert f"{self.key}: 4 hits\nForget 1 windows? [y/N] " in capsys.readouterr().err
+        assert f"{self.key}: 4 hits\nForget this window? [y/N] " in capsys.readouterr().err
 
 
 class TestProfiles:
@@ -327,7 +342,7 @@ class TestProfiles:
         with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             for printed in ("\n".join(plain("profiles")), rich("profiles")):
                 assert re.search(
-                    r"login +ip +login +observe +local +2/60s log, 20/3600s log", printed
+                    r"login +ip +login +observe +local +2 / 1 m log, 20 / 1 h log", printed
                 )
                 assert re.search(
                     r"dynamic +tenant +dynamic +enforce +local +by identifier", printed
@@ -526,6 +541,15 @@ def test_stream_that_knows_only_ascii_gets_ascii(output):
 )
 def test_durations_are_said_as_people_say_them(seconds, said):
     assert text.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.5, "0.5 s"), (1, "1 s"), (60, "1 m"), (5400, "1 h 30 m"), (3661, "3661 s"), (86400, "1 d")],
+)
+def test_windows_are_told_exactly(seconds, said):
+    assert text.window(seconds) == said
+    assert text.rate(10_000, seconds) == f"10,000 / {said}"
 
 
 def test_numbers_are_short():

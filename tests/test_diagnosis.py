@@ -200,5 +200,5 @@ def test_system_checks_come_with_their_ids():
         findings = found()
     assert findings["E021"].level == "error"
     assert findings["W101"].level == "warning"
-    assert findings["I102"].level == "ok"
+    assert findings["I102"].level == "info"
     assert findings["E021"].data["hint"] in findings["E021"].text

@@ -49,10 +49,6 @@ class Row:
         return printable(self.state.identifier)
 
     @property
-    def key(self) -> str:
-        return printable(self.state.key)
-
-    @property
     def window(self) -> str:
         return window(self.state.window)
 

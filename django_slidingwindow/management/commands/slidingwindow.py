@@ -48,7 +48,12 @@ class Command(BaseCommand):
             "purge": ("delete what the log has kept longer than LOG_DAYS", _add_purge),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
-            action.add_argument("--format", choices=FORMATS, default=AUTO)
+            action.add_argument(
+                "--format",
+                choices=FORMATS,
+                default=AUTO,
+                help="auto: rich on a terminal that has it, else plain",
+            )
             action.add_argument(
                 "--json", dest="format", action="store_const", const=JSON, help="--format json"
             )
@@ -83,7 +88,9 @@ class Command(BaseCommand):
         self.output.table(layouts.KEYS, map(asdict, states))
 
     def show(self, **options: Any) -> None:
-        for state in _targets(options):
+        for i, state in enumerate(_targets(options)):
+            if i:
+                self.output.note("")
             hits = inspection.hits(state.key)
             drawn = sparkline(density(hits, state.window))
             self.output.facts(
@@ -103,7 +110,8 @@ class Command(BaseCommand):
             raise CommandError("Nobody to ask here: say --yes or --dry-run.", returncode=WRONG)
         for state in states:
             sys.stderr.write(f"{as_key(state.key)}: {state.hits:,} hits\n")
-        sys.stderr.write(f"Forget {len(states)} windows? [y/N] ")
+        what = "this window" if len(states) == 1 else f"these {len(states)} windows"
+        sys.stderr.write(f"Forget {what}? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise CommandError("Nothing was forgotten.", returncode=NOT_FOUND)
@@ -147,7 +155,8 @@ class Command(BaseCommand):
             total = purging.count_old(before) if dry_run or progress else 0
             tell = None if progress is None else lambda done: progress(done, total)
             count = total if dry_run else purging.purge(before, batch=batch, progress=tell)
-        record = {"before": before.isoformat(), "rows": count, "deleted": not dry_run}
+        told = before.isoformat(timespec="seconds")
+        record = {"before": told, "rows": count, "deleted": not dry_run}
         self.output.facts(layouts.PURGE, record)
 
 
@@ -240,4 +249,4 @@ def _targets(options: dict[str, Any]) -> list[inspection.KeyState]:
 
 def _reset(state: inspection.KeyState, dry_run: bool) -> Record:
     gone = not dry_run and inspection.reset_key(state.key)
-    return {"key": state.key, "hits": state.hits, "reset": gone}
+    return {"key": state.key, "hits": state.hits, "reset": gone, "dry_run": dry_run}

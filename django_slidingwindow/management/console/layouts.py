@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
-from .text import as_key, bar, duration, harmless, number, percent, size
+from .text import as_key, bar, duration, harmless, number, percent, rate, size, window
 
 _NEAR = 0.8
-_LEVELS = {"ok": GOOD, "warning": WARN, "error": BAD}
+_LEVELS = {"ok": GOOD, "info": "", "warning": WARN, "error": BAD}
 
 
 def _plain(name: str, render: Callable[[Any], str] = harmless) -> Callable[[Record], Cell]:
@@ -30,14 +30,10 @@ def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
 
 def _retry(record: Record) -> Cell:
     if record["observed"] and record["remaining"] == 0:
-        return Cell("let in", WARN)
+        return Cell("observed", WARN)
     if not record["blocked"]:
         return Cell("-", DIM)
     return Cell(duration(record["retry_after"]), BAD)
-
-
-def _window(seconds: float) -> str:
-    return f"{seconds:g} s"
 
 
 KEYS = Layout(
@@ -61,7 +57,7 @@ KEY = Layout(
         Column("identifier", _plain("identifier")),
         Column("scope", _plain("scope")),
         Column("algorithm", _plain("algorithm")),
-        Column("window", _plain("window", _window)),
+        Column("window", _plain("window", window)),
         Column("limit", _plain("limit", number)),
         Column("hits", _plain("hits", number)),
         Column("remaining", _plain("remaining", number)),
@@ -76,12 +72,14 @@ KEY = Layout(
 
 
 def _reset(record: Record) -> Cell:
-    return Cell("forgotten", GOOD) if record["reset"] else Cell("kept", DIM)
+    if record["reset"]:
+        return Cell("forgotten", GOOD)
+    return Cell("no, dry run" if record["dry_run"] else "it was gone", DIM)
 
 
 RESET = Layout(
     [
-        Column("done", _reset, 9),
+        Column("done", _reset, 11),
         Column("hits", _plain("hits", number), 9, right=True),
         Column("key", _plain("key", as_key)),
     ]
@@ -93,7 +91,7 @@ def _rates(record: Record) -> Cell:
         return Cell(harmless(" ".join(record["problems"])), BAD)
     if record["dynamic"]:
         return Cell("by identifier")
-    rates = (f"{p['limit']}/{p['window']:g}s {p['algorithm']}" for p in record["policies"])
+    rates = (f"{rate(p['limit'], p['window'])} {p['algorithm']}" for p in record["policies"])
     return Cell(", ".join(rates))
 
 

@@ -36,6 +36,21 @@ def duration(seconds: float | None) -> str:
     return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
+def window(seconds: float) -> str:
+    """The length of a window, exactly: 1 m, 1 h 30 m, 0.5 s, 3661 s."""
+    for _, size, _, part in _UNITS:
+        if seconds >= size and seconds % part == 0:
+            return duration(seconds)
+        if seconds >= size:
+            break
+    return f"{seconds:g} s"
+
+
+def rate(limit: int, seconds: float) -> str:
+    """A policy: 10,000 / 1 d."""
+    return f"{number(limit)} / {window(seconds)}"
+
+
 def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
