@@ -93,15 +93,16 @@ def _prepare(demands: Demands) -> _Prepared:
                 costs[name] = max(cost, costs.get(name, 0))
             else:
                 costs[name], at_once = 0, False
-    steps = []
-    for name, units in costs.items():
+    steps: list[_Step] = []
+    # Who is exempt, or pays nothing, must not meet an error of the others' profiles.
+    for name, units in costs.items() if at_once else ():
         profile = registry.get(name)
         resolve = quick_resolver(profile.axis, profile.anonymous)
-        if resolve is not None and profile.limit_for is None:
-            steps.append((profile, resolve, profile.policies, units))
-        else:
-            at_once = False
-    return _Prepared(edition, frozenset(costs), tuple(steps) if at_once else ())
+        if resolve is None or profile.limit_for is not None:
+            steps = []
+            break
+        steps.append((profile, resolve, profile.policies, units))
+    return _Prepared(edition, frozenset(costs), tuple(steps))
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import http_sf
 import pytest
 from django.http import HttpResponse
-from django.test import override_settings
+from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow import headers
+from django_slidingwindow import guard, headers
 from django_slidingwindow.claims import Claim
 from django_slidingwindow.decisions import Decision, Verdict
+from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.limits import limiters_from
 from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.testing import FrozenClock
 
@@ -243,6 +246,77 @@ def test_fields_are_added_to_a_response():
         headers.apply(response, [decision(BURST)])
     assert response["RateLimit"] == '"burst";r=50;t=30'
     assert response["Vary"] == "Cookie"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("styles", [["draft"], ["legacy", "x"], ["x", "draft", "legacy"], []])
+@pytest.mark.parametrize(
+    ("allowed", "retry_after"), [(True, 0.0), (False, 12.5), (False, 0.0), (False, None)]
+)
+def test_one_policy_alone_is_told_by_the_decision_as_by_its_verdict(
+    keyed, styles, allowed, retry_after
+):
+    one = verdict(allowed=allowed, retry_after=retry_after, remaining=7)
+    shared = ("allowed", "profile", "policy", "limit", "remaining", "retry_after", "reset_after")
+    same = {name: getattr(one, name) for name in shared}
+    told = (Decision(**same, reason="", source="redis", verdicts=(one,)),)
+    with with_settings(HEADERS=styles, HEADERS_PARTITION_KEY=keyed):
+        assert headers.field_values(told, alone=True) == headers.field_values(told)
+
+
+@pytest.mark.parametrize("fallback", ["local", "allow", "deny"])
+@pytest.mark.parametrize(
+    ("profile", "alone"),
+    [
+        ({"rate": "5/m"}, True),
+        ({"rates": ["5/m", "9/h"]}, False),
+        ({"rate": "5/m", "mode": "observe"}, False),
+        ({"rate": lambda identifier, request: "5/m"}, True),
+        ({"rate": lambda identifier, request: None}, False),
+    ],
+)
+def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
+    settings, profile, alone, fallback
+):
+    settings.SLIDING_WINDOW = {
+        "PROFILES": {"own": {"axis": "global", **profile}},
+        "FALLBACK": fallback,
+        "LOG": False,
+    }
+    request = RequestFactory().get("/")
+    with limiters_from(lambda: Limiter(Unreachable(), fallback=fallback)):
+        guard.check(request, [guard.Demand(("own",))])
+    account = guard.find_account(request)
+    assert account.alone == (alone and fallback == "local")
+    response = HttpResponse()
+    headers.show(response, request)
+    del response.headers["Content-Type"]
+    assert dict(response.headers) == headers.field_values(account.decisions)
+
+
+class Unreachable(MemoryStore):
+    def run(self, call):
+        raise StoreError("away", outage=True)
+
+
+def test_fields_that_were_told_are_not_made_again(monkeypatch):
+    response, told = HttpResponse(), (decision(BURST),)
+    headers.apply(response, told)
+    monkeypatch.setattr(headers, "field_values", None)
+    headers.apply(response, told)
+    assert response["RateLimit-Limit"] == "100"
+
+
+def test_fields_are_read_and_written_by_django_as_its_own():
+    response = HttpResponse()
+    headers.apply(response, [decision(BURST)])
+    headers.add(response, {"Retry-After": "7", "Content-Type": "text/plain"})
+    copy = HttpResponse()
+    for name, value in response.items():
+        copy[name] = value
+    assert copy.headers._store == response.headers._store
+    assert response["retry-after"] == "7"
+    assert response["Content-Type"].startswith("text/html")
 
 
 def test_response_without_a_limit_is_left_alone():

@@ -231,7 +231,8 @@ def test_a_request_looks_up_no_setting_that_django_does_not(
     looked_up.clear()
     ask()
     # Where no language is active, Django looks up which one a refusal speaks.
-    assert looked_up - by_django - Counter({"LANGUAGE_CODE": 1}) == Counter()
+    by_django["LANGUAGE_CODE"] += way == "refused"
+    assert looked_up - by_django == Counter()
 
 
 @way
@@ -266,14 +267,14 @@ def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str)
 
 # Lower them with the code. They leave room for what differs between releases of Python.
 MOST_CALLS = {
-    "check": 116,
-    "refused check": 44,
-    "decorator": 184,
-    "three profiles": 272,
-    "refused": 122,
-    "two decorators": 316,
-    "middleware": 198,
-    "middleware and decorator": 386,
+    "check": 74,
+    "refused check": 39,
+    "decorator": 104,
+    "three profiles": 212,
+    "refused": 84,
+    "two decorators": 210,
+    "middleware": 116,
+    "middleware and decorator": 252,
 }
 
 
@@ -290,7 +291,7 @@ def test_an_async_check_makes_few_calls() -> None:
             await limits.acheck("wide", "203.0.113.9")
         return calls.ours
 
-    assert asyncio.run(count()) <= 128
+    assert asyncio.run(count()) <= 92
 
 
 def test_what_is_counted_here_is_seen(looked_up: Counter[str], settings: Any) -> None:

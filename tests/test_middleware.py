@@ -14,7 +14,7 @@ from django.test import AsyncClient, Client
 from django.urls import include, path
 from django.views import View
 
-from django_slidingwindow import guard, limits
+from django_slidingwindow import guard, limits, middleware
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
 from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.rules import rule_problems
@@ -404,6 +404,24 @@ def test_middleware_works_beside_one_that_is_only_sync_or_only_async(site, other
     path = f"{__name__}.{other}"
     site(rule(), middleware=[path, OURS] if first else [OURS, path])
     assert site.statuses("/plain/", "/limited/async/", "/scan/") == [200, 200, 429]
+
+
+def test_views_that_are_remembered_are_bounded(site, monkeypatch):
+    monkeypatch.setattr(middleware, "_MOST_JOINED", 3)
+    monkeypatch.setattr(middleware, "_joined", {})
+    site(rule(profiles="daily"))
+    for url in ("/plain/", "/limited/", "/exempt/", "/exempt/own/", "/costly/", "/plain/"):
+        assert site.statuses(url) == [200]
+        assert len(middleware._joined) <= 3
+
+
+def test_rules_that_change_are_seen_by_views_that_were_asked_before(site):
+    site(rule(profiles="daily"))
+    assert site.statuses("/plain/") == [200]
+    site(rule(profiles="closed"))
+    assert site.statuses("/plain/") == [429]
+    site()
+    assert site.statuses("/plain/") == [200]
 
 
 # On an event loop

@@ -201,6 +201,30 @@ def test_header_without_declared_proxies_is_warned_of_once_a_process(client, cap
     assert "TRUSTED_PROXIES" in record.getMessage()
 
 
+def test_addresses_that_are_known_are_bounded_and_text_that_is_long_is_not_kept(
+    client, monkeypatch
+):
+    monkeypatch.setattr(proxies, "_MOST_HOPS", 8)
+    for number in range(50):
+        assert client(f"192.0.2.{number}") == f"192.0.2.{number}"
+    assert len(proxies._hops) <= 8
+    client(HTTP_X_FORWARDED_FOR=f"{LIE}, {'9' * 500}")
+    assert all(len(text) <= 128 for text in proxies._hops)
+
+
+def test_what_a_client_invents_in_the_header_is_not_kept(client):
+    client()
+    for number in range(20):
+        assert client(HTTP_X_FORWARDED_FOR=f"198.51.100.{number}, junk{number}, {CLIENT}") == CLIENT
+        assert set(proxies._hops) == {PROXY, CLIENT}
+
+
+def test_who_is_trusted_is_asked_again_when_the_settings_change(client):
+    assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
+    assert client(trusted=("192.0.2.0/24",), HTTP_X_FORWARDED_FOR=CLIENT) == PROXY
+    assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
+
+
 def test_wrong_network_and_wrong_header_are_told_with_their_setting(client):
     with pytest.raises(ImproperlyConfigured, match=r"\['TRUSTED_PROXIES'\] has '10.0.0.1/8'"):
         client(trusted=["10.0.0.1/8"])

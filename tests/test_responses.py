@@ -186,6 +186,36 @@ def test_text_tells_the_time_for_people(seconds, told):
     assert response.text == f"Too many requests. Please try again in {told}.\n"
 
 
+def test_each_language_has_words_of_its_own(monkeypatch):
+    def told(language):
+        with translation.override(language):
+            return responses.refusal(asking("*/*"), refused()).text.partition(".")[0]
+
+    def translated(text):
+        return f"{translation.get_language()} {text}"
+
+    responses._body.cache_clear()
+    monkeypatch.setattr(responses, "gettext", translated)
+    assert [told(language) for language in ("fi", "nb", "fi")] == [
+        "fi Too many requests",
+        "nb Too many requests",
+        "fi Too many requests",
+    ]
+    responses._body.cache_clear()
+
+
+def test_what_clients_accept_is_kept_within_bounds(monkeypatch):
+    monkeypatch.setattr(responses, "_MOST_FORMS", 8)
+    for number in range(50):
+        accept = f"application/vnd.{number}+json"
+        response = responses.refusal(asking(accept), refused())
+        assert media_type(response) == "application/problem+json"
+    assert len(responses._forms) <= 8
+    long = "application/json," * 100
+    assert media_type(responses.refusal(asking(long), refused())) == "application/problem+json"
+    assert long not in responses._forms
+
+
 def test_page_is_complete_and_needs_nothing_from_elsewhere():
     page = responses.refusal(asking(BROWSER), refused()).text
     assert page.startswith("<!doctype html>\n")

@@ -1,0 +1,192 @@
+"""What a request is charged: found at once, or by asking, and always the same."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+from django_slidingwindow import claiming, decisions, guard, limits
+from django_slidingwindow.account import account_of
+from django_slidingwindow.callables import answer
+from django_slidingwindow.claiming import claims_at_once, claims_of
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.demands import Demand, Demands
+from django_slidingwindow.flows import drive
+from django_slidingwindow.policies import Profile
+from django_slidingwindow.registry import register, unregister
+
+CLIENT = "203.0.113.9"
+PROFILES = {
+    "burst": {"axis": "ip", "rate": "5/m"},
+    "daily": {"axis": "ip", "rates": ["100/d", "50/h"]},
+    "site": {"axis": "global", "rate": "1000/m"},
+    "key": {"axis": "header:X-API-Key", "rate": "9/m"},
+    "pair": {"axis": "ip+global", "rate": "9/m"},
+    "user": {"axis": "user", "rate": "9/m"},
+    "free": {"axis": "ip", "rate": lambda identifier, request: "7/m"},
+}
+
+
+@pytest.fixture(autouse=True)
+def project(settings, redis):
+    settings.SLIDING_WINDOW = {"LOG": False, "LATENCY_BUDGET": 10, "PROFILES": PROFILES}
+    return settings
+
+
+def get(**extra):
+    return RequestFactory().get("/", REMOTE_ADDR=CLIENT, **extra)
+
+
+def at_once(*demands, **extra):
+    request = get(**extra)
+    return claims_at_once(request, account_of(request), Demands(demands))
+
+
+def asked(*demands, **extra):
+    request = get(**extra)
+    return drive(claims_of(request, account_of(request), demands), answer)
+
+
+@pytest.mark.parametrize(
+    "demands",
+    [
+        [Demand(("burst",))],
+        [Demand(("burst", "daily", "site"), cost=3)],
+        [Demand(("burst", "site")), Demand(("site", "key"), cost=2), Demand(("burst",), cost=0)],
+    ],
+)
+def test_both_ways_find_the_same(demands):
+    found = at_once(*demands, HTTP_X_API_KEY="secret")
+    assert found
+    assert found == asked(*demands, HTTP_X_API_KEY="secret")
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        Demand(lambda request: "burst"),
+        Demand(("burst",), cost=lambda request: 2),
+        Demand(("burst",), methods=frozenset({"GET"})),
+        Demand(("user",)),
+        Demand(("pair",)),
+        Demand(("free",)),
+        # Without the header nobody is counted.
+        Demand(("key",)),
+    ],
+    ids=["choice", "cost", "methods", "user", "pair", "limit", "nobody"],
+)
+def test_whatever_has_to_be_asked_is_left_to_the_flow(demand):
+    assert at_once(Demand(("burst",)), demand) is None
+    assert at_once(demand) is None
+
+
+def test_demands_that_are_no_fixed_set_are_left_to_the_flow():
+    request = get()
+    assert claims_at_once(request, account_of(request), [Demand(("burst",))]) is None
+
+
+def test_exemptions_are_left_to_the_flow(project):
+    project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": ["192.0.2.0/24"]}
+    assert at_once(Demand(("burst",))) is None
+    assert asked(Demand(("burst",)))
+
+
+def test_who_is_exempt_does_not_meet_the_error_of_an_unknown_profile(project):
+    project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
+    assert guard.check(get(), Demands([Demand(("burts",))])) is None
+    project.SLIDING_WINDOW = {"PROFILES": PROFILES}
+    with pytest.raises(ImproperlyConfigured, match="burts"):
+        guard.check(get(), Demands([Demand(("burts",))]))
+
+
+def test_what_fails_is_told_by_the_flow(caplog):
+    request = RequestFactory().get("/", REMOTE_ADDR="")
+    decision = guard.check(request, Demands([Demand(("burst",))]))
+    assert decision.reason == decisions.IDENTITY_ERROR
+    (record,) = caplog.records
+    assert "burst" in record.getMessage()
+
+
+def test_what_is_decided_is_not_claimed_again_and_nobody_is_asked(monkeypatch):
+    request = get()
+    both, one = Demands([Demand(("burst", "daily"))]), Demands([Demand(("daily",))])
+    decision = guard.check(request, both)
+    monkeypatch.setattr(guard, "claims_of", None)
+    assert guard.check(request, one) is decision
+    assert limits.peek("daily", CLIENT).remaining == 48
+
+
+def test_what_is_not_decided_yet_is_claimed_by_the_second_check():
+    request = get()
+    guard.check(request, Demands([Demand(("burst",))]))
+    second = guard.check(request, Demands([Demand(("burst", "site"))]))
+    assert [verdict.profile for verdict in request._rate_limit_account.decisions[1].verdicts] == [
+        "site"
+    ]
+    assert second.profile == "burst"
+
+
+def test_choice_that_fails_is_asked_once_a_request(caplog):
+    calls = []
+
+    def choose(request):
+        calls.append(request)
+        raise RuntimeError("broken on purpose")
+
+    request = get()
+    first, second = (guard.check(request, Demands([Demand(choose)])) for _ in range(2))
+    assert first is second
+    assert first.reason == decisions.IDENTITY_ERROR
+    assert calls == [request]
+
+
+# What is prepared is prepared anew
+
+
+def view(request):
+    return HttpResponse()
+
+
+def limit_of(limited):
+    request = get()
+    limited(request)
+    return request.rate_limit.limit
+
+
+def test_settings_that_change_are_seen_by_views_that_were_asked_before(project):
+    limited = rate_limit("burst")(view)
+    assert limit_of(limited) == 5
+    project.SLIDING_WINDOW = {"PROFILES": {"burst": {"axis": "ip", "rate": "6/m"}}}
+    assert limit_of(limited) == 6
+
+
+def test_profile_that_is_registered_anew_is_seen_by_views_that_were_asked_before():
+    limited = rate_limit("own")(view)
+    profile = Profile(name="own", axis="ip", limit_for=lambda identifier, request: "8/m")
+    register("own", {"axis": "ip", "rate": "7/m"})
+    try:
+        assert limit_of(limited) == 7
+        register("own", profile)
+        assert limit_of(limited) == 8
+    finally:
+        unregister("own")
+    with pytest.raises(ImproperlyConfigured, match="own"):
+        limit_of(limited)
+
+
+def test_exemption_that_is_added_is_seen_by_views_that_were_asked_before(project):
+    limited = rate_limit("burst")(view)
+    assert limit_of(limited) == 5
+    project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
+    request = get()
+    limited(request)
+    assert request.rate_limit is None
+
+
+def test_nothing_is_prepared_twice_for_the_same_profiles(monkeypatch):
+    demands = Demands([Demand(("burst",))])
+    guard.check(get(), demands)
+    monkeypatch.setattr(claiming, "_prepare", None)
+    assert guard.check(get(), demands).allowed
