@@ -12,6 +12,35 @@
 -- stored end within 2^48 microseconds before the newest, from which the upper byte is known.
 -- Where a clock steps back, those beyond the newest stay until others are written over them.
 
+--- usual
+-- One hit asked of one window, which refuses it, or has it fall into the newest sub-window or
+-- the only one.
+if writes and not KEYS[2] then
+  local key, value = KEYS[1], call('HGET', KEYS[1], 's') or ''
+  local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[2])
+  local current = now - now % grain + grain
+  local newest, total, oldest, base, first = current, 0, current, 0, value == ''
+  if not first then
+    newest, total = unpack_at('>I7I4', value)
+    oldest = newest
+    if #value > 11 then
+      oldest, base = unpack_at('>I7I4', value, 12)
+    elseif newest + window <= now then
+      newest, total, oldest, first = current, 0, current, true
+    end
+  end
+  local count, reset = (total - base) % 4294967296, oldest + window - now
+  if cost == 1 and reset > 0 and newest <= current then
+    if count < limit and newest == current then
+      call('HSET', key, 's', pack('>I7I4', current, total + 1) .. sub(value, 12))
+      if first then call('PEXPIRE', key, floor(reset / 1000) + 1) end
+      return pack('>Bi8BI4i8i8', 1, now, 1, limit - count - 1, 0, reset)
+    elseif count == limit and count > 0 and flags == 0 then
+      return pack('>Bi8BI4i8i8', 0, now, 0, 0, reset, reset)
+    end
+  end
+end
+
 --- functions
 local BUCKETS_WRAP, BUCKETS_SPAN = 4294967296, 281474976710656
 local buckets_back   -- by key, where the clock has stepped back: the state that was written
