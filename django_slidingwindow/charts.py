@@ -197,11 +197,12 @@ def color(number: int) -> str:
 
 
 def round_up(value: int) -> int:
-    """The next of 2, 4, 6, 8, 10, 20, 40, …, so that half of it is a whole number."""
+    """The next of 2, 4, 6, 8, 10, 12, 16, 20, 40, …, so that half of it is a whole number."""
     power = 1
     while value > 10 * power:
         power *= 10
-    return next(step * power for step in (2, 4, 6, 8, 10) if value <= step * power)
+    tenths = (12, 16, 20, 40, 60, 80, 100) if power > 1 else (20, 40, 60, 80, 100)
+    return next(step * power // 10 for step in tenths if 10 * value <= step * power)
 
 
 def short_number(value: int) -> str:

@@ -110,7 +110,19 @@ def test_share_is_a_part_of_the_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "top"), [(0, 2), (2, 2), (3, 4), (9, 10), (11, 20), (99, 100), (401, 600)]
+    ("value", "top"),
+    [
+        (0, 2),
+        (2, 2),
+        (3, 4),
+        (9, 10),
+        (11, 12),
+        (13, 16),
+        (17, 20),
+        (99, 100),
+        (1_113, 1_200),
+        (401, 600),
+    ],
 )
 def test_top_of_the_scale_is_easy_to_read(value: int, top: int) -> None:
     assert round_up(value) == top
