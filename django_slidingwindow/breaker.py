@@ -50,6 +50,11 @@ class Breaker:
         return self._opened_at is None and self._failures == 0
 
     @property
+    def rests(self) -> bool:
+        """Whether it is open, and no probe is due."""
+        return self._opened_at is not None and self._clock() < self._probe_at
+
+    @property
     def open_for(self) -> float:
         """Seconds since it opened; 0.0 when closed."""
         opened_at = self._opened_at
@@ -64,13 +69,12 @@ class Breaker:
         """Whether the caller may ask the store; it then has to report how that went."""
         if self._opened_at is None:
             return True
-        now = self._clock()
-        if now < self._probe_at:
+        if self.rests:
             return False
         with self._lock:
             if self._opened_at is None:
                 return True
-            since = self._probing_since
+            now, since = self._clock(), self._probing_since
             if since is not None and now - since < _PROBE_LOST:
                 return False
             self._probing_since = now
@@ -147,6 +151,11 @@ class Breakers:
     def probe_in(self) -> float:
         """Seconds until the next probe may be sent."""
         return min((breaker.probe_in for breaker in list(self._open.values())), default=0.0)
+
+    def rests(self, lane: str) -> bool:
+        """Whether the lane may not be asked, whatever for; what `permit` says, in less time."""
+        found = self._open.get(lane)
+        return found is not None and found.rests
 
     def permit(self, lanes: Sequence[str]) -> bool:
         """Whether the caller may ask all of these lanes; it then has to report for each."""
