@@ -104,7 +104,9 @@ class Recorder:
             crowded |= self._tallies.add(group, tally)
         if held:
             return
-        self._due.set()
+        # To set what is set takes a lock; the thread clears it before it takes what waits.
+        if not self._due.is_set():
+            self._due.set()
         if crowded:
             self._urgent.set()
         if self._thread is None:

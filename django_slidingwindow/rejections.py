@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from datetime import timezone as datetime_timezone
@@ -25,6 +24,8 @@ from .registry import registry
 
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 OTHER_METHOD = "other"
+# Half the time of a named tuple's own constructor.
+_new = tuple.__new__
 _LENGTHS = {field.name: field.max_length for field in Rejection._meta.concrete_fields}
 
 
@@ -66,40 +67,39 @@ class Tally:
             self.retry_after = other.retry_after if longer else self.retry_after
 
 
-def refusals(request: Any, decision: Decision, now: float) -> Iterator[tuple[Group, Tally]]:
+def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, Tally]]:
     """What is logged of a decision: the policy that refused, or those that would have."""
     client, user_agent = _client(request) if conf.log_client else ("", "")
+    minute, view, method = int(now // 60), _view(request), _method(request)
+    reason, source = decision.reason, decision.source
+    found = []
     for verdict in _refusing(decision):
-        group = Group(
-            minute=int(now // 60),
-            profile=decision.profile if verdict is None else verdict.profile,
-            policy=decision.policy if verdict is None else verdict.policy,
-            key="" if verdict is None else verdict.key,
-            view=_view(request),
-            method=_method(request),
-            reason=decision.reason,
-            source=decision.source,
-        )
-        retry_after = decision.retry_after if verdict is None else verdict.retry_after
-        yield group, Tally(1, now, now, retry_after, client, user_agent)
+        if verdict is None:
+            whom: tuple[Any, ...] = minute, decision.profile, decision.policy, ""
+            retry_after = decision.retry_after
+        else:
+            whom = minute, verdict.profile, verdict.policy, verdict.key
+            retry_after = verdict.retry_after
+        group = _new(Group, (*whom, view, method, reason, source))
+        found.append((group, Tally(1, now, now, retry_after, client, user_agent)))
+    return found
 
 
-def _refusing(decision: Decision) -> Iterator[Verdict | None]:
+def _refusing(decision: Decision) -> list[Verdict] | list[None]:
     """None stands for a refusal that looked at no window: denied, or nobody to count."""
     if decision.allowed:
-        yield from (v for v in decision.verdicts if v.observed and not v.allowed)
-        return
+        return [v for v in decision.verdicts if v.observed and not v.allowed]
     # One refusal is one hit, though several policies may have refused.
+    profile, policy = decision.profile, decision.policy
     for verdict in decision.verdicts:
         if (
             not verdict.allowed
             and not verdict.observed
-            and verdict.profile == decision.profile
-            and verdict.policy == decision.policy
+            and verdict.profile == profile
+            and (verdict.policy is policy or verdict.policy == policy)
         ):
-            yield verdict
-            return
-    yield None
+            return [verdict]
+    return [None]
 
 
 def _view(request: Any) -> str:
