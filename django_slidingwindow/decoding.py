@@ -70,8 +70,10 @@ def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
         int.from_bytes(head[at:to], "big")
         for at, to in ((0, 7), (7, 11), (18, 22), (22, 27), (27, 30))
     )
+    partial = (first + more) // _SLOTS
     for number in range(first, first + more):
-        slot = fields[b"%d" % (number // _SLOTS)][number % _SLOTS * 10 :]
+        field = number // _SLOTS
+        slot = fields[b"p" if field == partial else b"%d" % field][number % _SLOTS * 10 :]
         end, upto = int.from_bytes(slot[:6], "big"), int.from_bytes(slot[6:10], "big")
         yield newest - (newest - end) % 2**48, (upto - before) % _WRAP
         before = upto

@@ -243,6 +243,18 @@ def test_sub_windows_release_late_by_at_most_one_and_never_early(engine: Bench) 
         engine.reset(minute)
 
 
+def test_sub_windows_count_right_when_billions_have_passed(engine: Bench) -> None:
+    minute = policy("buckets", limit=100_000_000, resolution=6)
+    for number in range(1, 500):
+        said = engine.check(minute, 12_000_000)
+        # The oldest counts whole: that is seven at a time.
+        assert said.remaining == minute.limit - 12_000_000 * min(number, 7)
+        assert said.reset == (70 - 10 * min(number - 1, 6)) * SECOND
+        engine.clock.now += 10 * SECOND
+    assert engine.refund(minute, 12_000_000, engine.clock.now - 40 * SECOND) == 12_000_000
+    assert engine.used(minute) == 5 * 12_000_000
+
+
 @pytest.mark.parametrize("resolutions", [(6, 12), (12, 6), (1, 60), (60, 7)])
 @pytest.mark.parametrize("count_rejected", [False, True])
 def test_two_resolutions_of_one_window_in_one_request_share_its_hits(

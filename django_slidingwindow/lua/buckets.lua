@@ -3,10 +3,12 @@
 -- of another length that a changed resolution has left behind follow the same rule.
 --   field 0..  six sub-windows each, the oldest first: the microsecond at which it ends (the
 --              lower 6 bytes), the hits up to then (4 bytes, modulo 2^32)
+--   field p    the same, as long as they are fewer than six
 --   field s    the newest sub-window, which is in no other field: its end (7 bytes), the hits
 --              up to then (4), and once there was another: end of the oldest that counts (7),
 --              the hits before it (4), its number (5), how many come after it (3), and how many
 --              fields of older ones are still there (3)
+-- Fields s and p come first in a small hash, which Redis searches from its start.
 -- Sub-windows are numbered from 0. As their hits are added up, no check needs all of them: not
 -- for how many hits count, nor for when as many have left as a refusal waits for. All that are
 -- stored end within 2^48 microseconds before the newest, from which the upper byte is known.
@@ -51,6 +53,15 @@ local function buckets_head(s)
   return pack('>I7I4I7I4I5I3I3', s.newest, s.total, s.oldest, s.base, first, s.last - first, floor(first / 6) - s.lowest)
 end
 
+-- Where the newest has become one of another field, what was before it there is in part again.
+local function buckets_refill(s)
+  local field = floor(s.last / 6)
+  if field ~= s.partial then
+    call('HSET', s.key, 'p', call('HGET', s.key, field))
+    s.partial, s.slots = field, nil
+  end
+end
+
 -- The first sub-window that ends after `gone` and with which there are `n` hits, given that the
 -- newest is such: its number, its end, the hits before it, and those with it. Where traffic is
 -- even, a guess is almost right; otherwise it is found by halves.
@@ -63,8 +74,8 @@ local function buckets_find(s, gone, n)
     i = math.max(low + 1, math.min(high - 1, i))
     if floor(i / 6) ~= field then
       field = floor(i / 6)
-      slots = call('HGET', s.key, field)
-      if field == floor(s.last / 6) then s.slots = slots end
+      slots = call('HGET', s.key, field == s.partial and 'p' or field)
+      if field == s.partial then s.slots = slots end
     end
     local last, hits = unpack_at('>I6I4', slots, i % 6 * 10 + 1)
     last = s.newest - (s.newest - last) % BUCKETS_SPAN
@@ -104,12 +115,14 @@ if value then
   end
 end
 s = {key = key, window = window, current = current, many = value and #value > 11,
-  newest = newest, total = total, oldest = oldest, base = base, first = first, last = last, lowest = lowest}
+  newest = newest, total = total, oldest = oldest, base = base, first = first, last = last, lowest = lowest,
+  partial = floor(last / 6)}
 if newest > current then
   s.last = buckets_find(s, current - 1, 0)
   newest, oldest = current, math.min(oldest, current)
-  s.newest, s.oldest, s.slots = newest, oldest, nil
+  s.newest, s.oldest = newest, oldest
   if writes then
+    buckets_refill(s)
     buckets_back = buckets_back or {}
     buckets_back[key] = s
     call('HSET', key, 's', buckets_head(s))
@@ -129,7 +142,8 @@ local key, current, left = s.key, s.current, s.count
 local back = buckets_back and buckets_back[key]
 if back then
   -- Another resolution has set hits of this key to an earlier end.
-  s.newest, s.last, s.oldest, s.slots = back.newest, back.last, math.min(s.oldest, back.newest), nil
+  s.newest, s.last, s.oldest = back.newest, back.last, math.min(s.oldest, back.newest)
+  s.partial, s.slots = back.partial, nil
 end
 if s.keep then
   left = math.min(left, s.keep - s.added)
@@ -143,8 +157,9 @@ if left == 0 then
   if s.many then call('UNLINK', key) end
   call('HSET', key, 's', pack('>I7I4', current, s.added))
 elseif opens then
-  local field, slots = floor(s.last / 6), pack('>I6I4', s.newest, s.total)
-  if s.last % 6 > 0 then slots = sub(s.slots or call('HGET', key, field), 1, s.last % 6 * 10) .. slots end
+  local field, slots = 'p', pack('>I6I4', s.newest, s.total)
+  if s.last % 6 > 0 then slots = sub(s.slots or call('HGET', key, 'p'), 1, s.last % 6 * 10) .. slots end
+  if s.last % 6 == 5 then field = s.partial end
   if s.lowest < floor(s.first / 6) then
     -- One at a time, so that it takes no longer the more have left.
     call('HDEL', key, s.lowest)
@@ -168,13 +183,17 @@ if s.count > 0 and hit <= s.newest then
   if taken == s.count then
     call('UNLINK', key)
   elseif taken > 0 then
+    local function field(i)
+      local field = floor(i / 6)
+      return call('HGET', key, field == s.partial and 'p' or field)
+    end
     local function slot(i)
-      local last, upto = unpack_at('>I6I4', call('HGET', key, floor(i / 6)), i % 6 * 10 + 1)
+      local last, upto = unpack_at('>I6I4', field(i), i % 6 * 10 + 1)
       return s.newest - (s.newest - last) % BUCKETS_SPAN, upto
     end
     if number < s.last then
       -- All that came later have fewer hits before them, and move up if this one is empty.
-      local at, slots = number, sub(call('HGET', key, floor(number / 6)), 1, number % 6 * 10)
+      local at, slots = number, sub(field(number), 1, number % 6 * 10)
       for i = number, s.last - 1 do
         local last, upto = slot(i)
         if i > number or taken < hits then
@@ -186,7 +205,8 @@ if s.count > 0 and hit <= s.newest then
           end
         end
       end
-      if slots ~= '' then call('HSET', key, floor(at / 6), slots) end
+      call('HSET', key, 'p', slots)
+      s.partial = floor(at / 6)
     end
     s.total = s.total - taken
     if taken == hits then
@@ -198,6 +218,7 @@ if s.count > 0 and hit <= s.newest then
         s.oldest = number == s.last and s.newest or slot(number)
       end
     end
+    buckets_refill(s)
     call('HSET', key, 's', buckets_head(s))
   end
 end
