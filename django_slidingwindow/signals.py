@@ -13,21 +13,20 @@ from django.dispatch import Signal
 
 logger = logging.getLogger("django_slidingwindow")
 
-# Who listens to which sender is found once, and again when that changes.
-request_limited = Signal(use_caching=True)
+request_limited = Signal()
 """A request was refused, or would have been by an observing profile.
 Arguments: request, decision."""
 
-limit_checked = Signal(use_caching=True)
+limit_checked = Signal()
 """A check was answered. Arguments: decision, seconds (what the store took, or None)."""
 
-store_degraded = Signal(use_caching=True)
+store_degraded = Signal()
 """The store went away and the fallback took over. Arguments: alias, error."""
 
-store_recovered = Signal(use_caching=True)
+store_recovered = Signal()
 """The store is back. Arguments: alias, seconds (how long it was away)."""
 
-log_written = Signal(use_caching=True)
+log_written = Signal()
 """A batch of the rejection log was written, or was not. Arguments: rows, hits, seconds (what
 the database took), error (None if it was written), dropped (refusals given up since the last
 time)."""
@@ -35,8 +34,8 @@ time)."""
 
 def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
     """Sends to whoever listens, if anybody does."""
-    # The usual case, which Django finds out in longer.
-    if not signal.receivers:
+    # The empty list first: it is the usual case, and asking Django takes longer.
+    if not signal.receivers or not signal.has_listeners(sender):
         return
     try:
         # Logs itself what a receiver raises.

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis._parsers import _HiredisParser, _RESP2Parser
 from redis.connection import Connection, ConnectionPool, SSLConnection
+from redis.exceptions import (
+    AuthenticationError,
+    MaxConnectionsError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MaxConnectionsError, NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
@@ -210,6 +216,17 @@ class TestExchange:
         assert (echo, pong) == (long, b"PONG")
         assert isinstance(error, ResponseError)
         connection.disconnect()
+
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_server_that_takes_no_commands_is_an_error_of_the_connection(
+        self, parser: type
+    ) -> None:
+        with RedisServer(password="right") as server:
+            connection = link_to(server.port, parser_class=parser).sync()
+            connection.connect()
+            with pytest.raises(AuthenticationError):
+                connection.exchange(PING, 1)
+            connection.disconnect()
 
     def test_server_that_hangs_up_is_an_error_of_the_connection(
         self, connections: Connections, redis: Redis

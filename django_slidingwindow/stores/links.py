@@ -172,6 +172,9 @@ class Deadline:
                     raise RedisConnectionError("the server closed the connection")
                 reader.feed(data)
                 while (answer := reader.gets()) is not _INCOMPLETE:
+                    if isinstance(answer, RedisConnectionError):
+                        # As redis-py has it: a server that takes no commands is no connection.
+                        raise answer
                     answers.append(answer)
                     if len(answers) == replies:
                         return answers
