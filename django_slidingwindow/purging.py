@@ -45,17 +45,17 @@ def purge(
     `minute`: what was deleted stays so if the next one fails, and new rows never wait.
     """
     alias = log_alias()
-    old = old_rows(alias, before)
+    old = following = old_rows(alias, before)
     most = connections[alias].features.max_query_params
     size = batch if most is None else min(batch, most)
     deleted = 0
     while True:
-        rows = list(old[:size])
+        rows = list(following[:size])
         if not rows:
             return deleted
         found, _ = Rejection.objects.using(alias).filter(id__in=[row[0] for row in rows]).delete()
         deleted += found
         # From here on: what was deleted lies in the index until the database cleans up.
-        old = old.filter(minute__gte=rows[-1][1])
+        following = old.filter(minute__gte=rows[-1][1])
         if progress is not None:
             progress(deleted)
