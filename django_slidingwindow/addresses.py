@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import AF_INET, inet_ntoa, inet_pton
 from typing import TypeAlias
@@ -17,7 +16,6 @@ _NAT64 = 0x0064_FF9B << 96
 _LOW_32 = 0xFFFF_FFFF
 # A 6to4 site has a /48, and so 65,536 networks of /64.
 _SIX_TO_FOUR_PREFIX = 48
-_BRACKETS = re.compile(r"\[([^\[\]]*)\](?::[^:]*)?")
 
 
 def parse_address(text: str) -> Address | None:
@@ -38,9 +36,10 @@ def _plain_ipv4(text: str) -> IPv4Address | None:
 
 
 def _parse_address(text: str) -> Address | None:
-    bracketed = _BRACKETS.fullmatch(text)
-    if bracketed is not None:
-        text = bracketed[1]
+    if text.startswith("["):
+        text, bracket, port = text[1:].partition("]")
+        if not bracket or (port and (port[0] != ":" or port.count(":") > 1)):
+            return None
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:

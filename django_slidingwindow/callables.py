@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 Result = TypeVar("Result")
 
 
-class Ask(NamedTuple):
+class Ask:
     """A function in its two forms, and what it is called with."""
 
-    sync: Callable[..., Any]
-    asynch: Callable[..., Awaitable[Any]]
-    args: tuple[Any, ...]
+    __slots__ = ("args", "asynch", "sync")
+
+    def __init__(
+        self,
+        sync: Callable[..., Any],
+        asynch: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+    ) -> None:
+        self.sync = sync
+        self.asynch = asynch
+        self.args = args
 
 
 def answer(question: Ask) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import decisions as reasons
 from .account import Account, decide
@@ -38,15 +38,20 @@ class _UnknownError(Exception):
         self.profile = profile
 
 
-class _Prepared(NamedTuple):
+class _Prepared:
     """What is known of demands before any request."""
 
-    edition: object
-    """Of the profiles."""
-    names: frozenset[str] | None
-    """None where the request has a say in that."""
-    steps: tuple[_Step, ...]
-    """How each claim is made; none where somebody has to be asked."""
+    __slots__ = ("edition", "names", "steps")
+
+    def __init__(
+        self, edition: object, names: frozenset[str] | None, steps: Sequence[_Step] = ()
+    ) -> None:
+        self.edition = edition
+        """Of the profiles."""
+        self.names = names
+        """None where the request has a say in that."""
+        self.steps = steps
+        """How each claim is made; none where somebody has to be asked."""
 
 
 def claims_at_once(
@@ -87,7 +92,7 @@ def _prepare(demands: Demands) -> _Prepared:
     for demand in demands:
         names, cost = demand.profiles, demand.cost
         if demand.methods is not None or not isinstance(names, tuple):
-            return _Prepared(edition, None, ())
+            return _Prepared(edition, None)
         for name in names:
             if isinstance(cost, int):
                 costs[name] = max(cost, costs.get(name, 0))
@@ -102,7 +107,7 @@ def _prepare(demands: Demands) -> _Prepared:
             steps = []
             break
         steps.append((profile, resolve, profile.policies, units))
-    return _Prepared(edition, frozenset(costs), tuple(steps))
+    return _Prepared(edition, frozenset(costs), steps)
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:

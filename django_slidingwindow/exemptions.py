@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -26,12 +26,18 @@ STAFF = "staff"
 logger = logging.getLogger("django_slidingwindow")
 
 
-class Exemptions(NamedTuple):
+class Exemptions:
     """What EXEMPT says, ready to be asked."""
 
-    networks: tuple[Network, ...]
-    functions: tuple[Callable[[HttpRequest], Any], ...]
-    staff: bool
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        functions: Sequence[Callable[[HttpRequest], Any]],
+        staff: bool,
+    ) -> None:
+        self.networks = networks
+        self.functions = functions
+        self.staff = staff
 
     def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
         """The flow that tells whether a request is exempt. What cannot be told is not."""
@@ -75,7 +81,7 @@ def exemptions() -> Exemptions | None:
             functions.append(import_string(entry))
     if not entries:
         return None
-    return Exemptions(tuple(networks), tuple(functions), STAFF in entries)
+    return Exemptions(networks, functions, STAFF in entries)
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:

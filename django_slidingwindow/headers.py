@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from django.core.signals import setting_changed
@@ -114,35 +114,31 @@ def _fields_of(told: Decision | Verdict) -> dict[str, str]:
     return fields
 
 
-class _Form(NamedTuple):
+class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    fixed: dict[str, str]
-    quoted: str | None
-    """None where the draft's fields are not wanted."""
-    remaining: tuple[str, ...]
-    """Names of fields."""
-    reset: tuple[str, ...]
+    __slots__ = ("fixed", "quoted", "remaining", "reset")
+
+    def __init__(self, profile: str, policy: Policy, limit: int, styles: Sequence[str]) -> None:
+        self.fixed: dict[str, str] = {}
+        self.quoted: str | None = None
+        """None where the draft's fields are not wanted."""
+        # Names of fields.
+        self.remaining: list[str] = []
+        self.reset: list[str] = []
+        for style in styles:
+            if style == "draft":
+                ((_, self.quoted, self.fixed[_POLICY]),) = _told(((profile, policy, limit),))
+            elif style in _PREFIXES:
+                self.fixed[f"{_PREFIXES[style]}Limit"] = str(limit)
+                self.remaining.append(f"{_PREFIXES[style]}Remaining")
+                self.reset.append(f"{_PREFIXES[style]}Reset")
 
 
 @lru_cache(maxsize=1024)
 def _form(profile: str, policy: Policy, limit: int) -> _Form:
     """It rarely changes from one response to the next."""
-    fixed: dict[str, str] = {}
-    quoted = None
-    prefixes = []
-    for style in conf.headers:
-        if style == "draft":
-            ((_, quoted, fixed[_POLICY]),) = _told(((profile, policy, limit),))
-        elif style in _PREFIXES:
-            prefixes.append(_PREFIXES[style])
-            fixed[f"{_PREFIXES[style]}Limit"] = str(limit)
-    return _Form(
-        fixed,
-        quoted,
-        tuple(f"{prefix}Remaining" for prefix in prefixes),
-        tuple(f"{prefix}Reset" for prefix in prefixes),
-    )
+    return _Form(profile, policy, limit, conf.headers)
 
 
 def retry_after(decision: Decision) -> int | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -30,7 +30,8 @@ logger = logging.getLogger("django_slidingwindow")
 
 _META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
 _MOST_HOPS = 16_384
-_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^\s;"]*))\s*(?=;|$)', re.IGNORECASE)
+# Compiled when it is first used: few have such proxies.
+_FOR = r'(?i)(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^\s;"]*))\s*(?=;|$)'
 
 _warned = False
 
@@ -47,24 +48,31 @@ def parse_network(value: Any, setting: str) -> Network:
         raise ImproperlyConfigured(f"{NAME}['{setting}'] has {value!r}: {error}.") from error
 
 
-class Hop(NamedTuple):
+class Hop:
     """Somebody whom a request has passed."""
 
-    address: Address | None
-    """None for a unix socket."""
-    counted: str
-    """The address as one client has it, however many addresses that client has."""
-    trusted: bool
-    """Whether what it wrote into the forwarding header is believed."""
+    __slots__ = ("address", "counted", "trusted")
+
+    def __init__(self, address: Address | None, counted: str, *, trusted: bool) -> None:
+        self.address = address
+        """None for a unix socket."""
+        self.counted = counted
+        """The address as one client has it, however many addresses that client has."""
+        self.trusted = trusted
+        """Whether what it wrote into the forwarding header is believed."""
 
 
-class _Trust(NamedTuple):
+class _Trust:
     """Whose word is believed, and where it is written."""
 
-    networks: tuple[Network, ...]
-    unix: bool
-    header: str
-    nobody: bool
+    __slots__ = ("header", "networks", "nobody", "unix")
+
+    def __init__(self, header: str, proxies: Sequence[str]) -> None:
+        networks = [value for value in proxies if value != UNIX]
+        self.header = header
+        self.networks = [parse_network(value, "TRUSTED_PROXIES") for value in networks]
+        self.unix = UNIX in proxies
+        self.nobody = not proxies
 
 
 @cache
@@ -75,14 +83,7 @@ def _trust() -> _Trust:
             f"{NAME}['FORWARDED_HEADER'] is {conf.forwarded_header!r}: "
             f"allowed is one of {', '.join(HEADERS)}."
         )
-    proxies = list(conf.trusted_proxies)
-    networks = [value for value in proxies if value != UNIX]
-    return _Trust(
-        networks=tuple(parse_network(value, "TRUSTED_PROXIES") for value in networks),
-        unix=UNIX in proxies,
-        header=header,
-        nobody=not proxies,
-    )
+    return _Trust(header, conf.trusted_proxies)
 
 
 class _Hops(dict[str, "Hop | None"]):
@@ -109,7 +110,7 @@ def _read_hop(text: str) -> Hop | None:
     if address is None:
         return None
     trusted = any(address in network for network in _trust().networks)
-    return Hop(address, counted(address, conf.ipv6_prefix), trusted)
+    return Hop(address, counted(address, conf.ipv6_prefix), trusted=trusted)
 
 
 def canonical_ip(text: str) -> str:
@@ -168,7 +169,7 @@ def _written(header: str, kind: str) -> Iterator[Hop | None]:
 
 def _for(element: str) -> str:
     """The node that sent the request, from an element of `Forwarded` (RFC 7239)."""
-    found = _FOR.findall(element)
+    found = re.findall(_FOR, element)
     return found[0][0] or found[0][1] if len(found) == 1 else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -36,7 +35,6 @@ KEYS = frozenset(
     "axis limit window rate rates algorithm resolution scope mode count_rejected"
     " fallback anonymous".split()
 )
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _CHOICES = {"mode": MODES, "fallback": FALLBACKS, "anonymous": ANONYMOUS}
 
 
@@ -119,7 +117,7 @@ def _read_limit(value: Any) -> Any:
     if callable(value):
         return value
     if isinstance(value, str):
-        if not _PATH.fullmatch(value):
+        if not _is_path(value):
             raise PolicyError(
                 f"limit {value!r} is neither a whole number nor the dotted path of a callable"
             )
@@ -131,9 +129,14 @@ def _read_rate(value: Any) -> Any:
     """Limit and window, or the callable that gives them."""
     if callable(value):
         return value
-    if isinstance(value, str) and _PATH.fullmatch(value):
+    if isinstance(value, str) and _is_path(value):
         return _imported(value)
     return parse_rate(value)
+
+
+def _is_path(text: str) -> bool:
+    """Whether it can be the dotted path of something in a module."""
+    return "." in text and all(name.isidentifier() for name in text.split("."))
 
 
 def _imported(path: str) -> Any:

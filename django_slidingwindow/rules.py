@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -20,16 +20,26 @@ if TYPE_CHECKING:
 KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
 
 
-class Rule(NamedTuple):
+class Rule:
     """One rule: everything that it names must match."""
 
-    demand: Demand
-    path: re.Pattern[str] | None
-    """Searched in the path as the URLconf sees it, which begins with a slash."""
-    names: frozenset[str] | None
-    """View names with their namespaces, such as "shop:order"."""
-    namespaces: tuple[str, ...] | None
-    """A namespace covers those inside it."""
+    __slots__ = ("demand", "names", "namespaces", "path")
+
+    def __init__(
+        self,
+        *,
+        demand: Demand,
+        path: re.Pattern[str] | None,
+        names: frozenset[str] | None,
+        namespaces: tuple[str, ...] | None,
+    ) -> None:
+        self.demand = demand
+        self.path = path
+        """Searched in the path as the URLconf sees it, which begins with a slash."""
+        self.names = names
+        """View names with their namespaces, such as "shop:order"."""
+        self.namespaces = namespaces
+        """A namespace covers those inside it."""
 
     def matches(self, request: HttpRequest) -> bool:
         """Whether path and view match; the demand looks at the method itself."""
