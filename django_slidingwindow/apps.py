@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.apps import AppConfig
 
 from .checks.register import register_checks
+from .listening import connect
 
 
 class SlidingWindowConfig(AppConfig):
@@ -14,8 +15,5 @@ class SlidingWindowConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        # A model can only be imported now.
-        from . import recorder
-
         register_checks()
-        recorder.connect()
+        connect()

@@ -1,4 +1,4 @@
-"""Listens for refusals and has them written to the log, by a thread and in batches.
+"""Has refusals written to the log, by a thread and in batches.
 
 The request path adds to a count in memory, and no more. The thread, which starts with
 the first refusal, writes what has gathered every `INTERVAL` seconds. While the database
@@ -11,7 +11,6 @@ connection and transaction; other tests wait for the thread, or call it as well.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import multiprocessing
 import os
@@ -21,16 +20,12 @@ from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.db import connections
 
-from .conf import NAME, conf
 from .decisions import Decision
 from .logwriter import LogWriter, log_alias
 from .rejections import refusals
 from .sandbox import Sandbox, testing
-from .signals import request_limited
 from .tallies import Tallies
 
 logger = logging.getLogger("django_slidingwindow.log")
@@ -194,29 +189,7 @@ class Recorder:
 
 
 _recorder = Recorder()
+record = _recorder.record
 flush = _recorder.flush
 stats = _recorder.stats
 os.register_at_fork(after_in_child=_recorder.begin)
-
-
-def _record(*, request: Any, decision: Decision, **kwargs: Any) -> None:
-    # Connected while LOG is on; `testing` switches it off beside the settings.
-    if conf.log:
-        _recorder.record(request, decision)
-
-
-def connect() -> None:
-    """Listens while LOG is on, also when tests change it; costs nothing while it is off."""
-    _follow(setting=NAME)
-    setting_changed.connect(_follow, dispatch_uid=f"{__name__}.follow")
-
-
-def _follow(*, setting: str, **kwargs: Any) -> None:
-    if setting != NAME:
-        return
-    # Settings that cannot be read are for the system checks to tell: Django must start for that.
-    with contextlib.suppress(ImproperlyConfigured):
-        if conf.log:
-            request_limited.connect(_record, dispatch_uid=__name__)
-        else:
-            request_limited.disconnect(dispatch_uid=__name__)

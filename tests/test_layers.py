@@ -23,7 +23,7 @@ LAYERS = [
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}
     | {"fields", "printable", "rejections", "tallies", "sandbox", "upsert", "logwriter"}
-    | {"charts", "admin_views"},
+    | {"charts", "admin_views", "listening"},
 ]
 EDGES = 4
 SHARED_BY_EDGES = {"headers", "responses"}

@@ -18,8 +18,8 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models import Sum
 from django.test import override_settings
 
+from django_slidingwindow import listening, sandbox, signals, upsert
 from django_slidingwindow import recorder as module
-from django_slidingwindow import sandbox, signals, upsert
 from django_slidingwindow.conf import conf
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
@@ -416,7 +416,7 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
 def test_log_is_off_and_on_with_the_setting() -> None:
     def listens() -> bool:
         receivers = signals.request_limited._live_receivers(None)
-        return any(module._record in found for found in receivers if found)
+        return any(listening._hear in found for found in receivers if found)
 
     before = module.stats().recorded
     assert listens()
