@@ -100,7 +100,7 @@ class Chart:
                     WIDTH - RIGHT,
                     _number(self._y(mark)),
                     _number(self._y(mark)),
-                    "" if mark else _SPARE,
+                    "" if mark else " sw-zero",
                     LEFT - 6,
                     _number(self._y(mark) + 4),
                     short_number(mark),

@@ -45,6 +45,7 @@ class Operator:
 
     def __init__(self, browser: WebDriver, server: str, user: User, client: Any) -> None:
         self.browser = browser
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         self.server = server
         client.force_login(user)
         browser.get(server + "/admin/login/")
@@ -68,11 +69,15 @@ class Operator:
         for width in WIDTHS if folder else ():
             self._picture(Path(str(folder)) / name, width)
 
-    def _picture(self, path: Path, width: int) -> None:
+    def resize(self, width: int) -> None:
+        """Narrower than a window can be; until the next page of another test."""
         self.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": 1300, "deviceScaleFactor": 1, "mobile": False},
         )
+
+    def _picture(self, path: Path, width: int) -> None:
+        self.resize(width)
         for theme in ("light", "dark"):
             # At once: a picture taken while colours change shows neither theme.
             self.browser.execute_script(
@@ -206,6 +211,25 @@ def test_profiles_say_what_is_configured(operator: Operator) -> None:
     operator.open("profiles")
     assert "5 / 1 min" in operator.text
     assert "observe" in operator.text
+
+
+@pytest.mark.usefixtures("log", "blocked")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_scroll_and_pages_do_not(operator: Operator, width: int) -> None:
+    operator.resize(width)
+    key = "?key=throttle:ip:{203.0.113.9}:login:c60"
+    for page in ("changelist", "live", "profiles", "key" + key, "unblock" + key):
+        name, mark, query = page.partition("?")
+        operator.browser.get(
+            operator.server + reverse(f"admin:django_slidingwindow_rejection_{name}") + mark + query
+        )
+        needed, there = operator.browser.execute_script(
+            "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
+        )
+        assert needed <= there, page
+        for chart in operator.all("svg.sw-chart"):
+            around = chart.find_element(By.XPATH, "..")
+            assert chart.size["width"] <= around.size["width"], page
 
 
 @pytest.mark.usefixtures("log", "blocked")
