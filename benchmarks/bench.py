@@ -35,6 +35,8 @@ class Size:
     flood_seconds: float = 3.0
     wrk_seconds: int = 2
     wrk_rounds: int = 5
+    starts: int = 25
+    """Of Python, to measure what an import takes."""
     few: bool = False
     """Whether a few contenders do, where each takes seconds."""
     flooded: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ QUICK = Size(
     flood_seconds=0.5,
     wrk_seconds=1,
     wrk_rounds=1,
+    starts=7,
     few=True,
     flooded=(UNIQUE_NAME, UNSHIELDED, OURS),
     served=("bare", "smart-middleware", "ours-decorator"),
@@ -84,6 +87,7 @@ TINY = Size(
     flood_seconds=0.2,
     wrk_seconds=1,
     wrk_rounds=1,
+    starts=2,
     few=True,
     flooded=(OURS,),
     served=("bare", "ours-decorator"),

@@ -146,4 +146,13 @@ CHAPTERS = {
             Column("of the bare view", "share", percent),
         ],
     ),
+    "imports": Chapter(
+        "Import",
+        """
+        What a start of Django pays, by `python -X importtime` and with bytecode that is there: for
+        django-redis, and then for this app, all that Django loads of it and what a site imports.
+        `python -m benchmarks.start` measures this alone.
+        """,
+        [Column("× django-redis", "ratio", times), Column("ms", "ms", tenth)],
+    ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .contenders.base import BARE, FLOOR, OURS, SORTED_SET_NAME
+from .contenders.base import BARE, FLOOR, IMPORTED, OURS, SORTED_SET_NAME
 from .results import Results
 
 DECORATOR = "**ours, decorator**"
@@ -153,5 +153,11 @@ GOALS = [
         1.2,
         _async,
         least=True,
+    ),
+    Goal(
+        "import of the app",
+        "adds ≤ 0.2 × what django-redis takes",
+        0.2,
+        _of("imports", "a start of Django", IMPORTED),
     ),
 ]

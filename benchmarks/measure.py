@@ -12,9 +12,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .progress import Progress
-from .server import Server
+if TYPE_CHECKING:
+    from .progress import Progress
+    from .server import Server
 
 MICRO = 1e6
 

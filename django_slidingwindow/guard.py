@@ -6,12 +6,11 @@ they demand is remembered on the request, so a profile is charged once, whoever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from . import refunds
 from .account import Account, account_of, decide, find_account, strictest
-from .callables import aanswer, answer
+from .callables import Ask, aanswer, answer
 from .claiming import claims_at_once, claims_of
 from .conf import conf
 from .decisions import Decision
@@ -79,12 +78,19 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
 
 def refund(request: HttpRequest, demand: Demand) -> None:
     """Gives back what a demand's profiles were charged for this request."""
-    drive(refunds.refund(request, demand), answer)
+    drive(_refund(request, demand), answer)
 
 
 async def arefund(request: HttpRequest, demand: Demand) -> None:
     """As `refund`, without blocking the event loop."""
-    await adrive(refunds.refund(request, demand), aanswer)
+    await adrive(_refund(request, demand), aanswer)
+
+
+def _refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
+    # Few views give anything back, so a start need not load it.
+    from .refunds import refund
+
+    return refund(request, demand)
 
 
 def decisions(request: HttpRequest) -> tuple[Decision, ...]:

@@ -20,6 +20,8 @@ UNSHIELDED = "ours, compact, without the shield"
 SORTED_SET_NAME = "article's sorted set"
 UNIQUE_NAME = "sorted set, unique members"
 HASH_NAME = "article's hash"
+DJANGO_REDIS = "django-redis"
+IMPORTED = "**ours**, with its model, decorator, middleware and limits"
 
 
 @dataclass(frozen=True, slots=True)
