@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from .keys import LETTERS
 from .policies import Policy
@@ -68,8 +68,7 @@ def lives_ms(policy: Policy) -> int:
     return -(-counts_for_us(policy) // 1_000) + 500
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """A composed Lua source and its SHA1, by which Redis knows it."""
 
     source: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from . import decisions
-from .claims import Claim, Plan
+from .claims import Claim
 from .decisions import (
     NO_LIMIT,
     Charge,
@@ -16,6 +16,7 @@ from .decisions import (
     new_decision,
     new_verdict,
 )
+from .planning import Plan
 from .policies import Policy
 from .stores.base import Line
 

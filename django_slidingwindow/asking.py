@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .answers import Charged, charges_of, decision_of
 from .breaker import CLOSED, Breakers
-from .claims import Plan
 from .decisions import Charge, Decision
 from .exceptions import StoreError
 from .parts import Parts
+from .planning import Plan
 from .stores.base import Call, Evaluate, Refund, Store
 
 # The share of the budget that is kept for giving back, where several calls make a check.
@@ -24,8 +23,7 @@ Lanes: TypeAlias = "tuple[list[list[int]] | None, list[str]]"
 """Positions of keys that one call can hold, None for all of them; the lane of each call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(NamedTuple):
     """Who is told. They must not raise: nothing of theirs may fail a request."""
 
     checked: Callable[[Decision, float | None], None] | None = None

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .answers import allowed_unseen, decision_of
-from .claims import Form, Plan
 from .decisions import DENY, LOCAL, Decision
+from .planning import Form, Plan
 from .stores.base import Evaluate, Line
 from .stores.memory import MemoryStore
 

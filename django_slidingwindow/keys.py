@@ -8,9 +8,9 @@ identities never meet in one key.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from .policies import ALGORITHMS, Policy
@@ -21,7 +21,6 @@ MAX_IDENTIFIER = 128
 # Plain in a key: printable ASCII that means nothing in a key ("{", "}", "%", "#"),
 # in a SCAN pattern or between quotes.
 _PLAIN = "!$&()+,-./:;<=>@_|~"
-_PART_TEXT = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN.replace(':', ''))}]+")
 _EMPTY = "%"
 _HASHED = "#"
 _KEPT_OF_LONG = 64
@@ -74,8 +73,6 @@ def join_identifiers(parts: list[str]) -> str:
 
 def _escape_part(text: str) -> str:
     """An axis or a scope, which the next colon ends."""
-    if _PART_TEXT.fullmatch(text):
-        return text
     return quote(text, safe=_PLAIN.replace(":", ""), errors="surrogatepass")
 
 
@@ -95,8 +92,7 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
     return before + escape(identifier) + after + suffix(policy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyParts:
+class KeyParts(NamedTuple):
     """A key read back."""
 
     axis: str

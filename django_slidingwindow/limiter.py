@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .answers import aged, decision_of, unlimited
 from .asking import Asker, Hooks, Lanes
-from .claims import Claim, Plan, Planner
+from .claims import Claim
 from .decisions import Decision
 from .exceptions import StoreError
 from .fallback import Fallback
 from .flows import adrive, drive
+from .planning import Plan, Planner
 from .shield import Shield
 from .stores.base import Call, Evaluate, Refund, Reset, Store
 from .stores.memory import MemoryStore
@@ -29,8 +29,7 @@ _new = tuple.__new__
 _LEAST_WAIT = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Asked by a flow: come back after so many seconds."""
 
     seconds: float

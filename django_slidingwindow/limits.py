@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 
-from . import signals
-from .asking import Hooks
 from .callables import in_thread
 from .claims import Claim
 from .conf import NAME, conf
 from .decisions import Decision
-from .exceptions import StoreError
 from .identity import canonical
-from .limiter import Limiter
 from .policies import Profile, parse_cost
 from .registry import registry
-from .shield import Shield
-from .stores.memory import MemoryStore
 
-logger = logging.getLogger("django_slidingwindow")
+if TYPE_CHECKING:
+    from .limiter import Limiter
 
 # Half the time of a named tuple's own constructor.
 _new = tuple.__new__
@@ -63,60 +56,11 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
 
 
 def _make_limiter() -> Limiter:
-    # A third of what the app would add to a start, and not every process checks a limit.
-    from .stores.cluster import store_of
+    # With all that a check needs: not every process that starts Django checks a limit.
+    from .making import make_limiter
 
-    alias = conf.cache
-    return Limiter(
-        store_of(alias, budget=conf.latency_budget),
-        prefix=conf.prefix,
-        fallback=conf.fallback,
-        processes=conf.fallback_processes,
-        local=MemoryStore(max_keys=conf.fallback_max_keys),
-        shield=Shield(conf.shield_seconds) if conf.shield_seconds > 0 else None,
-        budget=conf.latency_budget,
-        hooks=HOOKS,
-    )
+    return make_limiter()
 
-
-def _checked(decision: Decision, seconds: float | None) -> None:
-    if signals.limit_checked.receivers:
-        signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
-
-
-def _degraded(error: StoreError) -> None:
-    logger.error(
-        "Redis is away (%s): limits fall back to %r",
-        error,
-        conf.fallback,
-        extra={"alias": conf.cache, "fallback": conf.fallback},
-    )
-    signals.tell(signals.store_degraded, Limiter, alias=conf.cache, error=error)
-
-
-def _recovered(seconds: float) -> None:
-    logger.warning(
-        "Redis is back after %.1f s", seconds, extra={"alias": conf.cache, "seconds": seconds}
-    )
-    signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
-
-
-def _failed(error: StoreError) -> None:
-    global _failure_told_at
-    now = time.monotonic()
-    if now - _failure_told_at >= _TELL_AGAIN:
-        _failure_told_at = now
-        logger.error(
-            "Redis could not answer a check (%s): the fallback did",
-            error,
-            extra={"alias": conf.cache},
-        )
-
-
-HOOKS = Hooks(checked=_checked, degraded=_degraded, recovered=_recovered, failed=_failed)
-# Seconds between two log lines about checks that Redis could not answer.
-_TELL_AGAIN = 60.0
-_failure_told_at = float("-inf")
 
 _make: Callable[[], Limiter] = _make_limiter
 _changes = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .claims import Plan
+from .planning import Plan
 
 
 class Parts:

@@ -35,8 +35,8 @@ _UNITS = {
 _UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
 _RATE_HELP = 'a rate is a whole number, "/" and a window, such as "120/m", "10/30s" or "100/d"'
 # Bounded, because int() refuses some thousand digits with an error of its own.
-_WINDOW = re.compile(r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*", re.ASCII)
-_LIMIT = re.compile(r"\d{1,18}", re.ASCII)
+_WINDOW = r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*"
+_LIMIT = r"\d{1,18}"
 
 
 def parse_window(value: object) -> float:
@@ -59,7 +59,7 @@ def parse_window(value: object) -> float:
 
 
 def _window_from_text(text: str) -> float:
-    match = _WINDOW.fullmatch(text)
+    match = re.fullmatch(_WINDOW, text, re.ASCII)
     if match is None or not match[2]:
         raise PolicyError(
             f"window {text!r} is not understood: "
@@ -88,7 +88,7 @@ def parse_rate(rate: object) -> tuple[int, float]:
     limit = limit.strip()
     if not slash:
         raise PolicyError(f"rate {rate!r} has no '/': {_RATE_HELP}")
-    if not _LIMIT.fullmatch(limit):
+    if not re.fullmatch(_LIMIT, limit, re.ASCII):
         raise PolicyError(f"limit {limit!r} of rate {rate!r} is not a whole number: {_RATE_HELP}")
     return parse_limit(int(limit)), parse_window(window)
 

@@ -22,7 +22,8 @@ from typing import Any
 from .conf import conf
 from .decisions import REDIS
 from .limiter import Limiter, Wait
-from .limits import HOOKS, limiters_from
+from .limits import limiters_from
+from .making import HOOKS
 from .stores.base import Call
 from .stores.memory import MemoryStore
 

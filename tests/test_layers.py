@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 LAYERS = [
     {"exceptions", "flows", "policies", "decisions", "keys", "addresses"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
-    {"claims", "answers", "parts", "asking", "fallback", "limiter"},
+    {"claims", "planning", "answers", "parts", "asking", "fallback", "limiter"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
-    | {"account", "refunds", "claiming"},
+    | {"account", "refunds", "claiming", "making"},
     {"headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}

@@ -597,7 +597,7 @@ class TestSeveralCalls:
 class TestPrepared:
     """What is prepared for a profile is kept, but never too much of it."""
 
-    @pytest.mark.parametrize("module", ["claims", "fallback"])
+    @pytest.mark.parametrize("module", ["planning", "fallback"])
     def test_many_costs_and_profiles_are_answered_from_a_bounded_store(
         self, store: Store, module: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -618,7 +618,7 @@ class TestPrepared:
                 limiter._fallback._shares,
             )
         ]
-        bounded = sizes[:2] if module == "claims" else sizes[2:]
+        bounded = sizes[:2] if module == "planning" else sizes[2:]
         assert min(bounded) >= 1
         assert max(bounded) <= 2
 

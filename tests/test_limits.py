@@ -13,7 +13,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_slidingwindow import limits, signals
+from django_slidingwindow import limits, making, signals
 from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.limiter import Limiter
@@ -405,7 +405,7 @@ def test_a_limiter_of_settings_that_have_changed_meanwhile_is_not_used_again(
 def test_a_check_that_redis_cannot_answer_is_logged_once_a_minute(
     call: Calls, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "_failure_told_at", float("-inf"))
+    monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
     # Somebody else's value under the key of a window.
     redis.rpush("throttle:user:{ada}:mine:c60", "not ours")
     assert [call.check(profile(), "ada").source for _ in range(3)] == ["local"] * 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import AsyncClient, Client
 
-from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow import decisions, limits, making, signals
 from django_slidingwindow.breaker import CLOSED, OPEN
 from tests.distance import distant
 from tests.servers.redis import HOST
@@ -265,7 +265,7 @@ def test_key_that_holds_something_else_is_told_of_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     configure(settings, server.url)
-    monkeypatch.setattr(limits, "_failure_told_at", float("-inf"))
+    monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
     with server.client() as client:
         client.rpush(*limits.get_limiter().keys(limits._claim("few", "spoiled", 1)), "x")
     with caplog.at_level(logging.ERROR, "django_slidingwindow"):

@@ -9,6 +9,7 @@ from django_slidingwindow import limits
 from django_slidingwindow.claims import Claim
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.making import HOOKS
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 
@@ -40,7 +41,7 @@ def _contender(algorithm: str) -> Contender:
 
 def unshielded(case: Case) -> Check:
     # Under keys of its own: those of the shielded one fill up by themselves.
-    limiter = Limiter(store_of("default", budget=30.0), prefix="bare", hooks=limits.HOOKS)
+    limiter = Limiter(store_of("default", budget=30.0), prefix="bare", hooks=HOOKS)
     profile = registry.get(f"{case.name}_compact")
 
     def check(identifier: str) -> bool:

@@ -1,0 +1,144 @@
+"""The windows that claims mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from .algorithms import EXACT
+from .claims import Claim
+from .keys import escape, is_plain, key_ends, suffix
+from .policies import OBSERVE, Policy, Profile
+from .stores.base import Line, Lines
+
+# Half the time of a named tuple's own constructor.
+_new = tuple.__new__
+# Forms that are kept at most: as many as there are profiles, for most projects.
+_MOST = 4096
+
+
+class Form:
+    """What is known of windows before it is known whose they are.
+
+    It is made once and compared by identity, so that a check need not look at all
+    that it is made of.
+    """
+
+    __slots__ = ("afters", "before", "exact", "lines", "profiles")
+
+    def __init__(
+        self,
+        lines: tuple[Line, ...],
+        profiles: tuple[Profile, ...],
+        before: str = "",
+        afters: tuple[str, ...] = (),
+    ) -> None:
+        """Keys are `before`, the identifier, and one of `afters`."""
+        self.lines = Lines(lines)
+        self.profiles = profiles
+        self.before = before
+        self.afters = afters
+        # Whether a refusal holds until its time, whatever else happens.
+        self.exact = not any(
+            line.observed or line.count_rejected or line.policy.algorithm not in EXACT
+            for line in lines
+        )
+
+    def keys(self, identifier: str) -> tuple[str, ...]:
+        stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
+        afters = self.afters
+        if len(afters) == 1:
+            return (stem + afters[0],)
+        return tuple([stem + after for after in afters])
+
+    def part(self, positions: Sequence[int]) -> Form:
+        """The windows at these positions."""
+        lines, profiles = self.lines, self.profiles
+        return Form(tuple(lines[i] for i in positions), tuple(profiles[i] for i in positions))
+
+
+class Plan(NamedTuple):
+    """The windows that a check looks at."""
+
+    form: Form
+    keys: tuple[str, ...]
+
+    def part(self, positions: Sequence[int]) -> Plan:
+        """The windows at these positions."""
+        return Plan(self.form.part(positions), tuple(self.keys[i] for i in positions))
+
+
+class Planner:
+    """Plans of claims, with one prefix for all keys."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        # By the id of a profile, which is kept so that the id stays its own, and by cost.
+        self._forms: dict[tuple[int, int], tuple[Profile, Form]] = {}
+        self._joined: dict[tuple[Form, ...], Form] = {}
+
+    def plan(self, claims: Sequence[Claim]) -> Plan:
+        if len(claims) == 1:
+            claim = claims[0]
+            form = self._form(claim)
+            return _new(Plan, (form, form.keys(claim.identifier)))
+        forms = tuple([self._form(claim) for claim in claims])
+        keys: tuple[str, ...] = ()
+        for form, claim in zip(forms, claims, strict=True):
+            keys += form.keys(claim.identifier)
+        joined = self._joined.get(forms) or self._join(forms)
+        if len(set(keys)) < len(keys):
+            joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
+        return Plan(joined, keys)
+
+    def _form(self, claim: Claim) -> Form:
+        profile, _, policies, cost = claim
+        if policies is not profile.policies:
+            return _form(self._prefix, profile, policies, cost)
+        found = self._forms.get((id(profile), cost))
+        if found is not None:
+            return found[1]
+        if len(self._forms) >= _MOST:
+            self._forms.clear()
+        form = _form(self._prefix, profile, policies, cost)
+        self._forms[id(profile), cost] = profile, form
+        return form
+
+    def _join(self, forms: tuple[Form, ...]) -> Form:
+        if len(self._joined) >= _MOST:
+            self._joined.clear()
+        joined = self._joined[forms] = Form(
+            tuple(line for form in forms for line in form.lines),
+            tuple(profile for form in forms for profile in form.profiles),
+        )
+        return joined
+
+
+@lru_cache(maxsize=_MOST)
+def _form(prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int) -> Form:
+    before, after = key_ends(prefix, profile.axis, profile.scope)
+    observed = profile.mode == OBSERVE
+    return Form(
+        tuple(Line(policy, cost, observed, profile.count_rejected) for policy in policies),
+        (profile,) * len(policies),
+        before,
+        tuple(after + suffix(policy) for policy in policies),
+    )
+
+
+@lru_cache(maxsize=_MOST)
+def _with_shared_costs(form: Form, firsts: tuple[int, ...]) -> Form:
+    """Windows that share a key share their hits: a request costs them the most it asks.
+
+    `firsts` has for each window the position of the first with the same key.
+    """
+    most: dict[int, int] = {}
+    for first, line in zip(firsts, form.lines, strict=True):
+        most[first] = max(most.get(first, 0), line.cost)
+    return Form(
+        tuple(
+            line._replace(cost=most[first]) for first, line in zip(firsts, form.lines, strict=True)
+        ),
+        form.profiles,
+    )
