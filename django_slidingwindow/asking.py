@@ -55,10 +55,6 @@ class Asker:
         self._budget = budget
         self._clock = clock
 
-    def is_plain(self, plan: Plan) -> bool:
-        """Whether one call asks all, and whoever makes it has to report a failure only."""
-        return self.breaker.quiet and (len(plan.keys) == 1 or self._store.groups(plan.keys) is None)
-
     def lanes_for(self, plan: Plan, writes: bool) -> Lanes | None:
         """Which calls the plan takes; None where the store must not be asked."""
         groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None

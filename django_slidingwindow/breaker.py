@@ -50,11 +50,6 @@ class Breaker:
         return self._opened_at is None and self._failures == 0
 
     @property
-    def rests(self) -> bool:
-        """Whether it is open, and no probe is due."""
-        return self._opened_at is not None and self._clock() < self._probe_at
-
-    @property
     def open_for(self) -> float:
         """Seconds since it opened; 0.0 when closed."""
         opened_at = self._opened_at
@@ -69,12 +64,13 @@ class Breaker:
         """Whether the caller may ask the store; it then has to report how that went."""
         if self._opened_at is None:
             return True
-        if self.rests:
+        now = self._clock()
+        if now < self._probe_at:
             return False
         with self._lock:
             if self._opened_at is None:
                 return True
-            now, since = self._clock(), self._probing_since
+            since = self._probing_since
             if since is not None and now - since < _PROBE_LOST:
                 return False
             self._probing_since = now
@@ -155,7 +151,7 @@ class Breakers:
     def rests(self, lane: str) -> bool:
         """Whether the lane may not be asked, whatever for; what `permit` says, in less time."""
         found = self._open.get(lane)
-        return found is not None and found.rests
+        return found is not None and found._clock() < found._probe_at
 
     def permit(self, lanes: Sequence[str]) -> bool:
         """Whether the caller may ask all of these lanes; it then has to report for each."""

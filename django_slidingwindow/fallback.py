@@ -43,7 +43,7 @@ class Fallback:
         self._processes = processes
         self._shares: dict[Form, _Share] = {}
 
-    def decide(self, plan: Plan, *, writes: bool, probe_in: Callable[[], float]) -> Decision:
+    def decide(self, plan: Plan, writes: bool, probe_in: Callable[[], float]) -> Decision:
         """The decision of this process alone; the store is asked again in `probe_in()` seconds."""
         share = self._shares.get(plan.form) or self._share(plan.form)
         if share.denied is not None:

@@ -143,15 +143,16 @@ class Limiter:
         """
         if not plan.keys:
             return self._told(unlimited(claims), None)
-        if self.shield is not None:
-            found = self.shield.find(plan)
+        shield = self.shield
+        if shield is not None and shield.refusals:
+            found = shield.find(plan)
             if found is not None:
                 return self._told(aged(*found), None)
-        if self._asker.is_plain(plan):
+        if self.breaker.quiet and (len(plan.keys) == 1 or self.store.groups(plan.keys) is None):
             return None
         lanes = self._asker.lanes_for(plan, True)
         if lanes is None:
-            return self._told(self._fall_back(plan, writes=True), None)
+            return self._told(self._fallback.decide(plan, True, self._probe_in), None)
         return self._check(plan, lanes)
 
     def _check_once(self, claims: Sequence[Claim]) -> Flow:
@@ -190,10 +191,7 @@ class Limiter:
     def _without_store(self, plan: Plan, error: StoreError, start: float) -> Decision:
         if not error.outage and self._hooks.failed is not None:
             self._hooks.failed(error)
-        return self._told(self._fall_back(plan, writes=True), start)
-
-    def _fall_back(self, plan: Plan, *, writes: bool) -> Decision:
-        return self._fallback.decide(plan, writes=writes, probe_in=self._probe_in)
+        return self._told(self._fallback.decide(plan, True, self._probe_in), start)
 
     def _told(self, decision: Decision, start: float | None) -> Decision:
         """The decision, of which whoever listens was told."""
@@ -212,7 +210,7 @@ class Limiter:
             except StoreError as error:
                 if not error.outage and self._hooks.failed is not None:
                     self._hooks.failed(error)
-        return self._fall_back(plan, writes=False)
+        return self._fallback.decide(plan, False, self._probe_in)
 
     def _acquire(self, claims: Sequence[Claim], timeout: float | None) -> Flow:
         start = self._clock()

@@ -32,16 +32,17 @@ class Shield:
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()
-        self._refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
+        self.refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
+        """By question; whoever has many questions asks first whether there are any."""
         # By key, so that whoever is charged back need not look through all of them.
         self._questions: dict[str, set[Hashable]] = {}
 
     def __len__(self) -> int:
-        return len(self._refusals)
+        return len(self.refusals)
 
     def find(self, question: Hashable) -> tuple[Decision, float] | None:
         """A refusal of the very same question that still holds, and its age in seconds."""
-        refusal = self._refusals.get(question)
+        refusal = self.refusals.get(question)
         if refusal is None:
             return None
         decision, since, until, _ = refusal
@@ -49,7 +50,7 @@ class Shield:
         if now < until:
             return decision, now - since
         with self._lock:
-            if self._refusals.get(question) is refusal:
+            if self.refusals.get(question) is refusal:
                 self._drop(question)
         return None
 
@@ -64,13 +65,13 @@ class Shield:
         if lasts <= 0:
             return
         with self._lock:
-            if question in self._refusals:
+            if question in self.refusals:
                 self._drop(question)
-            self._refusals[question] = _Refusal(decision, now, now + lasts, keys)
+            self.refusals[question] = _Refusal(decision, now, now + lasts, keys)
             for key in keys:
                 self._questions.setdefault(key, set()).add(question)
-            if len(self._refusals) > self._max_entries:
-                self._drop(next(iter(self._refusals)))
+            if len(self.refusals) > self._max_entries:
+                self._drop(next(iter(self.refusals)))
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drops every refusal that one of these windows has a part in."""
@@ -82,11 +83,11 @@ class Shield:
 
     def clear(self) -> None:
         with self._lock:
-            self._refusals.clear()
+            self.refusals.clear()
             self._questions.clear()
 
     def _drop(self, question: Hashable) -> None:
-        for key in self._refusals.pop(question).keys:
+        for key in self.refusals.pop(question).keys:
             sharing = self._questions.get(key)
             if sharing is not None:
                 sharing.discard(question)
