@@ -229,15 +229,19 @@ class TestExchange:
             connection.disconnect()
 
     def test_server_that_hangs_up_is_an_error_of_the_connection(
-        self, connections: Connections, redis: Redis
+        self, redis_server: RedisServer
     ) -> None:
-        (number,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
-        suicide = pack(b"CLIENT", b"KILL", b"ID", b"%d" % number, b"SKIPME", b"no")
-        assert connections.exchange(suicide, 1, later(5)) == [1]
-        connections.exchange(PING, 1, later(5))
-        with pytest.raises(RedisConnectionError):
-            connections.exchange(pack(b"QUIT") + PING, 2, later(5))
-        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+        connection = link_to(redis_server.port).sync()
+        connection.connect()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.sendall(b"+PO")
+            theirs.shutdown(socket.SHUT_WR)
+            connection._sock.close()
+            connection._sock = _Socket(ours, connection)
+            with pytest.raises(RedisConnectionError, match="closed"):
+                connection.exchange(PING, 1)
+        connection.disconnect()
 
 
 class TestConnections:
