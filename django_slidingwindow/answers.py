@@ -99,6 +99,7 @@ def decision_of(
         reply[5 + 4 * i] / 1_000_000,
         reason,
         source,
+        plan[1][i],
         _new(Answer, (plan, lines, reply, source, charged, [True])),
     )
 
@@ -210,16 +211,19 @@ class Aged(NamedTuple):
 
 def aged(refusal: Decision, age: float) -> Decision:
     """A remembered refusal as it would be told now."""
+    # In place what `_less` does: a flood of refusals comes this way.
+    retry, reset = refusal.retry_after, refusal.reset_after
     return new_decision(
         refusal.allowed,
         refusal.profile,
         refusal.policy,
         refusal.limit,
         refusal.remaining,
-        _less(refusal.retry_after, age),
-        _less(refusal.reset_after, age),
+        retry if retry is None else retry - age if retry > age else 0.0,
+        reset - age if reset > age else 0.0,
         refusal.reason,
         decisions.SHIELD,
+        refusal.key,
         _new(Aged, (refusal, age, None)),
     )
 

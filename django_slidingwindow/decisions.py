@@ -88,18 +88,34 @@ class Receipt:
 class _Late:
     """A base that makes some fields when somebody first looks at them."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_answer", "key")
 
+    key: str
+    """Of the window that decided; empty where no window was looked at."""
     _answer: Any
     """Has them as attributes."""
 
 
 def _make_late(late: _Late, name: str) -> Any:
-    if name not in ("verdicts", "receipt"):
+    if name == "key":
+        value: Any = _deciding_key(cast("Decision", late))
+    elif name in ("verdicts", "receipt"):
+        value = getattr(late._answer, name)
+    else:
         raise AttributeError(name)
-    value = getattr(late._answer, name)
     object.__setattr__(late, name, value)
     return value
+
+
+def _deciding_key(decision: Decision) -> str:
+    for verdict in decision.verdicts:
+        if (
+            verdict.profile == decision.profile
+            and verdict.policy == decision.policy
+            and verdict.allowed == decision.allowed
+        ):
+            return verdict.key
+    return ""
 
 
 # Python looks here for what a constructor has left out. Not written as a method, by which type
@@ -173,6 +189,7 @@ class _DecisionDraft(_Late):
         reset_after: float | None,
         reason: str,
         source: str,
+        key: str,
         answer: Any,
     ) -> None:
         self.allowed = allowed
@@ -184,6 +201,7 @@ class _DecisionDraft(_Late):
         self.reset_after = reset_after
         self.reason = reason
         self.source = source
+        self.key = key
         self._answer = answer
         self.__class__ = Decision  # type: ignore[assignment]
 
@@ -191,4 +209,5 @@ class _DecisionDraft(_Late):
 new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
 """A verdict of all its fields by position."""
 new_decision = cast("Callable[..., Decision]", _DecisionDraft)
-"""A decision of its fields by position, but of the last two: `answer` has them."""
+"""A decision of its fields by position, but for the last two: `key` and `answer`, which has
+them, stand there."""

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from .conf import conf
-from .decisions import Decision, Verdict
+from .decisions import Decision
 from .identity import keyed_hash
 from .keys import parse_key
 from .models import Rejection
@@ -72,34 +72,24 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
     client, user_agent = _client(request) if conf.log_client else ("", "")
     minute, view, method = int(now // 60), _view(request), _method(request)
     reason, source = decision.reason, decision.source
-    found = []
-    for verdict in _refusing(decision):
-        if verdict is None:
-            whom: tuple[Any, ...] = minute, decision.profile, decision.policy, ""
-            retry_after = decision.retry_after
-        else:
-            whom = minute, verdict.profile, verdict.policy, verdict.key
-            retry_after = verdict.retry_after
-        group = _new(Group, (*whom, view, method, reason, source))
-        found.append((group, Tally(1, now, now, retry_after, client, user_agent)))
-    return found
-
-
-def _refusing(decision: Decision) -> list[Verdict] | list[None]:
-    """None stands for a refusal that looked at no window: denied, or nobody to count."""
-    if decision.allowed:
-        return [v for v in decision.verdicts if v.observed and not v.allowed]
-    # One refusal is one hit, though several policies may have refused.
-    profile, policy = decision.profile, decision.policy
-    for verdict in decision.verdicts:
-        if (
-            not verdict.allowed
-            and not verdict.observed
-            and verdict.profile == profile
-            and (verdict.policy is policy or verdict.policy == policy)
-        ):
-            return [verdict]
-    return [None]
+    if not decision.allowed:
+        # One refusal is one hit, though several policies may have refused.
+        told: list[tuple[Any, ...]] = [
+            (decision.profile, decision.policy, decision.key, decision.retry_after)
+        ]
+    else:
+        told = [
+            (verdict.profile, verdict.policy, verdict.key, verdict.retry_after)
+            for verdict in decision.verdicts
+            if verdict.observed and not verdict.allowed
+        ]
+    return [
+        (
+            _new(Group, (minute, profile, policy, key, view, method, reason, source)),
+            Tally(1, now, now, retry_after, client, user_agent),
+        )
+        for profile, policy, key, retry_after in told
+    ]
 
 
 def _view(request: Any) -> str:

@@ -15,7 +15,8 @@ from django.db import connections
 
 def testing() -> bool:
     """Whether Django's test environment is set up."""
-    return hasattr(mail, "outbox")
+    # Not `hasattr`: this is asked at each refusal, and an answer of no takes an exception.
+    return "outbox" in vars(mail)
 
 
 class Sandbox:

@@ -113,7 +113,9 @@ class Answered:
 def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
     answer = Answered()
     made = decisions.new_decision(
-        *(True, "login", POLICY, 10, 9, 0.0, 60.0, decisions.ALLOWED, decisions.REDIS), answer
+        *(True, "login", POLICY, 10, 9, 0.0, 60.0, decisions.ALLOWED, decisions.REDIS),
+        "key",
+        answer,
     )
     assert answer.asked == 0
     assert made.verdicts == made.verdicts == ()
@@ -125,3 +127,28 @@ def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
         made.verdicts = ()
     with pytest.raises(AttributeError, match="verdict"):
         made.verdict  # noqa: B018
+
+
+def test_a_decision_has_the_key_that_decided() -> None:
+    def verdict(key: str, **told: object) -> Verdict:
+        said = {"profile": "login", "policy": POLICY, "allowed": True, **told}
+        return Verdict(
+            key=key,
+            observed=False,
+            limit=10,
+            remaining=9,
+            retry_after=0.0,
+            reset_after=60.0,
+            **said,
+        )
+
+    others = (
+        verdict("a", profile="other"),
+        verdict("b", policy=Policy(limit=9, window=60)),
+        verdict("c", allowed=False),
+    )
+    assert decision().key == ""
+    assert dataclasses.replace(decision(), verdicts=others).key == ""
+    found = dataclasses.replace(decision(), verdicts=(*others, verdict("d"), verdict("e")))
+    assert found.key == found.key == "d"
+    assert copy.deepcopy(found).key == "d"
