@@ -50,6 +50,12 @@ Resolvers: TypeAlias = "tuple[tuple[Callable[[HttpRequest], Any], bool], ...]"
 Identity: TypeAlias = "Generator[Ask, Any, str | None]"
 
 
+@cache
+def has_spellings(axis: str) -> bool:
+    """Whether `canonical` may change an identifier of the axis."""
+    return axis == "ip" or axis in _PERSONAL or axis.startswith(HEADER) or "+" in axis
+
+
 def canonical(axis: str, identifier: str) -> str:
     """An identifier as requests have it: one spelling for an address, a hash for a secret."""
     if axis == "ip":

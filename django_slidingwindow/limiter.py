@@ -147,7 +147,10 @@ class Limiter:
         if shield is not None and shield.refusals:
             found = shield.find(plan)
             if found is not None:
-                return self._told(aged(*found), None)
+                refusal = aged(*found)
+                if self._hooks.checked is not None:
+                    self._hooks.checked(refusal, None)
+                return refusal
         if self.breaker.quiet and (len(plan.keys) == 1 or self.store.groups(plan.keys) is None):
             return None
         lanes = self._asker.lanes_for(plan, True)

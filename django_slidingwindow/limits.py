@@ -14,7 +14,7 @@ from .callables import in_thread
 from .claims import Claim
 from .conf import NAME, conf
 from .decisions import Decision
-from .identity import canonical
+from .identity import canonical, has_spellings
 from .policies import Profile, parse_cost
 from .registry import registry
 
@@ -168,6 +168,7 @@ def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
         profile = registry.get(profile)
     if type(cost) is not int or cost < 0:
         cost = parse_cost(cost)
-    identifier = canonical(profile.axis, identifier)
+    if has_spellings(profile.axis):
+        identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
     return _new(Claim, (profile, identifier, policies, cost))
