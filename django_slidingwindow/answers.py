@@ -18,10 +18,8 @@ from .decisions import (
 )
 from .planning import Plan
 from .policies import Policy
+from .quick import new
 from .stores.base import Line
-
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 
 Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
 """Charges that were made together, and the store's clock then."""
@@ -100,7 +98,7 @@ def decision_of(
         reason,
         source,
         plan[1][i],
-        _new(Answer, (plan, lines, reply, source, charged, [True])),
+        new(Answer, (plan, lines, reply, source, charged, [True])),
     )
 
 
@@ -224,7 +222,7 @@ def aged(refusal: Decision, age: float) -> Decision:
         refusal.reason,
         decisions.SHIELD,
         refusal.key,
-        _new(Aged, (refusal, age, None)),
+        new(Aged, (refusal, age, None)),
     )
 
 

@@ -16,6 +16,7 @@ from .demands import Choice, Demand, Demands
 from .exemptions import exemptions
 from .identity import identify, quick_resolver, resolvers
 from .policies import Policy, Profile, parse_cost
+from .quick import new
 from .registry import registry
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_slidingwindow")
 
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
 _Step: TypeAlias = "tuple[Profile, Callable[[HttpRequest], Any], tuple[Policy, ...], int]"
@@ -75,7 +74,7 @@ def claims_at_once(
             identifier = resolve(request)
             if identifier is None:
                 return None
-            claims.append(_new(Claim, (profile, identifier, policies, cost)))
+            claims.append(new(Claim, (profile, identifier, policies, cost)))
     except Exception:  # noqa: BLE001 -- the flow meets it as well
         return None
     if not claims:
@@ -151,7 +150,7 @@ def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand])
             if identifier is None:
                 decided[name] = None
             else:
-                claims.append(_new(Claim, (profile, identifier, policies, units)))
+                claims.append(new(Claim, (profile, identifier, policies, units)))
     except _UnknownError as unknown:
         denied = _denied(unknown.profile)
         decided |= dict.fromkeys((*costs, unknown.profile), denied)

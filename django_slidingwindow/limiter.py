@@ -19,12 +19,11 @@ from .exceptions import StoreError
 from .fallback import Fallback
 from .flows import adrive, drive
 from .planning import Plan, Planner
+from .quick import new
 from .shield import Shield
 from .stores.base import Call, Evaluate, Refund, Reset, Store
 from .stores.memory import MemoryStore
 
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 # The shortest pause of `acquire`, in seconds.
 _LEAST_WAIT = 0.005
 
@@ -77,7 +76,7 @@ class Limiter:
             return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock()
         try:
-            reply = self.store.run(_new(Evaluate, (plan.keys, plan.form.lines, True, None)))
+            reply = self.store.run(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
@@ -89,7 +88,7 @@ class Limiter:
             return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
         start = self._clock()
         try:
-            reply = await self.store.arun(_new(Evaluate, (plan.keys, plan.form.lines, True, None)))
+            reply = await self.store.arun(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)

@@ -16,13 +16,12 @@ from .conf import NAME, conf
 from .decisions import Decision
 from .identity import canonical, has_spellings
 from .policies import Profile, parse_cost
+from .quick import new
 from .registry import registry
 
 if TYPE_CHECKING:
     from .limiter import Limiter
 
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 
 _lock = threading.Lock()
 _limiter: Limiter | None = None
@@ -171,4 +170,4 @@ def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
     if has_spellings(profile.axis):
         identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    return _new(Claim, (profile, identifier, policies, cost))
+    return new(Claim, (profile, identifier, policies, cost))

@@ -10,10 +10,9 @@ from .algorithms import EXACT
 from .claims import Claim
 from .keys import escape, is_plain, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
+from .quick import new
 from .stores.base import Line, Lines
 
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 # Forms that are kept at most: as many as there are profiles, for most projects.
 _MOST = 4096
 
@@ -82,8 +81,8 @@ class Planner:
             known = self._forms.get((id(profile), cost)) if policies is profile.policies else None
             form = self._form(claim) if known is None else known[1]
             if len(form.afters) == 1 and is_plain(identifier):
-                return _new(Plan, (form, (form.before + identifier + form.afters[0],)))
-            return _new(Plan, (form, form.keys(identifier)))
+                return new(Plan, (form, (form.before + identifier + form.afters[0],)))
+            return new(Plan, (form, form.keys(identifier)))
         forms = tuple([self._form(claim) for claim in claims])
         keys: tuple[str, ...] = ()
         for form, claim in zip(forms, claims, strict=True):

@@ -20,12 +20,11 @@ from .models import Rejection
 from .policies import Policy
 from .printable import printable
 from .proxies import UnknownClientError, client_address
+from .quick import new
 from .registry import registry
 
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 OTHER_METHOD = "other"
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 _LENGTHS = {field.name: field.max_length for field in Rejection._meta.concrete_fields}
 
 
@@ -85,7 +84,7 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
         ]
     return [
         (
-            _new(Group, (minute, profile, policy, key, view, method, reason, source)),
+            new(Group, (minute, profile, policy, key, view, method, reason, source)),
             Tally(1, now, now, retry_after, client, user_agent),
         )
         for profile, policy, key, retry_after in told

@@ -12,10 +12,9 @@ from redis.exceptions import NoScriptError
 from ..algorithms import Script, counts_for_us, grain, in_use, lives_ms, script
 from ..keys import LETTERS
 from ..policies import Policy
+from ..quick import new
 from .base import Call, Evaluate, Line, Lines, Refund
 
-# Half the time of a named tuple's own constructor.
-_new = tuple.__new__
 _OBSERVED, _COUNT_REJECTED = 1, 2
 # More than any limit, so the same to the script as all beyond it.
 _MOST = 2**32 - 1
@@ -73,7 +72,7 @@ def encode(call: Call, clock: int | None) -> Command:
             name = keys[0].encode()
             tail = known.writes if call.writes else known.looks
             payload = b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, tail)
-            return _new(Command, (payload, keys, known.source))
+            return new(Command, (payload, keys, known.source))
         head, tail, source = known.head, known.tail, known.source
         mode = b"w" if call.writes else b"r"
     elif isinstance(call, Refund):
