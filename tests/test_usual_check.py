@@ -96,3 +96,18 @@ def test_the_short_way_does_what_the_long_way_does(
         pair.check(now, cost, flags, writes=chance.random() < 0.95)
         if step % 5 == 0:
             pair.same(now)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("left", range(20))
+def test_after_a_pause_what_leaves_at_this_very_moment_has_left(
+    raw: Redis, left: int, early: int
+) -> None:
+    pair = Pair(raw, [Policy(limit=400, window=60)])
+    for number in range(300):
+        pair.check(START + 100_000 * number, 1, 0, writes=True)
+    # By a microsecond, or not at all, the last hit that is to leave still counts.
+    now = START + 100_000 * (299 - left) + 60_000_000 - early
+    pair.check(now, 1, 0, writes=True)
+    pair.same(now)
+    assert len(compact_hits(raw.get("{short}:0"), pair.policies[0], now)) == left + early + 1
