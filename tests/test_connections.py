@@ -28,10 +28,11 @@ from django_slidingwindow.stores import links, servers
 from django_slidingwindow.stores.base import Reset
 from django_slidingwindow.stores.connections import Connections, ask_once
 from django_slidingwindow.stores.errors import is_outage, store_error
-from django_slidingwindow.stores.links import Deadline, Link, Select, _Socket, has_data
+from django_slidingwindow.stores.links import Deadline, Link, _Socket
 from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.servers import Server
+from django_slidingwindow.stores.watching import Select, has_data
 from django_slidingwindow.stores.wire import pack
 from tests.servers.redis import HOST, RedisServer, free_port, wait_until
 from tests.troubles import listening

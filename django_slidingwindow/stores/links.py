@@ -6,7 +6,6 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 import struct
@@ -33,6 +32,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 from redis.utils import HIREDIS_AVAILABLE
+
+from .watching import has_data, watch
 
 # What an alias may say of a connection, sync and async alike. The rest of what a
 # pool hands to its connections is the pool's own business.
@@ -276,29 +277,3 @@ def _bounded(connection_class: type) -> Any:
         secure = issubclass(connection_class, SSLConnection)
         connection_class = SSLConnection if secure else Connection
     return type(f"Bounded{connection_class.__name__}", (Deadline, connection_class), {})
-
-
-class Select:
-    """As much of `select.poll` as is needed, for systems that have none."""
-
-    def register(self, sock: Any, events: int) -> None:
-        self._sock = sock
-
-    def poll(self, timeout: float) -> list[Any]:
-        return select.select([self._sock], [], [], timeout)[0]
-
-
-def watch(sock: Any) -> Any:
-    """What `has_data` asks about a connected socket."""
-    poll = _Poll()
-    poll.register(sock, _READABLE)
-    return poll
-
-
-def has_data(poll: Any) -> bool:
-    """Whether there is something to read, or the end."""
-    return bool(poll.poll(0))
-
-
-_Poll: Any = getattr(select, "poll", Select)
-_READABLE: int = getattr(select, "POLLIN", 1)

@@ -13,7 +13,8 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .errors import is_outage
-from .links import Link, has_data, watch
+from .links import Link
+from .watching import has_data, watch
 
 # Seconds by which a timer may be late, before it is taken that the loop was held up
 # and not the server; then as long again for the replies that have come in meanwhile.
