@@ -45,11 +45,10 @@ DJANGO_REDIS = ["django_redis.cache", "django_redis.client", "django_redis.pool"
 SITE = [f"{OWN}.decorators", f"{OWN}.middleware", f"{OWN}.limits"]
 
 
-@cache
-def loaded(apps: str, *imports: str) -> dict[str, int]:
-    """Bytes by module, of a process that starts Django with these apps and imports the rest."""
+def printed(program: str, *arguments: str) -> str:
+    """What a program prints in a new process."""
     done = subprocess.run(
-        [sys.executable, "-c", REPORT, apps, *imports],
+        [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -57,7 +56,13 @@ def loaded(apps: str, *imports: str) -> dict[str, int]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    sizes: dict[str, int] = json.loads(done.stdout)
+    return done.stdout
+
+
+@cache
+def loaded(apps: str, *imports: str) -> dict[str, int]:
+    """Bytes by module, of a process that starts Django with these apps and imports the rest."""
+    sizes: dict[str, int] = json.loads(printed(REPORT, apps, *imports))
     return sizes
 
 
@@ -120,14 +125,5 @@ print(calls_of(loading.import_django_redis), calls_of(loading.import_app))
 def test_app_makes_few_of_the_calls_that_django_redis_makes_when_it_is_loaded() -> None:
     # Calls, whose share is that of the time but is the same on every machine. The time itself
     # is told by `python -m benchmarks.start`. Lower it with the code.
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    theirs, ours = map(int, done.stdout.split())
+    theirs, ours = map(int, printed(COUNT).split())
     assert ours <= MOST_CALLS * theirs
