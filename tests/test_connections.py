@@ -148,7 +148,7 @@ class TestDeadline:
         connection.deadline = later(5)
         connection.connect()
         connection.send_command("PING")
-        wait_until(connection.is_stale, "the reply has come")
+        wait_until(lambda: has_data(connection.watch), "the reply has come")
         connection.deadline = later(-1)
         assert connection.read_response() == b"PONG"
         with pytest.raises(RedisTimeoutError):
@@ -264,7 +264,7 @@ class TestConnections:
         connections.exchange(PING, 1, later(5))
         (number,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
         redis.client_kill_filter(_id=number)
-        wait_until(lambda: connections._idle[0].is_stale(), "the end has come")
+        wait_until(lambda: has_data(connections._idle[0].watch), "the end has come")
         assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
         assert connections._made == 1
 

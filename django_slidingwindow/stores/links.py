@@ -33,7 +33,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection
 from redis.utils import HIREDIS_AVAILABLE
 
-from .watching import has_data, watch
+from .watching import watch
 
 # What an alias may say of a connection, sync and async alike. The rest of what a
 # pool hands to its connections is the pool's own business.
@@ -183,10 +183,6 @@ class Deadline:
         except (BlockingIOError, TimeoutError):
             raise RedisTimeoutError("timed out") from None
         return answers
-
-    def is_stale(self) -> bool:
-        """Nothing was asked: if there is something to read, it can only be the end."""
-        return has_data(self.watch)
 
 
 class _Socket:
