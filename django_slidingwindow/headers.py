@@ -32,14 +32,18 @@ from .policies import Policy
 STYLES = ("draft", "legacy", "x")
 
 _POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
+_POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
 # What a structured-field string may hold, but for "%", which escapes the rest.
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
-_NOTHING: tuple[None, dict[str, str]] = (None, {})
 _PARTITION_KEY_BYTES = 12
 
 _Line: TypeAlias = "tuple[str, Policy, int]"
+_Fields: TypeAlias = "dict[str, tuple[str, str]]"
+"""Names and values of fields, by the names in lower case: what Django keeps of a response."""
+
+_NOTHING: tuple[None, _Fields] = (None, {})
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
@@ -60,17 +64,16 @@ def apply(
     if told == decisions:
         # By the decorator, and nothing was decided since.
         return
-    fields = field_values(decisions, alone=alone)
+    fields = _fields(decisions, alone)
     stored = response.headers._store
-    kept = []
-    for name, value in fields.items():
-        key = name.lower()
-        if key not in stored or stored[key][1] == before.get(name):
-            stored[key] = name, value
-        else:
-            kept.append(name)
-    for name in kept:
-        del fields[name]
+    if stored.keys().isdisjoint(fields):
+        stored.update(fields)
+    else:
+        for key in list(fields):
+            if key not in stored or stored[key] == before.get(key):
+                stored[key] = fields[key]
+            else:
+                del fields[key]
     setattr(response, _WRITTEN, (decisions, fields))
 
 
@@ -86,59 +89,85 @@ def field_values(decisions: Sequence[Decision], *, alone: bool = False) -> dict[
 
     `alone`: there is one decision, and one verdict that says the same.
     """
-    keyed = conf.headers_partition_key
-    if alone and not keyed:
-        return _fields_of(decisions[0])
+    return dict(_fields(decisions, alone).values())
+
+
+def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
+    if alone:
+        told = decisions[0]
+        form = _forms.get((told.profile, id(told.policy), told.limit)) or _form(told)
+        if not form.keyed:
+            return form.fields(told)
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
         return {}
-    fields = _fields_of(_tightest(verdicts))
-    if _LEFT in fields and (keyed or len(verdicts) > 1):
-        fields |= _draft_fields(verdicts, keyed)
-    return fields
-
-
-def _fields_of(told: Decision | Verdict) -> dict[str, str]:
-    """The fields of one policy."""
-    form = _form(told.profile, told.policy, told.limit)
-    fields = form.fixed.copy()
-    remaining, seconds = str(told.remaining), _seconds(told)
-    if form.quoted is not None:
-        fields[_LEFT] = _left(form.quoted, remaining, seconds)
-    for name in form.remaining:
-        fields[name] = remaining
-    if seconds is not None:
-        for name in form.reset:
-            fields[name] = str(seconds)
+    tightest = _tightest(verdicts)
+    form = _form(tightest)
+    fields = form.fields(tightest)
+    if form.quoted is not None and (form.keyed or len(verdicts) > 1):
+        fields |= _draft_fields(verdicts, form.keyed)
     return fields
 
 
 class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    __slots__ = ("fixed", "quoted", "remaining", "reset")
+    __slots__ = ("fixed", "keyed", "policy", "quoted", "remaining", "reset")
 
-    def __init__(self, profile: str, policy: Policy, limit: int, styles: Sequence[str]) -> None:
-        self.fixed: dict[str, str] = {}
+    def __init__(self, profile: str, policy: Policy, limit: int) -> None:
+        self.policy = policy
+        self.keyed = conf.headers_partition_key
+        """Whether the draft's fields tell whom the window counts as well."""
         self.quoted: str | None = None
-        """None where the draft's fields are not wanted."""
-        # Names of fields.
-        self.remaining: list[str] = []
-        self.reset: list[str] = []
-        for style in styles:
+        """The name; None where the draft's fields are not wanted."""
+        self.fixed: _Fields = {}
+        # Names of fields, in lower case and as they are.
+        self.remaining: list[tuple[str, str]] = []
+        self.reset: list[tuple[str, str]] = []
+        for style in conf.headers:
             if style == "draft":
-                ((_, self.quoted, self.fixed[_POLICY]),) = _told(((profile, policy, limit),))
+                ((_, self.quoted, text),) = _told(((profile, policy, limit),))
+                self.fixed[_POLICY_KEY] = _POLICY, text
             elif style in _PREFIXES:
-                self.fixed[f"{_PREFIXES[style]}Limit"] = str(limit)
-                self.remaining.append(f"{_PREFIXES[style]}Remaining")
-                self.reset.append(f"{_PREFIXES[style]}Reset")
+                name, remaining, reset = (
+                    _PREFIXES[style] + end for end in ("Limit", "Remaining", "Reset")
+                )
+                self.fixed[name.lower()] = name, str(limit)
+                self.remaining.append((remaining.lower(), remaining))
+                self.reset.append((reset.lower(), reset))
+
+    def fields(self, told: Decision | Verdict) -> _Fields:
+        """All of them, with what is left now."""
+        fields = self.fixed.copy()
+        remaining = str(told.remaining)
+        seconds = math.ceil(told.reset_after) if told.allowed else _seconds(told)
+        if self.quoted is not None:
+            fields[_LEFT_KEY] = _LEFT, _left(self.quoted, remaining, seconds)
+        for key, name in self.remaining:
+            fields[key] = name, remaining
+        if seconds is not None:
+            for key, name in self.reset:
+                fields[key] = name, str(seconds)
+        return fields
 
 
-@lru_cache(maxsize=1024)
-def _form(profile: str, policy: Policy, limit: int) -> _Form:
+# By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
+_forms: dict[tuple[str, int, int], _Form] = {}
+_MOST_FORMS = 1_024
+
+
+def _form(told: Decision | Verdict) -> _Form:
     """It rarely changes from one response to the next."""
-    return _Form(profile, policy, limit, conf.headers)
+    policy = told.policy
+    assert policy is not None  # whoever applies none has no fields
+    key = told.profile, id(policy), told.limit
+    found = _forms.get(key)
+    if found is None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        found = _forms[key] = _Form(told.profile, policy, told.limit)
+    return found
 
 
 def retry_after(decision: Decision) -> int | None:
@@ -171,14 +200,14 @@ def _left(quoted: str, remaining: object, seconds: int | None) -> str:
     return f"{quoted};r={remaining};t={seconds}"
 
 
-def _draft_fields(verdicts: list[Verdict], keyed: bool) -> dict[str, str]:
+def _draft_fields(verdicts: list[Verdict], keyed: bool) -> _Fields:
     """What the policies are, and what is left of each."""
     policies, left = [], []
     for (_, quoted, policy), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
         policies.append(policy + key)
         left.append(_left(quoted, verdict.remaining, _seconds(verdict)) + key)
-    return {_POLICY: ", ".join(policies), _LEFT: ", ".join(left)}
+    return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
 
 
 def _lines(verdicts: list[Verdict]) -> tuple[_Line, ...]:
@@ -233,7 +262,7 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
 
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
-        _form.cache_clear()
+        _forms.clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

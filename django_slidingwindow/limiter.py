@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from .answers import aged, decision_of, unlimited
@@ -59,6 +59,8 @@ class Limiter:
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
         self.shield = shield
+        # Most checks meet none of them, and so need not ask the shield.
+        self._refusals: Mapping[Any, object] = {} if shield is None else shield.refusals
         self._hooks = Hooks() if hooks is None else hooks
         self._clock = clock
         self._planner = Planner(prefix)
@@ -70,25 +72,27 @@ class Limiter:
 
     def check(self, claims: Sequence[Claim]) -> Decision:
         """Charges all the claims if all admit, else none."""
-        plan = self._planner.plan(claims)
-        begun = self._begin(plan, claims)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else drive(begun, self._answer)
+        form, keys = plan = self._planner.plan(claims)
+        if len(keys) != 1 or self._refusals or not self.breaker.quiet:
+            begun = self._begin(plan, claims)
+            if begun is not None:
+                return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock()
         try:
-            reply = self.store.run(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
+            reply = self.store.run(new(Evaluate, (keys, form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        plan = self._planner.plan(claims)
-        begun = self._begin(plan, claims)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
+        form, keys = plan = self._planner.plan(claims)
+        if len(keys) != 1 or self._refusals or not self.breaker.quiet:
+            begun = self._begin(plan, claims)
+            if begun is not None:
+                return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
         start = self._clock()
         try:
-            reply = await self.store.arun(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
+            reply = await self.store.arun(new(Evaluate, (keys, form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
@@ -142,14 +146,10 @@ class Limiter:
         """
         if not plan.keys:
             return self._told(unlimited(claims), None)
-        shield = self.shield
-        if shield is not None and shield.refusals:
-            found = shield.find(plan)
+        if self._refusals and self.shield is not None:
+            found = self.shield.find(plan)
             if found is not None:
-                refusal = aged(*found)
-                if self._hooks.checked is not None:
-                    self._hooks.checked(refusal, None)
-                return refusal
+                return self._told(aged(*found), None)
         if self.breaker.quiet and (len(plan.keys) == 1 or self.store.groups(plan.keys) is None):
             return None
         lanes = self._asker.lanes_for(plan, True)
@@ -171,11 +171,18 @@ class Limiter:
             decision = yield from self._asker.ask(plan, lanes, writes=True)
         except StoreError as error:
             return self._without_store(plan, error, start)
-        return self._with_store(plan, decision, start)
+        if not decision.allowed:
+            self._remember(plan, decision)
+        return self._told(decision, start)
 
     def _answered(self, plan: Plan, reply: Sequence[int], start: float) -> Decision:
-        decision = decision_of(plan, plan.form.lines, reply, self.store.source)
-        return self._with_store(plan, decision, start)
+        decision = decision_of(plan, plan[0].lines, reply, self.store.source)
+        if not decision.allowed:
+            self._remember(plan, decision)
+        # In place what `_told` does: most checks come this way.
+        if self._hooks.checked is not None:
+            self._hooks.checked(decision, self._clock() - start)
+        return decision
 
     def _unanswered(self, plan: Plan, error: BaseException, start: float) -> Decision:
         self._asker.unanswered(plan, error)
@@ -183,12 +190,9 @@ class Limiter:
             raise error
         return self._without_store(plan, error, start)
 
-    def _with_store(self, plan: Plan, decision: Decision, start: float) -> Decision:
-        if not decision.allowed and self.shield is not None and plan.form.exact:
-            self.shield.remember(plan, plan.keys, decision)
-        if self._hooks.checked is not None:
-            self._hooks.checked(decision, self._clock() - start)
-        return decision
+    def _remember(self, plan: Plan, refusal: Decision) -> None:
+        if self.shield is not None and plan.form.exact:
+            self.shield.remember(plan, plan.keys, refusal)
 
     def _without_store(self, plan: Plan, error: StoreError, start: float) -> Decision:
         if not error.outage and self._hooks.failed is not None:

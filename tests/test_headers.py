@@ -302,7 +302,7 @@ class Unreachable(MemoryStore):
 def test_fields_that_were_told_are_not_made_again(monkeypatch):
     response, told = HttpResponse(), (decision(BURST),)
     headers.apply(response, told)
-    monkeypatch.setattr(headers, "field_values", None)
+    monkeypatch.setattr(headers, "_fields", None)
     headers.apply(response, told)
     assert response["RateLimit-Limit"] == "100"
 

@@ -59,11 +59,11 @@ class ClusterStore:
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
         self._servers: dict[Address, Server] = {}
 
-    def run(self, call: Call) -> list[int]:
+    def run(self, call: Call) -> Sequence[int]:
         deadline = self._link.deadline(call.within)
         return checked(self._drive(route(self.topology, self._encode(call)), deadline))
 
-    async def arun(self, call: Call) -> list[int]:
+    async def arun(self, call: Call) -> Sequence[int]:
         flow = route(self.topology, self._encode(call))
         deadline = self._link.deadline(call.within)
 
@@ -80,7 +80,7 @@ class ClusterStore:
             raise store_error(error) from error
         return checked(reply)
 
-    def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
+    def run_many(self, calls: Sequence[Call]) -> list[Sequence[int]]:
         """All the calls in one round trip to each node, for whoever looks at many keys."""
         deadline = time.monotonic() + PATIENCE
         commands = [self._encode(call) for call in calls]

@@ -43,10 +43,15 @@ class RedisStore:
         self._lock = threading.Lock()
         self._server: Server | None = None
 
-    def run(self, call: Call) -> list[int]:
+    def run(self, call: Call) -> Sequence[int]:
         command = encode(call, None if self._clock is None else self._clock())
         server = self._server or self._find_server()
-        deadline = server.link.deadline(call.within)
+        link = server.link
+        if call.within is None and link.limit is not None:
+            # What `Link.deadline` would say; most calls come this way.
+            deadline: float | None = time.monotonic() + link.limit
+        else:
+            deadline = link.deadline(call.within)
         try:
             (reply,) = server.exchange(command.payload, 1, deadline)
             if isinstance(reply, Exception):
@@ -58,7 +63,7 @@ class RedisStore:
             raise store_error(error) from error
         return checked(reply)
 
-    async def arun(self, call: Call) -> list[int]:
+    async def arun(self, call: Call) -> Sequence[int]:
         command = self._encode(call)
         server = self._server or self._find_server()
         deadline = server.link.deadline(call.within)
@@ -74,7 +79,7 @@ class RedisStore:
             raise store_error(error) from error
         return checked(reply)
 
-    def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
+    def run_many(self, calls: Sequence[Call]) -> list[Sequence[int]]:
         """All the calls in one round trip, for whoever looks at many keys."""
         commands = [self._encode(call) for call in calls]
         server = self._server or self._find_server()

@@ -61,20 +61,17 @@ class Command(NamedTuple):
 
 def encode(call: Call, clock: int | None) -> Command:
     """The command for a call; `clock` in microseconds, None for the server's own."""
-    if isinstance(call, Evaluate):
-        keys = call.keys
-        lines = call.lines
-        known = lines.prepared if isinstance(lines, Lines) else None
-        if known is None:
-            known = _know(lines)
+    if type(call) is Evaluate:
+        keys, lines, writes, _ = call
+        known = (lines.prepared if type(lines) is Lines else None) or _know(lines)
         if clock is None and len(keys) == 1:
             # By far the most of them: what can be put together before, is.
             name = keys[0].encode()
-            tail = known.writes if call.writes else known.looks
+            tail = known.writes if writes else known.looks
             payload = b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, tail)
             return new(Command, (payload, keys, known.source))
         head, tail, source = known.head, known.tail, known.source
-        mode = b"w" if call.writes else b"r"
+        mode = b"w" if writes else b"r"
     elif isinstance(call, Refund):
         keys = tuple(charge.key for charge in call.charges)
         head, tail, source = _refund(call)
