@@ -71,6 +71,19 @@ def account_of(request: HttpRequest) -> Account:
     return account
 
 
+def open_account(request: HttpRequest, profile: str, decision: Decision, enforced: bool) -> None:
+    """What `account_of` and `decide` do, for a request that meets one policy of one profile."""
+    account = Account()
+    account.exempt = False
+    account.decided = {profile: decision}
+    account.decisions = (decision,)
+    account.alone = enforced and decision.source not in _UNSEEN
+    setattr(request, ACCOUNT, account)
+    request.rate_limit = decision  # type: ignore[attr-defined]
+    if not decision.allowed or decision.reason == OBSERVED:
+        signals.tell(signals.request_limited, type(request), request=request, decision=decision)
+
+
 def decide(
     request: HttpRequest, account: Account, claims: Sequence[Claim], decision: Decision
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from . import decisions
 from .claims import Claim
@@ -13,12 +13,12 @@ from .decisions import (
     Decision,
     Receipt,
     Verdict,
+    draft_decision,
     new_decision,
     new_verdict,
 )
-from .planning import Plan
+from .planning import Form, Plan
 from .policies import Policy
-from .quick import new
 from .stores.base import Line
 
 Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
@@ -98,8 +98,33 @@ def decision_of(
         reason,
         source,
         plan[1][i],
-        new(Answer, (plan, lines, reply, source, charged, [True])),
+        (Answer, plan, lines, reply, source, charged, [True]),
     )
+
+
+def admission(form: Form, key: str, reply: Sequence[int], source: str) -> Decision:
+    """What `decision_of` says of one window that has let a request in, in less time."""
+    policy = form.lines[0].policy
+    decision: Any = draft_decision()
+    decision.allowed = True
+    decision.profile = form.profiles[0].name
+    decision.policy = policy
+    decision.limit = policy.limit
+    decision.remaining = reply[3]
+    decision.retry_after = 0.0
+    decision.reset_after = reply[5] / 1_000_000
+    decision.reason = decisions.ALLOWED if reply[2] else decisions.OBSERVED
+    decision.source = source
+    decision.key = key
+    decision._answer = _admitted, form, key, reply, source, [True]
+    decision.__class__ = Decision
+    return decision  # type: ignore[no-any-return]
+
+
+def _admitted(
+    form: Form, key: str, reply: Sequence[int], source: str, unused: list[bool]
+) -> Answer:
+    return Answer(Plan(form, (key,)), form.lines, reply, source, None, unused)
 
 
 def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
@@ -222,7 +247,7 @@ def aged(refusal: Decision, age: float) -> Decision:
         refusal.reason,
         decisions.SHIELD,
         refusal.key,
-        new(Aged, (refusal, age, None)),
+        (Aged, refusal, age),
     )
 
 

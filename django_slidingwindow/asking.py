@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .answers import Charged, charges_of, decision_of
 from .breaker import CLOSED, Breakers
@@ -23,11 +23,24 @@ Lanes: TypeAlias = "tuple[list[list[int]] | None, list[str]]"
 """Positions of keys that one call can hold, None for all of them; the lane of each call."""
 
 
+class Audience(Protocol):
+    """Those who want to hear of decisions, such as a signal's receivers."""
+
+    receivers: list[Any]
+
+
+class _Everybody:
+    def __init__(self) -> None:
+        self.receivers: list[Any] = [None]
+
+
 class Hooks(NamedTuple):
     """Who is told. They must not raise: nothing of theirs may fail a request."""
 
     checked: Callable[[Decision, float | None], None] | None = None
     """Every decision, with the seconds that the store took if it was asked."""
+    audience: Audience = _Everybody()
+    """While it has no receivers, nobody is told of decisions, nor looks at the clock for that."""
     degraded: Callable[[StoreError], None] | None = None
     """The store went away."""
     recovered: Callable[[float], None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import decisions as reasons
 from .account import Account, decide
@@ -15,12 +15,15 @@ from .decisions import Decision
 from .demands import Choice, Demand, Demands
 from .exemptions import exemptions
 from .identity import identify, quick_resolver, resolvers
-from .policies import Policy, Profile, parse_cost
+from .policies import ENFORCE, Policy, Profile, parse_cost
 from .quick import new
 from .registry import registry
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+
+    from .limiter import Limiter
+    from .planning import Form
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -53,6 +56,42 @@ class _Prepared:
         """How each claim is made; none where somebody has to be asked."""
 
 
+class Single(NamedTuple):
+    """The usual demand: one profile of one policy, and whom it counts is known at once."""
+
+    limiter: Limiter
+    """Whose the form is."""
+    edition: object
+    """Of the profiles."""
+    form: Form | None
+    """None for every other demand."""
+    resolve: Callable[[HttpRequest], Any]
+    profile: str
+    enforced: bool
+
+
+def single_of(demands: Sequence[Demand], limiter: Limiter) -> Single | None:
+    """What is demanded, as far as it is that; None for demands that few requests meet."""
+    prepared = _prepared(demands)
+    if prepared is None:
+        return None
+    form: Form | None = None
+    resolve: Callable[[HttpRequest], Any] = _nobody
+    name, enforced = "", False
+    if len(prepared.steps) == 1:
+        ((profile, resolve, policies, cost),) = prepared.steps
+        form = limiter.form(Claim(profile, "", policies, cost))
+        name, enforced = profile.name, profile.mode == ENFORCE
+    single = Single(limiter, prepared.edition, form, resolve, name, enforced)
+    assert isinstance(demands, Demands)
+    demands.single = single
+    return single
+
+
+def _nobody(request: HttpRequest) -> None:
+    """Whom those count who are asked otherwise."""
+
+
 def claims_at_once(
     request: HttpRequest, account: Account, demands: Sequence[Demand]
 ) -> list[Claim] | None:
@@ -60,11 +99,9 @@ def claims_at_once(
 
     None for all others, and where something is wrong: `claims_of` finds out what.
     """
-    if type(demands) is not Demands:
+    prepared = _prepared(demands)
+    if prepared is None:
         return None
-    prepared = demands.prepared
-    if prepared is None or prepared.edition is not registry.edition:
-        prepared = demands.prepared = _prepare(demands)
     claims: list[Claim] = []
     if account.exempt is not None:
         names = prepared.names
@@ -81,6 +118,16 @@ def claims_at_once(
         return None
     account.exempt = False
     return claims
+
+
+def _prepared(demands: Sequence[Demand]) -> _Prepared | None:
+    """What many requests have in common; None for demands that few meet."""
+    if type(demands) is not Demands:
+        return None
+    prepared: _Prepared | None = demands.prepared
+    if prepared is None or prepared.edition is not registry.edition:
+        prepared = demands.prepared = _prepare(demands)
+    return prepared
 
 
 def _prepare(demands: Demands) -> _Prepared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from .policies import Policy
@@ -92,15 +93,16 @@ class _Late:
 
     key: str
     """Of the window that decided; empty where no window was looked at."""
-    _answer: Any
-    """Has them as attributes."""
+    _answer: tuple[Any, ...]
+    """A function and its arguments: what it makes of them has these fields as attributes."""
 
 
 def _make_late(late: _Late, name: str) -> Any:
     if name == "key":
         value: Any = _deciding_key(cast("Decision", late))
     elif name in ("verdicts", "receipt"):
-        value = getattr(late._answer, name)
+        make, *arguments = late._answer
+        value = getattr(make(*arguments), name)
     else:
         raise AttributeError(name)
     object.__setattr__(late, name, value)
@@ -190,7 +192,7 @@ class _DecisionDraft(_Late):
         reason: str,
         source: str,
         key: str,
-        answer: Any,
+        answer: tuple[Any, ...],
     ) -> None:
         self.allowed = allowed
         self.profile = profile
@@ -209,5 +211,8 @@ class _DecisionDraft(_Late):
 new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
 """A verdict of all its fields by position."""
 new_decision = cast("Callable[..., Decision]", _DecisionDraft)
-"""A decision of its fields by position, but for the last two: `key` and `answer`, which has
-them, stand there."""
+"""A decision of its fields by position, but for the last two: in their stand `key`, and a
+function with its arguments that makes what has them."""
+draft_decision = cast("Callable[[], Any]", partial(object.__new__, _DecisionDraft))
+"""One without fields, for whom a call with all of them takes too long; it becomes a Decision by
+its class."""

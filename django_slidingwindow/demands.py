@@ -38,8 +38,9 @@ class Demand(NamedTuple):
 class Demands(tuple[Demand, ...]):
     """Demands that many requests meet together, so that what they need is prepared once."""
 
+    # Of `claiming`.
     prepared: Any = None
-    """Of `claiming`."""
+    single: Any = None
 
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .account import Account, account_of, decide, find_account, strictest
+from . import limits
+from .account import ACCOUNT, Account, account_of, decide, find_account, open_account, strictest
 from .callables import Ask, aanswer, answer
-from .claiming import claims_at_once, claims_of
+from .claiming import Single, claims_at_once, claims_of, single_of
 from .conf import conf
 from .decisions import Decision
-from .demands import Demand, Usage, demands_of, is_exempt, methods_from, usages
+from .demands import Demand, Demands, Usage, demands_of, is_exempt, methods_from, usages
 from .flows import adrive, drive
-from .limits import get_limiter
+from .registry import registry
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -47,12 +48,25 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     if not demands or not conf.enabled:
         _without_limit(request)
         return None
+    limiter = limits.current or limits.get_limiter()
+    single: Single | None = demands.single if type(demands) is Demands else None
+    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
+        single = single_of(demands, limiter)
+    if single is not None and single.form is not None and not hasattr(request, ACCOUNT):
+        try:
+            identifier = single.resolve(request)
+        except Exception:  # noqa: BLE001 -- the flow below meets it as well
+            identifier = None
+        if identifier is not None:
+            decision = limiter.check_one(single.form, identifier)
+            open_account(request, single.profile, decision, single.enforced)
+            return decision
     account = account_of(request)
     claims = claims_at_once(request, account, demands)
     if claims is None:
         claims = drive(claims_of(request, account, demands), answer)
     if claims:
-        decision = get_limiter().check(claims)
+        decision = limiter.check(claims)
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision
@@ -69,7 +83,7 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     if claims is None:
         claims = await adrive(claims_of(request, account, demands), aanswer)
     if claims:
-        decision = await get_limiter().acheck(claims)
+        decision = await limits.get_limiter().acheck(claims)
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision

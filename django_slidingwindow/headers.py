@@ -49,8 +49,20 @@ _NOTHING: tuple[None, _Fields] = (None, {})
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Adds the fields of what was decided of a request, if anything was."""
     account: Account | None = getattr(request, ACCOUNT, None)
-    if account is not None and account.decisions:
-        apply(response, account.decisions, alone=account.alone)
+    if account is None or not account.decisions:
+        return
+    if account.alone and not hasattr(response, _WRITTEN):
+        # In place what `apply` does: most responses come this way.
+        told = account.decisions[0]
+        form = _forms.get((told.profile, id(told.policy), told.limit))
+        if form is not None and not form.keyed:
+            fields = form.fields(told)
+            stored = response.headers._store
+            if stored.keys().isdisjoint(fields):
+                stored.update(fields)
+                setattr(response, _WRITTEN, (account.decisions, fields))
+                return
+    apply(response, account.decisions, alone=account.alone)
 
 
 def apply(
@@ -143,7 +155,8 @@ class _Form:
         remaining = str(told.remaining)
         seconds = math.ceil(told.reset_after) if told.allowed else _seconds(told)
         if self.quoted is not None:
-            fields[_LEFT_KEY] = _LEFT, _left(self.quoted, remaining, seconds)
+            left = f"{self.quoted};r={remaining}"
+            fields[_LEFT_KEY] = _LEFT, left if seconds is None else f"{left};t={seconds}"
         for key, name in self.remaining:
             fields[key] = name, remaining
         if seconds is not None:

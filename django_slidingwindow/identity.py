@@ -30,7 +30,7 @@ from django.utils.module_loading import import_string
 from .callables import Ask, asks, in_thread
 from .conf import NAME, conf
 from .keys import join_identifiers
-from .proxies import canonical_ip, client_of
+from .proxies import canonical_ip, counted_client
 from .registry import near
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _resolver(axis: str, anonymous: str) -> tuple[Callable[..., Any], bool]:
     return _QUICK[axis], False
 
 
-def _ip(request: HttpRequest) -> str:
-    return client_of(request).counted
+_ip = counted_client
 
 
 def _endpoint(request: HttpRequest) -> str | None:

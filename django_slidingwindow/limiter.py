@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from .answers import aged, decision_of, unlimited
+from .answers import admission, aged, decision_of, unlimited
 from .asking import Asker, Hooks, Lanes
 from .claims import Claim
 from .decisions import Decision
 from .exceptions import StoreError
 from .fallback import Fallback
 from .flows import adrive, drive
-from .planning import Plan, Planner
+from .keys import escape, is_plain
+from .planning import Form, Plan, Planner
 from .quick import new
 from .shield import Shield
 from .stores.base import Call, Evaluate, Refund, Reset, Store
@@ -62,6 +63,7 @@ class Limiter:
         # Most checks meet none of them, and so need not ask the shield.
         self._refusals: Mapping[Any, object] = {} if shield is None else shield.refusals
         self._hooks = Hooks() if hooks is None else hooks
+        self._audience = self._hooks.audience
         self._clock = clock
         self._planner = Planner(prefix)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
@@ -72,30 +74,57 @@ class Limiter:
 
     def check(self, claims: Sequence[Claim]) -> Decision:
         """Charges all the claims if all admit, else none."""
-        form, keys = plan = self._planner.plan(claims)
-        if len(keys) != 1 or self._refusals or not self.breaker.quiet:
-            begun = self._begin(plan, claims)
-            if begun is not None:
-                return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        start = self._clock()
+        if len(claims) == 1:
+            form = self._planner.form(claims[0])
+            if form.after is not None:
+                return self.check_one(form, claims[0].identifier)
+        plan = self._planner.plan(claims)
+        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else drive(begun, self._answer)
+        start = self._started()
         try:
-            reply = self.store.run(new(Evaluate, (keys, form.lines, True, None)))
+            reply = self.store.run(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        form, keys = plan = self._planner.plan(claims)
-        if len(keys) != 1 or self._refusals or not self.breaker.quiet:
-            begun = self._begin(plan, claims)
-            if begun is not None:
-                return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
-        start = self._clock()
+        plan = self._planner.plan(claims)
+        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
+        start = self._started()
         try:
-            reply = await self.store.arun(new(Evaluate, (keys, form.lines, True, None)))
+            reply = await self.store.arun(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
+
+    def form(self, claim: Claim) -> Form | None:
+        """What `check_one` needs of a claim, whoever makes it; None if that is several windows."""
+        form = self._planner.form(claim)
+        return None if form.after is None else form
+
+    def check_one(self, form: Form, identifier: str) -> Decision:
+        """What `check` decides of one claim on one window, in less time: most checks are such."""
+        assert form.after is not None
+        key = (
+            form.before + (identifier if is_plain(identifier) else escape(identifier)) + form.after
+        )
+        if self._refusals or not self.breaker.quiet:
+            begun = self._begin(new(Plan, (form, (key,))))
+            if begun is not None:
+                return begun if isinstance(begun, Decision) else drive(begun, self._answer)
+        start = self._clock() if self._audience.receivers else None
+        store = self.store
+        try:
+            reply = store.hit(key, form.lines)
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(Plan(form, (key,)), error, start)
+        if reply[0] and start is None:
+            return admission(form, key, reply, store.source)
+        return self._answered(Plan(form, (key,)), reply, start)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -139,13 +168,11 @@ class Limiter:
             return await asyncio.sleep(question.seconds)
         return await self.store.arun(question)
 
-    def _begin(self, plan: Plan, claims: Sequence[Claim]) -> Begun:
+    def _begin(self, plan: Plan) -> Begun:
         """What this process knows by itself; else the flow to drive.
 
         None for the usual case, where one call of the store asks all.
         """
-        if not plan.keys:
-            return self._told(unlimited(claims), None)
         if self._refusals and self.shield is not None:
             found = self.shield.find(plan)
             if found is not None:
@@ -159,14 +186,14 @@ class Limiter:
 
     def _check_once(self, claims: Sequence[Claim]) -> Flow:
         plan = self._planner.plan(claims)
-        begun = self._begin(plan, claims)
+        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
         if isinstance(begun, Decision):
             return begun
         flow = begun or self._check(plan, (None, [self.store.lane(plan.keys[0])]))
         return (yield from flow)
 
     def _check(self, plan: Plan, lanes: Lanes) -> Flow:
-        start = self._clock()
+        start = self._started()
         try:
             decision = yield from self._asker.ask(plan, lanes, writes=True)
         except StoreError as error:
@@ -175,16 +202,13 @@ class Limiter:
             self._remember(plan, decision)
         return self._told(decision, start)
 
-    def _answered(self, plan: Plan, reply: Sequence[int], start: float) -> Decision:
-        decision = decision_of(plan, plan[0].lines, reply, self.store.source)
+    def _answered(self, plan: Plan, reply: Sequence[int], start: float | None) -> Decision:
+        decision = decision_of(plan, plan.form.lines, reply, self.store.source)
         if not decision.allowed:
             self._remember(plan, decision)
-        # In place what `_told` does: most checks come this way.
-        if self._hooks.checked is not None:
-            self._hooks.checked(decision, self._clock() - start)
-        return decision
+        return self._told(decision, start)
 
-    def _unanswered(self, plan: Plan, error: BaseException, start: float) -> Decision:
+    def _unanswered(self, plan: Plan, error: BaseException, start: float | None) -> Decision:
         self._asker.unanswered(plan, error)
         if not isinstance(error, StoreError):
             raise error
@@ -194,16 +218,20 @@ class Limiter:
         if self.shield is not None and plan.form.exact:
             self.shield.remember(plan, plan.keys, refusal)
 
-    def _without_store(self, plan: Plan, error: StoreError, start: float) -> Decision:
+    def _without_store(self, plan: Plan, error: StoreError, start: float | None) -> Decision:
         if not error.outage and self._hooks.failed is not None:
             self._hooks.failed(error)
         return self._told(self._fallback.decide(plan, True, self._probe_in), start)
 
     def _told(self, decision: Decision, start: float | None) -> Decision:
         """The decision, of which whoever listens was told."""
-        if self._hooks.checked is not None:
+        if self._audience.receivers and self._hooks.checked is not None:
             self._hooks.checked(decision, None if start is None else self._clock() - start)
         return decision
+
+    def _started(self) -> float | None:
+        """The time, for whoever wants to know how long the store takes."""
+        return self._clock() if self._audience.receivers else None
 
     def _peek(self, claims: Sequence[Claim]) -> Flow:
         plan = self._planner.plan(claims)

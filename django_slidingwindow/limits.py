@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.signals import setting_changed
 
@@ -21,37 +21,39 @@ from .registry import registry
 
 if TYPE_CHECKING:
     from .limiter import Limiter
+    from .planning import Form
 
 
 _lock = threading.Lock()
-_limiter: Limiter | None = None
+current: Limiter | None = None
+"""This process's limiter, if there is one yet."""
 
 
 def get_limiter() -> Limiter:
     """This process's limiter, made of the settings on first use."""
-    global _limiter
-    limiter = _limiter
+    global current
+    limiter = current
     if limiter is None:
         with _lock:
-            limiter = _limiter = _limiter or _make()
+            limiter = current = current or _make()
     return limiter
 
 
 @contextmanager
 def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
     """Within it `make` makes this process's limiters, for the settings as they then are."""
-    global _limiter, _make
+    global current, _make
     with _lock:
-        before, changes = (_limiter, _make), _changes
-        _limiter, _make = None, make
+        before, changes = (current, _make), _changes
+        current, _make = None, make
     try:
         yield
     finally:
         with _lock:
-            _limiter, _make = before
+            current, _make = before
             if changes != _changes:
                 # It was made for settings that have changed since.
-                _limiter = None
+                current = None
 
 
 def _make_limiter() -> Limiter:
@@ -66,10 +68,10 @@ _changes = 0
 
 
 def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
-    global _limiter, _changes
+    global current, _changes
     if setting in (NAME, "CACHES"):
         with _lock:
-            _limiter = None
+            current = None
             _changes += 1
 
 
@@ -78,17 +80,61 @@ setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")
 
 def _start_afresh() -> None:
     """In a forked child: a lock may be held by a thread that is not there."""
-    global _lock, _limiter
-    _lock, _limiter = threading.Lock(), None
+    global _lock, current
+    _lock, current = threading.Lock(), None
 
 
 with suppress(AttributeError):  # there is no fork on Windows
     os.register_at_fork(after_in_child=_start_afresh)
 
 
+class _Single(NamedTuple):
+    """What is known of a check by a profile's name and a cost, if it is one of one window."""
+
+    limiter: Limiter
+    """Whose the form is."""
+    edition: object
+    """Of the profiles."""
+    form: Form | None
+    """None for every other check."""
+    axis: str | None
+    """Where an identifier of it has several spellings."""
+
+
+_singles: dict[tuple[str, int], _Single] = {}
+_MOST_SINGLES = 4_096
+
+
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Charges `cost` hits to the identifier if the profile admits them."""
-    return get_limiter().check([_claim(profile, identifier, cost)])
+    limiter = current or get_limiter()
+    if type(profile) is str and type(cost) is int and conf.enabled:
+        single = _singles.get((profile, cost))
+        if (
+            single is None
+            or single.limiter is not limiter
+            or single.edition is not registry.edition
+        ):
+            single = _single(limiter, profile, cost)
+        if single.form is not None:
+            if single.axis is not None:
+                identifier = canonical(single.axis, identifier)
+            return limiter.check_one(single.form, identifier)
+    return limiter.check([_claim(profile, identifier, cost)])
+
+
+def _single(limiter: Limiter, name: str, cost: int) -> _Single:
+    # Before the profile is read: it may change meanwhile.
+    edition = registry.edition
+    profile = registry.get(name)
+    form = None
+    if profile.limit_for is None and cost >= 0:
+        form = limiter.form(Claim(profile, "", profile.policies, cost))
+    axis = profile.axis if has_spellings(profile.axis) else None
+    if len(_singles) >= _MOST_SINGLES:
+        _singles.clear()
+    single = _singles[name, cost] = _Single(limiter, edition, form, axis)
+    return single
 
 
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:

@@ -33,8 +33,7 @@ def make_limiter() -> Limiter:
 
 
 def _checked(decision: Decision, seconds: float | None) -> None:
-    if signals.limit_checked.receivers:
-        signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
+    signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
 
 
 def _degraded(error: StoreError) -> None:
@@ -66,7 +65,13 @@ def _failed(error: StoreError) -> None:
         )
 
 
-HOOKS = Hooks(checked=_checked, degraded=_degraded, recovered=_recovered, failed=_failed)
+HOOKS = Hooks(
+    checked=_checked,
+    audience=signals.limit_checked,
+    degraded=_degraded,
+    recovered=_recovered,
+    failed=_failed,
+)
 # Seconds between two log lines about checks that Redis could not answer.
 _TELL_AGAIN = 60.0
 _failure_told_at = float("-inf")

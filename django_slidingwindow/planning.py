@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from .algorithms import EXACT
 from .claims import Claim
-from .keys import escape, is_plain, key_ends, suffix
+from .keys import escape, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
-from .quick import new
 from .stores.base import Line, Lines
 
 # Forms that are kept at most: as many as there are profiles, for most projects.
@@ -24,7 +23,7 @@ class Form:
     that it is made of.
     """
 
-    __slots__ = ("afters", "before", "exact", "lines", "profiles")
+    __slots__ = ("after", "afters", "before", "exact", "lines", "profiles")
 
     def __init__(
         self,
@@ -38,6 +37,8 @@ class Form:
         self.profiles = profiles
         self.before = before
         self.afters = afters
+        # Where there is one window, as for most profiles.
+        self.after = afters[0] if len(afters) == 1 else None
         # Whether a refusal holds until its time, whatever else happens.
         self.exact = not any(
             line.observed or line.count_rejected or line.policy.algorithm not in EXACT
@@ -76,14 +77,9 @@ class Planner:
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
-            # In place what the methods below do: each call is a good part of the time.
-            profile, identifier, policies, cost = claim = claims[0]
-            known = self._forms.get((id(profile), cost)) if policies is profile.policies else None
-            form = self._form(claim) if known is None else known[1]
-            if len(form.afters) == 1 and is_plain(identifier):
-                return new(Plan, (form, (form.before + identifier + form.afters[0],)))
-            return new(Plan, (form, form.keys(identifier)))
-        forms = tuple([self._form(claim) for claim in claims])
+            form = self.form(claims[0])
+            return Plan(form, form.keys(claims[0].identifier))
+        forms = tuple([self.form(claim) for claim in claims])
         keys: tuple[str, ...] = ()
         for form, claim in zip(forms, claims, strict=True):
             keys += form.keys(claim.identifier)
@@ -92,7 +88,8 @@ class Planner:
             joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
         return Plan(joined, keys)
 
-    def _form(self, claim: Claim) -> Form:
+    def form(self, claim: Claim) -> Form:
+        """What is known of a claim's windows, whoever makes it."""
         profile, _, policies, cost = claim
         if policies is not profile.policies:
             return _form(self._prefix, profile, policies, cost)

@@ -115,7 +115,7 @@ def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
     made = decisions.new_decision(
         *(True, "login", POLICY, 10, 9, 0.0, 60.0, decisions.ALLOWED, decisions.REDIS),
         "key",
-        answer,
+        (lambda given: given, answer),
     )
     assert answer.asked == 0
     assert made.verdicts == made.verdicts == ()

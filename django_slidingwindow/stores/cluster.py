@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from ..cluster import ClusterConnectionFactory
 from ..decisions import REDIS
 from ..flows import adrive, drive
-from .base import Call
+from .base import Call, Evaluate, Lines
 from .errors import checked, store_error
 from .links import Link
 from .redis import PATIENCE, RedisStore, scan
@@ -59,11 +59,14 @@ class ClusterStore:
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
         self._servers: dict[Address, Server] = {}
 
-    def run(self, call: Call) -> Sequence[int]:
+    def run(self, call: Call) -> list[int]:
         deadline = self._link.deadline(call.within)
         return checked(self._drive(route(self.topology, self._encode(call)), deadline))
 
-    async def arun(self, call: Call) -> Sequence[int]:
+    def hit(self, key: str, lines: Lines) -> Sequence[int]:
+        return self.run(Evaluate((key,), lines, writes=True))
+
+    async def arun(self, call: Call) -> list[int]:
         flow = route(self.topology, self._encode(call))
         deadline = self._link.deadline(call.within)
 
@@ -80,7 +83,7 @@ class ClusterStore:
             raise store_error(error) from error
         return checked(reply)
 
-    def run_many(self, calls: Sequence[Call]) -> list[Sequence[int]]:
+    def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
         """All the calls in one round trip to each node, for whoever looks at many keys."""
         deadline = time.monotonic() + PATIENCE
         commands = [self._encode(call) for call in calls]

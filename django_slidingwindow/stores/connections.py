@@ -48,7 +48,7 @@ class Connections:
             self._discard(connection)
             raise
         for answer in answers:
-            if isinstance(answer, Exception) and is_outage(answer):
+            if type(answer) is not bytes and isinstance(answer, Exception) and is_outage(answer):
                 # Another server may have taken its place.
                 self._discard(connection)
                 return answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import (
@@ -49,10 +48,10 @@ def store_error(error: Exception) -> StoreError:
     return StoreError(f"{type(error).__name__}: {error}", outage=outage)
 
 
-def checked(reply: Any) -> Sequence[int]:
+def checked(reply: Any) -> list[int]:
     """The integers of a reply; a server's error as StoreError."""
     if type(reply) is bytes:
-        return reply_layout(len(reply)).unpack(reply)
+        return list(reply_layout(len(reply)).unpack(reply))
     if isinstance(reply, Exception):
         raise store_error(reply) from reply
     return reply if isinstance(reply, list) else [reply]

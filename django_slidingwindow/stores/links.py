@@ -165,7 +165,10 @@ class Deadline:
             return [read() for _ in range(replies)]
         answers: list[Any] = []
         try:
-            sock.hurry()
+            # What `hurry` asks first, and most calls need no more.
+            left = 0.0 if self.deadline is None else self.deadline - time.monotonic()
+            if not (left > _GRACE and left <= sock.set_to <= left * _CLOSE_ENOUGH):
+                sock.hurry()
             raw.sendall(payload)
             while len(answers) < replies:
                 data = raw.recv(_CHUNK)
@@ -173,6 +176,8 @@ class Deadline:
                     raise RedisConnectionError("the server closed the connection")
                 reader.feed(data)
                 while (answer := reader.gets()) is not _INCOMPLETE:
+                    if type(answer) is bytes and replies == 1:
+                        return [answer]
                     if isinstance(answer, RedisConnectionError):
                         # As redis-py has it: a server that takes no commands is no connection.
                         raise answer
@@ -198,7 +203,7 @@ class _Socket:
         self._by_kernel = _KERNEL_KEEPS_TIME and not isinstance(raw, ssl.SSLSocket)
         if self._by_kernel:
             raw.settimeout(None)
-        self._set = 0.0
+        self.set_to = 0.0
         self._late_for, self._late_steps = 0.0, 0
 
     def sendall(self, payload: bytes) -> None:
@@ -229,7 +234,7 @@ class _Socket:
         """Lets the next calls take no longer than is left of the time."""
         deadline = self._connection.deadline
         if deadline is None:
-            if self._set:
+            if self.set_to:
                 self._limit(0.0)
             return
         left = deadline - time.monotonic()
@@ -240,12 +245,12 @@ class _Socket:
                 raise TimeoutError("time is up")
             left = _GRACE
         # Setting it is a call of the system: what is set may be a little more than is left.
-        if not left <= self._set <= left * _CLOSE_ENOUGH:
+        if not left <= self.set_to <= left * _CLOSE_ENOUGH:
             self._limit(left * _SLACK)
 
     def _limit(self, seconds: float) -> None:
         """Sets the time-out of the next calls; 0.0 for none."""
-        self._set = seconds
+        self.set_to = seconds
         if self._by_kernel:
             whole, part = divmod(seconds, 1)
             value = struct.pack("ll", int(whole), int(part * 1_000_000))

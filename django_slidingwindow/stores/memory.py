@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from ..decisions import LOCAL
 from ..policies import Policy
-from .base import Call, Evaluate, Line, Refund, Reset
+from ..quick import new
+from .base import Call, Evaluate, Line, Lines, Refund, Reset
 from .windows import Counter, Log, View, Window
 
 
@@ -68,6 +69,9 @@ class MemoryStore:
 
     async def arun(self, call: Call) -> list[int]:
         return self.run(call)
+
+    def hit(self, key: str, lines: Lines) -> list[int]:
+        return self.run(new(Evaluate, ((key,), lines, True, None)))
 
     def run(self, call: Call) -> list[int]:
         with self._lock:
