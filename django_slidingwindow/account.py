@@ -81,7 +81,7 @@ def open_account(request: HttpRequest, profile: str, decision: Decision, enforce
     setattr(request, ACCOUNT, account)
     request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
-        signals.tell(signals.request_limited, type(request), request=request, decision=decision)
+        signals.tell_refusal(request, decision)
 
 
 def decide(
@@ -103,7 +103,7 @@ def decide(
             )
         request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
-        signals.tell(signals.request_limited, type(request), request=request, decision=decision)
+        signals.tell_refusal(request, decision)
 
 
 def show(request: HttpRequest, account: Account) -> None:

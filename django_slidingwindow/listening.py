@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from . import signals
 from .conf import NAME, conf
-from .signals import request_limited
 
 if TYPE_CHECKING:
     from .decisions import Decision
@@ -29,13 +29,10 @@ def _follow(*, setting: str, **kwargs: Any) -> None:
         return
     # Settings that cannot be read are for the system checks to tell: Django must start for that.
     with contextlib.suppress(ImproperlyConfigured):
-        if conf.log:
-            request_limited.connect(_hear, dispatch_uid=__name__)
-        else:
-            request_limited.disconnect(dispatch_uid=__name__)
+        signals.refusal_log = _hear if conf.log else None
 
 
-def _hear(*, request: Any, decision: Decision, **kwargs: Any) -> None:
+def _hear(request: Any, decision: Decision) -> None:
     # Connected while LOG is on; `testing` switches it off beside the settings.
     if conf.log:
         (_record or _load())(request, decision)

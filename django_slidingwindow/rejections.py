@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from datetime import timezone as datetime_timezone
@@ -13,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from .conf import conf
-from .decisions import Decision
+from .decisions import Decision, Verdict
 from .identity import keyed_hash
 from .keys import parse_key
 from .models import Rejection
@@ -69,37 +70,32 @@ class Tally:
 def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, Tally]]:
     """What is logged of a decision: the policy that refused, or those that would have."""
     client, user_agent = _client(request) if conf.log_client else ("", "")
-    minute, view, method = int(now // 60), _view(request), _method(request)
-    reason, source = decision.reason, decision.source
-    if not decision.allowed:
-        # One refusal is one hit, though several policies may have refused.
-        told: list[tuple[Any, ...]] = [
-            (decision.profile, decision.policy, decision.key, decision.retry_after)
+    match = getattr(request, "resolver_match", None)
+    view = "" if match is None else match.route or match.view_name or ""
+    method = getattr(request, "method", None) or ""
+    if method not in METHODS and method:
+        # A client may invent methods: each would be a row.
+        method = OTHER_METHOD
+    refused: Sequence[Decision | Verdict] = (decision,)
+    if decision.allowed:
+        refused = [
+            verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
-    else:
-        told = [
-            (verdict.profile, verdict.policy, verdict.key, verdict.retry_after)
-            for verdict in decision.verdicts
-            if verdict.observed and not verdict.allowed
-        ]
+    # One refusal is one hit, though several policies may have refused.
     return [
         (
-            new(Group, (minute, profile, policy, key, view, method, reason, source)),
-            Tally(1, now, now, retry_after, client, user_agent),
+            new(
+                Group,
+                (
+                    int(now // 60),
+                    *(told.profile, told.policy, told.key),
+                    *(view, method, decision.reason, decision.source),
+                ),
+            ),
+            Tally(1, now, now, told.retry_after, client, user_agent),
         )
-        for profile, policy, key, retry_after in told
+        for told in refused
     ]
-
-
-def _view(request: Any) -> str:
-    match = getattr(request, "resolver_match", None)
-    return "" if match is None else match.route or match.view_name or ""
-
-
-def _method(request: Any) -> str:
-    # A client may invent methods: each would be a row.
-    method = getattr(request, "method", None) or ""
-    return method if method in METHODS or not method else OTHER_METHOD
 
 
 def _client(request: Any) -> tuple[str, str]:

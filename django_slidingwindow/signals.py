@@ -7,9 +7,13 @@ loop it runs.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
+
+if TYPE_CHECKING:
+    from .decisions import Decision
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -30,6 +34,22 @@ log_written = Signal()
 """A batch of the rejection log was written, or was not. Arguments: rows, hits, seconds (what
 the database took), error (None if it was written), dropped (refusals given up since the last
 time)."""
+
+
+refusal_log: Callable[[Any, Decision], None] | None = None
+"""What writes refusals down, if anything does. It hears of them directly: to send a signal takes
+longer than to count one refusal more."""
+
+
+def tell_refusal(request: Any, decision: Decision) -> None:
+    """Tells the log of a refusal, and whoever listens."""
+    if refusal_log is not None:
+        try:
+            refusal_log(request, decision)
+        except Exception:
+            logger.exception("a refusal could not be counted for the rejection log")
+    if request_limited.receivers:
+        tell(request_limited, type(request), request=request, decision=decision)
 
 
 def tell(signal: Signal, sender: Any, **arguments: Any) -> None:

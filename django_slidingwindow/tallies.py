@@ -27,6 +27,10 @@ class Tallies:
         """True if so many rows wait that they should be written at once."""
         with self._lock:
             self.recorded += tally.hits
+            known = self._rows.get(group)
+            if known is not None:
+                known.add(tally)
+                return False
             return self._merge(group, tally) and len(self._rows) == self.max_rows // 2
 
     def take(self) -> dict[Group, Tally]:

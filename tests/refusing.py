@@ -42,13 +42,13 @@ def addresses(first: int, count: int) -> list[str]:
 
 def record(first: int, count: int) -> None:
     """Straight to whoever listens."""
-    from django_slidingwindow.signals import request_limited, tell
+    from django_slidingwindow.signals import tell_refusal
     from tests.rejections import refusal, request, verdict
 
     asked = request()
     decisions = {address: refusal(verdict(address)) for address in addresses(0, KEYS)}
     for address in addresses(first, count):
-        tell(request_limited, None, request=asked, decision=decisions[address])
+        tell_refusal(asked, decisions[address])
 
 
 def wsgi(first: int, count: int) -> None:

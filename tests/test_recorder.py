@@ -18,8 +18,8 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models import Sum
 from django.test import override_settings
 
-from django_slidingwindow import listening, sandbox, signals, upsert
 from django_slidingwindow import recorder as module
+from django_slidingwindow import sandbox, signals, upsert
 from django_slidingwindow.conf import conf
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
@@ -415,21 +415,20 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_log_is_off_and_on_with_the_setting() -> None:
     def listens() -> bool:
-        receivers = signals.request_limited._live_receivers(None)
-        return any(listening._hear in found for found in receivers if found)
+        return signals.refusal_log is not None
 
     before = module.stats().recorded
     assert listens()
     with override_settings(SLIDING_WINDOW={"LOG": False}):
         assert not listens()
-        signals.tell(signals.request_limited, None, request=request(), decision=refusal())
+        signals.tell_refusal(request(), refusal())
     assert listens()
     with override_settings(SECRET_KEY="another"):
         assert listens()
     with conf.forced(log=False):
-        signals.tell(signals.request_limited, None, request=request(), decision=refusal())
+        signals.tell_refusal(request(), refusal())
     assert module.stats().recorded == before
-    signals.tell(signals.request_limited, None, request=request(), decision=refusal())
+    signals.tell_refusal(request(), refusal())
     assert module.stats().recorded == before + 1
     assert module.flush()
     assert hits() == 1
