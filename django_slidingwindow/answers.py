@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from . import decisions
 from .claims import Claim
@@ -14,7 +14,6 @@ from .decisions import (
     Receipt,
     Verdict,
     draft_decision,
-    new_decision,
     new_verdict,
 )
 from .planning import Form, Plan
@@ -87,25 +86,26 @@ def decision_of(
     else:
         retry_after = _retry_after(line, policy, reply[4 + 4 * i])
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
-    return new_decision(
-        allowed,
-        form.profiles[i].name,
-        policy,
-        line.policy.limit,
-        reply[3 + 4 * i],
-        retry_after,
-        reply[5 + 4 * i] / 1_000_000,
-        reason,
-        source,
-        plan[1][i],
-        (Answer, plan, lines, reply, source, charged, [True]),
-    )
+    decision = draft_decision()
+    decision.allowed = allowed
+    decision.profile = form.profiles[i].name
+    decision.policy = policy
+    decision.limit = line.policy.limit
+    decision.remaining = reply[3 + 4 * i]
+    decision.retry_after = retry_after
+    decision.reset_after = reply[5 + 4 * i] / 1_000_000
+    decision.reason = reason
+    decision.source = source
+    decision.key = plan[1][i]
+    decision._answer = Answer, plan, lines, reply, source, charged, [True]
+    decision.__class__ = Decision
+    return cast("Decision", decision)
 
 
 def admission(form: Form, key: str, reply: Sequence[int], source: str) -> Decision:
     """What `decision_of` says of one window that has let a request in, in less time."""
     policy = form.lines[0].policy
-    decision: Any = draft_decision()
+    decision = draft_decision()
     decision.allowed = True
     decision.profile = form.profiles[0].name
     decision.policy = policy
@@ -118,7 +118,7 @@ def admission(form: Form, key: str, reply: Sequence[int], source: str) -> Decisi
     decision.key = key
     decision._answer = _admitted, form, key, reply, source, [True]
     decision.__class__ = Decision
-    return decision  # type: ignore[no-any-return]
+    return cast("Decision", decision)
 
 
 def _admitted(
@@ -236,19 +236,20 @@ def aged(refusal: Decision, age: float) -> Decision:
     """A remembered refusal as it would be told now."""
     # In place what `_less` does: a flood of refusals comes this way.
     retry, reset = refusal.retry_after, refusal.reset_after
-    return new_decision(
-        refusal.allowed,
-        refusal.profile,
-        refusal.policy,
-        refusal.limit,
-        refusal.remaining,
-        retry if retry is None else retry - age if retry > age else 0.0,
-        reset - age if reset > age else 0.0,
-        refusal.reason,
-        decisions.SHIELD,
-        refusal.key,
-        (Aged, refusal, age),
-    )
+    decision = draft_decision()
+    decision.allowed = False
+    decision.profile = refusal.profile
+    decision.policy = refusal.policy
+    decision.limit = refusal.limit
+    decision.remaining = refusal.remaining
+    decision.retry_after = retry if retry is None else retry - age if retry > age else 0.0
+    decision.reset_after = reset - age if reset > age else 0.0
+    decision.reason = refusal.reason
+    decision.source = decisions.SHIELD
+    decision.key = refusal.key
+    decision._answer = Aged, refusal, age
+    decision.__class__ = Decision
+    return cast("Decision", decision)
 
 
 def _less(seconds: float | None, age: float) -> float | None:

@@ -180,39 +180,9 @@ class _VerdictDraft:
 class _DecisionDraft(_Late):
     __slots__ = Decision.__slots__
 
-    def __init__(
-        self,
-        allowed: bool,
-        profile: str,
-        policy: Policy | None,
-        limit: int,
-        remaining: int,
-        retry_after: float | None,
-        reset_after: float | None,
-        reason: str,
-        source: str,
-        key: str,
-        answer: tuple[Any, ...],
-    ) -> None:
-        self.allowed = allowed
-        self.profile = profile
-        self.policy = policy
-        self.limit = limit
-        self.remaining = remaining
-        self.retry_after = retry_after
-        self.reset_after = reset_after
-        self.reason = reason
-        self.source = source
-        self.key = key
-        self._answer = answer
-        self.__class__ = Decision  # type: ignore[assignment]
-
 
 new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
 """A verdict of all its fields by position."""
-new_decision = cast("Callable[..., Decision]", _DecisionDraft)
-"""A decision of its fields by position, but for the last two: in their stand `key`, and a
-function with its arguments that makes what has them."""
 draft_decision = cast("Callable[[], Any]", partial(object.__new__, _DecisionDraft))
-"""One without fields, for whom a call with all of them takes too long; it becomes a Decision by
-its class."""
+"""One without fields, to be filled in place: a call with all of them takes longer. It becomes a
+decision by its class. Where the last two are left out, `_answer` has what makes them."""

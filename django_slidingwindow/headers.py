@@ -15,7 +15,7 @@ import base64
 import hmac
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -38,6 +38,7 @@ _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
 _PARTITION_KEY_BYTES = 12
+_NO_STORE = "Cache-Control", "no-store"
 
 _Line: TypeAlias = "tuple[str, Policy, int]"
 _Fields: TypeAlias = "dict[str, tuple[str, str]]"
@@ -89,11 +90,15 @@ def apply(
     setattr(response, _WRITTEN, (decisions, fields))
 
 
-def add(response: HttpResponseBase, fields: Mapping[str, str]) -> None:
-    """Adds fields of plain ASCII, but for those that the response has."""
+def refuse(response: HttpResponseBase, seconds: int | None) -> None:
+    """Adds what every refusal has: how long to wait, if that helps, and that nobody keeps it.
+
+    What the response has of that stays.
+    """
     stored = response.headers._store
-    for name, value in fields.items():
-        stored.setdefault(name.lower(), (name, value))
+    stored.setdefault("cache-control", _NO_STORE)
+    if seconds is not None:
+        stored.setdefault("retry-after", ("Retry-After", str(seconds)))
 
 
 def field_values(decisions: Sequence[Decision], *, alone: bool = False) -> dict[str, str]:

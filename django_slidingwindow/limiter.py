@@ -176,7 +176,8 @@ class Limiter:
         if self._refusals and self.shield is not None:
             found = self.shield.find(plan)
             if found is not None:
-                return self._told(aged(*found), None)
+                refusal = aged(*found)
+                return self._told(refusal, None) if self._audience.receivers else refusal
         if self.breaker.quiet and (len(plan.keys) == 1 or self.store.groups(plan.keys) is None):
             return None
         lanes = self._asker.lanes_for(plan, True)

@@ -25,8 +25,9 @@ from .headers import retry_after, violated
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
-_Known: TypeAlias = "tuple[int, str, tuple[int, int] | None]"
-"""Status, reason, and how long to wait: a number of a unit, rounded up; None for ever."""
+_Known: TypeAlias = "tuple[int, str, int | None]"
+"""What the words of an answer depend on, beside the language: status, reason, and how many seconds
+to wait; None for ever."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
 # By what clients accept; few of them say anything long, or anything of their own.
@@ -47,16 +48,20 @@ _UNITS: tuple[tuple[float, int, Callable[[int], str]], ...] = (
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """429, or 503 where it is the server that cannot tell; never to be cached."""
-    response: HttpResponse = _data(request, decision) or answer(_question(request, decision))
-    return finish(response, decision)
+    seconds = retry_after(decision)
+    response: HttpResponse | None = _data(request, decision, seconds)
+    if response is None:
+        response = answer(_question(request, decision))
+    return _finish(response, seconds)
 
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The same; what may block, a page of the project's own, is made in a thread."""
-    response: HttpResponse | None = _data(request, decision)
+    seconds = retry_after(decision)
+    response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
         response = await aanswer(_question(request, decision))
-    return finish(response, decision)
+    return _finish(response, seconds)
 
 
 def status_of(decision: Decision) -> int:
@@ -74,11 +79,11 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
 
 def finish(response: Response, decision: Decision) -> Response:
     """The response to a refusal, whoever made it, with what each of them needs."""
-    seconds = retry_after(decision)
-    fields = {"Cache-Control": "no-store"}
-    if seconds is not None:
-        fields["Retry-After"] = str(seconds)
-    headers.add(response, fields)
+    return _finish(response, retry_after(decision))
+
+
+def _finish(response: Response, seconds: int | None) -> Response:
+    headers.refuse(response, seconds)
     # Django would log each of them; the rejection log says more, in less time.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
@@ -122,14 +127,14 @@ def _form_of(media_type: MediaType) -> str | None:
     return "html" if (main, sub) in _HTML else None
 
 
-def _data(request: HttpRequest, decision: Decision) -> HttpResponse | None:
+def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> HttpResponse | None:
     """Text or JSON; None for who wants a page, and where the project answers by itself."""
     if conf.response is not None:
         return None
     form = _form(request)
     if form == "html":
         return None
-    known = _known(decision)
+    known = status_of(decision), decision.reason, seconds
     policies = tuple(violated(decision)) if form == "json" else ()
     body = _body(form, get_language(), known, policies)
     return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
@@ -158,11 +163,12 @@ def _body(form: str, language: str | None, known: _Known, policies: tuple[str, .
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
-    title, advice = _words(_known(decision))
+    seconds = retry_after(decision)
+    title, advice = _words((status, decision.reason, seconds))
     context = {
         "decision": decision,
         "status": status,
-        "retry_after": retry_after(decision),
+        "retry_after": seconds,
         "title": title,
         "advice": advice,
     }
@@ -181,27 +187,18 @@ def _own_template() -> Template:
     return engine.get_template("django_slidingwindow/429.html")
 
 
-def _known(decision: Decision) -> _Known:
-    """What the words of an answer depend on, beside the language."""
-    seconds = retry_after(decision)
-    duration = None
-    if seconds is not None:
-        unit = 0
-        while seconds >= _UNITS[unit][0]:
-            unit += 1
-        duration = math.ceil(seconds / _UNITS[unit][1]), unit
-    return status_of(decision), decision.reason, duration
-
-
 def _words(known: _Known) -> tuple[str, str]:
     """Title and advice, in the language that is active."""
-    status, reason, duration = known
+    status, reason, seconds = known
     if status == UNAVAILABLE:
         title = gettext("Service unavailable")
     else:
         title = gettext("Too many requests")
-    if duration is not None:
-        number, unit = duration
+    if seconds is not None:
+        unit = 0
+        while seconds >= _UNITS[unit][0]:
+            unit += 1
+        number = math.ceil(seconds / _UNITS[unit][1])
         text = _UNITS[unit][2](number) % {"number": number}
         return title, gettext("Please try again in %(duration)s.") % {"duration": text}
     if reason != IDENTITY_ERROR:

@@ -310,7 +310,7 @@ def test_fields_that_were_told_are_not_made_again(monkeypatch):
 def test_fields_are_read_and_written_by_django_as_its_own():
     response = HttpResponse()
     headers.apply(response, [decision(BURST)])
-    headers.add(response, {"Retry-After": "7", "Content-Type": "text/plain"})
+    headers.refuse(response, 7)
     copy = HttpResponse()
     for name, value in response.items():
         copy[name] = value
