@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from . import decisions
 from .claims import Claim
@@ -99,32 +99,34 @@ def decision_of(
     decision.key = plan[1][i]
     decision._answer = Answer, plan, lines, reply, source, charged, [True]
     decision.__class__ = Decision
-    return cast("Decision", decision)
+    made: Decision = decision
+    return made
 
 
-def admission(form: Form, key: str, reply: Sequence[int], source: str) -> Decision:
+def admission(
+    form: Form, lines: tuple[Line, ...], key: str, reply: Sequence[int], source: str
+) -> Decision:
     """What `decision_of` says of one window that has let a request in, in less time."""
-    policy = form.lines[0].policy
     decision = draft_decision()
     decision.allowed = True
     decision.profile = form.profiles[0].name
-    decision.policy = policy
-    decision.limit = policy.limit
+    decision.policy = form.lines[0].policy
+    decision.limit = lines[0].policy.limit
     decision.remaining = reply[3]
     decision.retry_after = 0.0
     decision.reset_after = reply[5] / 1_000_000
     decision.reason = decisions.ALLOWED if reply[2] else decisions.OBSERVED
     decision.source = source
     decision.key = key
-    decision._answer = _admitted, form, key, reply, source, [True]
+    decision._answer = _admitted, form, lines, key, reply, source, [True]
     decision.__class__ = Decision
-    return cast("Decision", decision)
+    made: Decision = decision
+    return made
 
 
-def _admitted(
-    form: Form, key: str, reply: Sequence[int], source: str, unused: list[bool]
-) -> Answer:
-    return Answer(Plan(form, (key,)), form.lines, reply, source, None, unused)
+def _admitted(form: Form, lines: tuple[Line, ...], key: str, *rest: Any) -> Answer:
+    reply, source, unused = rest
+    return Answer(Plan(form, (key,)), lines, reply, source, None, unused)
 
 
 def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
@@ -249,7 +251,8 @@ def aged(refusal: Decision, age: float) -> Decision:
     decision.key = refusal.key
     decision._answer = Aged, refusal, age
     decision.__class__ = Decision
-    return cast("Decision", decision)
+    made: Decision = decision
+    return made
 
 
 def _less(seconds: float | None, age: float) -> float | None:

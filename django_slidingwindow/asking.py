@@ -72,10 +72,7 @@ class Asker:
         """Which calls the plan takes; None where the store must not be asked."""
         groups = self._store.groups(plan.keys) if len(plan.keys) > 1 else None
         if groups is None:
-            lane = self._store.lane(plan.keys[0])
-            if self.breaker.rests(lane):
-                return None
-            lanes = [lane]
+            lanes = [self._store.lane(plan.keys[0])]
         else:
             lanes = [self._store.lane(plan.keys[group[0]]) for group in groups]
         # What only looks is no probe: a server that cannot write may answer it.

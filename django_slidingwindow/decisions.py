@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 from .policies import Policy
@@ -183,6 +182,6 @@ class _DecisionDraft(_Late):
 
 new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
 """A verdict of all its fields by position."""
-draft_decision = cast("Callable[[], Any]", partial(object.__new__, _DecisionDraft))
+draft_decision = cast("Callable[[], Any]", _DecisionDraft)
 """One without fields, to be filled in place: a call with all of them takes longer. It becomes a
 decision by its class. Where the last two are left out, `_answer` has what makes them."""

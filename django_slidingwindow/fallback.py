@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from .answers import allowed_unseen, decision_of
+from .answers import admission, allowed_unseen, decision_of
 from .decisions import DENY, LOCAL, Decision
 from .planning import Form, Plan
-from .quick import new
 from .stores.base import Evaluate, Line
 from .stores.memory import MemoryStore
 
@@ -51,7 +50,12 @@ class Fallback:
             return allowed_unseen(plan)
         if len(share.local) < len(plan.keys):
             plan = Plan(share.form, tuple(plan.keys[i] for i in share.local))
-        reply = self.local.run(new(Evaluate, (plan.keys, share.lines, writes, None)))
+        if writes and len(plan.keys) == 1:
+            reply = self.local.hit(plan.keys[0], share.lines)
+            if reply[0]:
+                return admission(plan.form, share.lines, plan.keys[0], reply, LOCAL)
+        else:
+            reply = self.local.run(Evaluate(plan.keys, share.lines, writes))
         return decision_of(plan, share.lines, reply, LOCAL, None if writes else ())
 
     def _share(self, form: Form) -> _Share:

@@ -123,7 +123,7 @@ class Limiter:
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(Plan(form, (key,)), error, start)
         if reply[0] and start is None:
-            return admission(form, key, reply, store.source)
+            return admission(form, form.lines, key, reply, store.source)
         return self._answered(Plan(form, (key,)), reply, start)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
@@ -178,12 +178,16 @@ class Limiter:
             if found is not None:
                 refusal = aged(*found)
                 return self._told(refusal, None) if self._audience.receivers else refusal
-        if self.breaker.quiet and (len(plan.keys) == 1 or self.store.groups(plan.keys) is None):
+        alone = len(plan.keys) == 1
+        if self.breaker.quiet and (alone or self.store.groups(plan.keys) is None):
             return None
-        lanes = self._asker.lanes_for(plan, True)
-        if lanes is None:
-            return self._told(self._fallback.decide(plan, True, self._probe_in), None)
-        return self._check(plan, lanes)
+        lanes = None
+        if not (alone and self.breaker.rests(self.store.lane(plan.keys[0]))):
+            lanes = self._asker.lanes_for(plan, True)
+        if lanes is not None:
+            return self._check(plan, lanes)
+        decision = self._fallback.decide(plan, True, self._probe_in)
+        return self._told(decision, None) if self._audience.receivers else decision
 
     def _check_once(self, claims: Sequence[Claim]) -> Flow:
         plan = self._planner.plan(claims)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.keys import make_key
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
+from django_slidingwindow.stores.base import Evaluate, Line, Lines, Refund, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_slidingwindow.stores.base import Call
+    from django_slidingwindow.stores.base import Call, Store
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -28,6 +28,13 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+def ask(store: Store, call: Call) -> list[int]:
+    """Asks as a limiter does: where one window is charged, by the way that is made for that."""
+    if isinstance(call, Evaluate) and len(call.keys) == 1 and call.writes:
+        return list(store.hit(call.keys[0], Lines(call.lines)))
+    return store.run(call)
 
 
 class Said(NamedTuple):

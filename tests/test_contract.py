@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
-from tests.engine import DAY, SECOND, START, Clock, Engine, Said, key_of
+from tests.engine import DAY, SECOND, START, Clock, Engine, Said, ask, key_of
 from tests.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def engine(kind: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
         store = RedisStore("default", clock=clock)
     else:
         store = MemoryStore(clock=clock)
-    run = store.run
+    run = partial(ask, store)
     if request.param == "async":
         loop: asyncio.AbstractEventLoop = request.getfixturevalue("loop")
 

@@ -16,7 +16,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.shield import Shield
-from django_slidingwindow.stores.base import Evaluate, Refund
+from django_slidingwindow.stores.base import Evaluate, Line, Refund
 from django_slidingwindow.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class Store(MemoryStore):
         if error is not None:
             raise error
         return super().run(call)
+
+    def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
+        return self.run(Evaluate((key,), lines, writes=True))
 
     async def arun(self, call: Call) -> list[int]:
         await asyncio.sleep(0)
@@ -432,6 +435,9 @@ class TestMemory:
                 if self.away:
                     raise AWAY
                 return super().run(call)
+
+            def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
+                return self.run(Evaluate((key,), lines, writes=True))
 
             away = True
 

@@ -17,7 +17,7 @@ from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
-from tests.engine import DAY, START, Clock
+from tests.engine import DAY, START, Clock, ask
 from tests.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
     def both(self, call: Call) -> list[int]:
         answers = {}
         for name, (store, oracle) in self.stores.items():
-            answers[name] = store.run(call), oracle.run(call)
+            answers[name] = ask(store, call), oracle.run(call)
         for name, (answer, expected) in answers.items():
             assert answer == expected, name
         return answers["redis"][0]

@@ -9,14 +9,8 @@ from collections.abc import Callable
 
 from ..decisions import LOCAL
 from ..policies import Policy
-from ..quick import new
-from .base import Call, Evaluate, Line, Lines, Refund, Reset
+from .base import Call, Evaluate, Line, Refund, Reset
 from .windows import Counter, Log, View, Window
-
-
-def monotonic_us() -> int:
-    """Microseconds of a clock that never steps back."""
-    return time.monotonic_ns() // 1_000
 
 
 class MemoryStore:
@@ -38,7 +32,7 @@ class MemoryStore:
         max_keys: int = 100_000,
         max_hits: int | None = None,
     ) -> None:
-        self._clock = clock or monotonic_us
+        self._clock = clock
         self._max_keys = max_keys
         self._max_hits = 10 * max_keys if max_hits is None else max_hits
         self._lock = threading.Lock()
@@ -70,31 +64,28 @@ class MemoryStore:
     async def arun(self, call: Call) -> list[int]:
         return self.run(call)
 
-    def hit(self, key: str, lines: Lines) -> list[int]:
-        return self.run(new(Evaluate, ((key,), lines, True, None)))
-
     def run(self, call: Call) -> list[int]:
         with self._lock:
-            now = self._clock()
-            if not isinstance(call, Evaluate):
-                return (
-                    self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
-                )
-            # The usual question, one hit on one window, needs no more than the window itself.
-            keys, lines, writes, _ = call
-            policy, cost, observed, count_rejected = lines[0]
-            window = self._windows.get(keys[0])
+            now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
+            if isinstance(call, Evaluate):
+                return self._evaluate(call, now)
+            return self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
+
+    def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
+        policy, cost, observed, count_rejected = lines[0]
+        with self._lock:
+            now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
+            # One hit on one window needs no more than the window itself.
+            window = self._windows.get(key)
             if (
                 type(window) is not Log
                 or cost != 1
-                or len(keys) > 1
-                or not writes
                 or observed
                 or count_rejected
                 or not (reply := window.hit(now, policy.limit))
             ):
-                return self._evaluate(call, now)
-            self._windows.move_to_end(keys[0])
+                return self._evaluate(Evaluate((key,), lines, writes=True), now)
+            self._windows.move_to_end(key)
             if reply[0]:
                 size = len(window.stamps)
                 self._hits += size - window.known
