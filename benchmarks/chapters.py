@@ -135,6 +135,19 @@ CHAPTERS = {
             Column("99 %, µs", "latency_99_us", whole),
         ],
     ),
+    "outage": Chapter(
+        "Outage",
+        """
+        Behind a breaker that is open, beside the same while Redis answers: Redis on this machine,
+        on a core of its own, which is as near as it can be; the farther away it is, the less is
+        the share. By the clock, the median of the calls of each round.
+        """,
+        [
+            Column("× usual", "ratio", times),
+            Column("usual µs", "usual_us", tenth),
+            Column("behind an open breaker µs", "away_us", tenth),
+        ],
+    ),
     "endtoend": Chapter(
         "End to end",
         """

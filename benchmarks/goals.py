@@ -84,6 +84,10 @@ def _async(results: Results) -> float | None:
     return _ratio(theirs, results.value("asynchronous", "checks", OURS, "busy_us"))
 
 
+def _outage(results: Results) -> float | None:
+    return max((row.values["ratio"] for row in results.of("outage")), default=None)
+
+
 BENCH = ("articles", "redis-benchmark")
 GOALS = [
     Goal(
@@ -153,6 +157,12 @@ GOALS = [
         1.2,
         _async,
         least=True,
+    ),
+    Goal(
+        "behind an open breaker: check, decorator, middleware; sync and async",
+        "each adds ≤ 0.2 × its usual time",
+        0.2,
+        _outage,
     ),
     Goal(
         "import of the app",

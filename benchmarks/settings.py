@@ -57,7 +57,10 @@ PROFILES |= {
 SLIDING_WINDOW = {
     "PROFILES": PROFILES,
     "RULES": [
-        {"path": rf"^/ours-middleware/{name}$", "profiles": [f"{name}_middleware"]}
+        {
+            "path": rf"^/(ours-middleware|async/bare-async)/{name}$",
+            "profiles": [f"{name}_middleware"],
+        }
         for name in _RATES
     ],
     "SHIELD_SECONDS": SHIELD_SECONDS,

@@ -42,7 +42,7 @@ def _run(bench: Bench, loop: asyncio.AbstractEventLoop) -> list[Row]:
             bench,
             loop,
             contender.name,
-            _requester(handler, f"/async/{contender.slug}/{ALLOWED.name}"),
+            requester(handler, f"/async/{contender.slug}/{ALLOWED.name}"),
             addresses(bench.size.keys),
         )
         for contender in view_contenders()
@@ -75,7 +75,7 @@ def _probe(
     return Probe(name, call)
 
 
-def _requester(handler: ASGIHandler, path: str) -> Callable[[str], Awaitable[None]]:
+def requester(handler: ASGIHandler, path: str) -> Callable[[str], Awaitable[None]]:
     async def request(client: str) -> None:
         unread = True
 
