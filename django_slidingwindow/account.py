@@ -71,7 +71,9 @@ def account_of(request: HttpRequest) -> Account:
     return account
 
 
-def open_account(request: HttpRequest, profile: str, decision: Decision, enforced: bool) -> None:
+def open_account(
+    request: HttpRequest, profile: str, enforced: bool, decision: Decision
+) -> Decision:
     """What `account_of` and `decide` do, for a request that meets one policy of one profile."""
     account = Account()
     account.exempt = False
@@ -82,6 +84,7 @@ def open_account(request: HttpRequest, profile: str, decision: Decision, enforce
     request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell_refusal(request, decision)
+    return decision
 
 
 def decide(

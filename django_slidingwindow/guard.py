@@ -22,6 +22,9 @@ from .registry import registry
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
+    from .limiter import Limiter
+    from .planning import Form
+
 __all__ = [
     "Demand",
     "Usage",
@@ -49,18 +52,11 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         _without_limit(request)
         return None
     limiter = limits.current or limits.get_limiter()
-    single: Single | None = demands.single if type(demands) is Demands else None
-    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
-        single = single_of(demands, limiter)
-    if single is not None and single.form is not None and not hasattr(request, ACCOUNT):
-        try:
-            identifier = single.resolve(request)
-        except Exception:  # noqa: BLE001 -- the flow below meets it as well
-            identifier = None
-        if identifier is not None:
-            decision = limiter.check_one(single.form, identifier)
-            open_account(request, single.profile, decision, single.enforced)
-            return decision
+    found = _single(request, demands, limiter)
+    if found is not None:
+        single, form, identifier = found
+        decision = limiter.check_one(form, identifier)
+        return open_account(request, single.profile, single.enforced, decision)
     account = account_of(request)
     claims = claims_at_once(request, account, demands)
     if claims is None:
@@ -78,16 +74,38 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     if not demands or not conf.enabled:
         _without_limit(request)
         return None
+    limiter = limits.current or limits.get_limiter()
+    found = _single(request, demands, limiter)
+    if found is not None:
+        single, form, identifier = found
+        decision = await limiter.acheck_one(form, identifier)
+        return open_account(request, single.profile, single.enforced, decision)
     account = account_of(request)
     claims = claims_at_once(request, account, demands)
     if claims is None:
         claims = await adrive(claims_of(request, account, demands), aanswer)
     if claims:
-        decision = await limits.get_limiter().acheck(claims)
+        decision = await limiter.acheck(claims)
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision
     return _strictest(request, account, demands)
+
+
+def _single(
+    request: HttpRequest, demands: Sequence[Demand], limiter: Limiter
+) -> tuple[Single, Form, str] | None:
+    """The usual check: the first of a request, of one window, and whom it counts is known."""
+    single: Single | None = demands.single if type(demands) is Demands else None
+    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
+        single = single_of(demands, limiter)
+    if single is None or single.form is None or hasattr(request, ACCOUNT):
+        return None
+    try:
+        identifier = single.resolve(request)
+    except Exception:  # noqa: BLE001 -- whoever asks the long way meets it as well
+        return None
+    return None if identifier is None else (single, single.form, identifier)
 
 
 def refund(request: HttpRequest, demand: Demand) -> None:

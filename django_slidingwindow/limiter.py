@@ -79,27 +79,23 @@ class Limiter:
             if form.after is not None:
                 return self.check_one(form, claims[0].identifier)
         plan = self._planner.plan(claims)
-        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
+        if not plan.keys:
+            return self._told(unlimited(claims), None)
+        begun = self._begin(plan)
         if begun is not None:
             return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._started()
         try:
-            reply = self.store.run(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
+            reply = self.store.run(Evaluate(plan.keys, plan.form.lines, writes=True))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
         plan = self._planner.plan(claims)
-        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
-        start = self._started()
-        try:
-            reply = await self.store.arun(new(Evaluate, (plan.keys, plan.form.lines, True, None)))
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(plan, error, start)
-        return self._answered(plan, reply, start)
+        if not plan.keys:
+            return self._told(unlimited(claims), None)
+        return await self._acheck(plan)
 
     def form(self, claim: Claim) -> Form | None:
         """What `check_one` needs of a claim, whoever makes it; None if that is several windows."""
@@ -125,6 +121,9 @@ class Limiter:
         if reply[0] and start is None:
             return admission(form, form.lines, key, reply, store.source)
         return self._answered(Plan(form, (key,)), reply, start)
+
+    async def acheck_one(self, form: Form, identifier: str) -> Decision:
+        return await self._acheck(Plan(form, form.keys(identifier)))
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -188,6 +187,17 @@ class Limiter:
             return self._check(plan, lanes)
         decision = self._fallback.decide(plan, True, self._probe_in)
         return self._told(decision, None) if self._audience.receivers else decision
+
+    async def _acheck(self, plan: Plan) -> Decision:
+        begun = self._begin(plan)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
+        start = self._started()
+        try:
+            reply = await self.store.arun(Evaluate(plan.keys, plan.form.lines, writes=True))
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(plan, error, start)
+        return self._answered(plan, reply, start)
 
     def _check_once(self, claims: Sequence[Claim]) -> Flow:
         plan = self._planner.plan(claims)
