@@ -140,7 +140,8 @@ CHAPTERS = {
         """
         Behind a breaker that is open, beside the same while Redis answers: Redis on this machine,
         on a core of its own, which is as near as it can be; the farther away it is, the less is
-        the share. By the clock, the median of the calls of each round.
+        the share. By the clock, the median of the calls of each round; of decorator and middleware,
+        what they add to a bare view.
         """,
         [
             Column("× usual", "ratio", times),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .contenders.base import BARE, FLOOR, IMPORTED, OURS, SORTED_SET_NAME
+from .contenders.base import (
+    BARE,
+    BY_DECORATOR,
+    BY_MIDDLEWARE,
+    CHECK,
+    FLOOR,
+    IMPORTED,
+    OURS,
+    SORTED_SET_NAME,
+)
 from .results import Results
 
 DECORATOR = "**ours, decorator**"
@@ -84,8 +93,12 @@ def _async(results: Results) -> float | None:
     return _ratio(theirs, results.value("asynchronous", "checks", OURS, "busy_us"))
 
 
-def _outage(results: Results) -> float | None:
-    return max((row.values["ratio"] for row in results.of("outage")), default=None)
+def _outage(*ways: str) -> Callable[[Results], float | None]:
+    """The worst of these ways, whether sync or async."""
+    return lambda results: max(
+        (row.values["ratio"] for row in results.of("outage") if row.contender in ways),
+        default=None,
+    )
 
 
 BENCH = ("articles", "redis-benchmark")
@@ -159,10 +172,16 @@ GOALS = [
         least=True,
     ),
     Goal(
-        "behind an open breaker: check, decorator, middleware; sync and async",
-        "each adds ≤ 0.2 × its usual time",
+        "behind an open breaker, a check, sync and async",
+        "≤ 0.2 × its usual time",
         0.2,
-        _outage,
+        _outage(CHECK),
+    ),
+    Goal(
+        "behind an open breaker, decorator and middleware, sync and async",
+        "add ≤ 0.2 × what they usually do",
+        0.2,
+        _outage(BY_DECORATOR, BY_MIDDLEWARE),
     ),
     Goal(
         "import of the app",

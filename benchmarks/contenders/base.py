@@ -21,6 +21,7 @@ SORTED_SET_NAME = "article's sorted set"
 UNIQUE_NAME = "sorted set, unique members"
 HASH_NAME = "article's hash"
 DJANGO_REDIS = "django-redis"
+CHECK, BY_DECORATOR, BY_MIDDLEWARE = "ours, a check", "ours, decorator", "ours, middleware"
 IMPORTED = "**ours**, with its model, decorator, middleware and limits"
 
 

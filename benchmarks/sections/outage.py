@@ -24,7 +24,7 @@ from django_slidingwindow.limits import limiters_from
 from django_slidingwindow.making import make_limiter
 
 from ..bench import Bench
-from ..contenders.base import BIG
+from ..contenders.base import BIG, BY_DECORATOR, BY_MIDDLEWARE, CHECK
 from ..contenders.ours import MIDDLEWARE
 from ..measure import MICRO, middle
 from ..requests import addresses, environ
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NAME = "outage"
 TITLE = "Outage"
-CHECK, DECORATOR, MIDDLEWARES, BARE = "a check", "decorator, added", "middleware, added", "bare"
+BARE = "bare"
 USUAL, AWAY = "usual", "away"
 CLIENTS = addresses(20)
 
@@ -81,7 +81,7 @@ def _case(
             bench.progress.step()
     assert limiters[AWAY].breaker.state == OPEN
     rows = []
-    for way in (CHECK, DECORATOR, MIDDLEWARES):
+    for way in (CHECK, BY_DECORATOR, BY_MIDDLEWARE):
         usual, away = (
             [
                 seconds if way == CHECK else seconds - bare
@@ -144,8 +144,8 @@ def _sync() -> dict[str, Measure]:
         limiting = WSGIHandler()
     return {
         CHECK: timed(lambda client: limits.check(f"{BIG.name}_compact", client)),
-        DECORATOR: asks(handler, f"/ours-decorator/{BIG.name}"),
-        MIDDLEWARES: asks(limiting, f"/ours-middleware/{BIG.name}"),
+        BY_DECORATOR: asks(handler, f"/ours-decorator/{BIG.name}"),
+        BY_MIDDLEWARE: asks(limiting, f"/ours-middleware/{BIG.name}"),
         BARE: asks(handler, f"/bare/{BIG.name}"),
     }
 
@@ -171,8 +171,8 @@ def _async(loop: asyncio.AbstractEventLoop) -> dict[str, Measure]:
     bare = f"/async/bare-async/{BIG.name}"
     return {
         CHECK: timed(lambda client: limits.acheck(f"{BIG.name}_compact", client)),
-        DECORATOR: timed(requester(handler, f"/async/ours-async/{BIG.name}")),
+        BY_DECORATOR: timed(requester(handler, f"/async/ours-async/{BIG.name}")),
         # A rule of the settings is for this path, and the other handler has no middleware.
-        MIDDLEWARES: timed(requester(limiting, bare)),
+        BY_MIDDLEWARE: timed(requester(limiting, bare)),
         BARE: timed(requester(handler, bare)),
     }
