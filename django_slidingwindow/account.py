@@ -71,15 +71,16 @@ def account_of(request: HttpRequest) -> Account:
     return account
 
 
-def open_account(
-    request: HttpRequest, profile: str, enforced: bool, decision: Decision
-) -> Decision:
-    """What `account_of` and `decide` do, for a request that meets one policy of one profile."""
+def open_account(request: HttpRequest, profile: str, alone: bool, decision: Decision) -> Decision:
+    """What `account_of` and `decide` do, for a request that meets one profile.
+
+    `alone`: of one policy, which is enforced.
+    """
     account = Account()
     account.exempt = False
     account.decided = {profile: decision}
     account.decisions = (decision,)
-    account.alone = enforced and decision.source not in _UNSEEN
+    account.alone = alone and decision.source not in _UNSEEN
     setattr(request, ACCOUNT, account)
     request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:

@@ -104,7 +104,7 @@ def decision_of(
 
 
 def admission(
-    form: Form, lines: tuple[Line, ...], key: str, reply: Sequence[int], source: str
+    form: Form, lines: tuple[Line, ...], keys: tuple[str, ...], reply: Sequence[int], source: str
 ) -> Decision:
     """What `decision_of` says of one window that has let a request in, in less time."""
     decision = draft_decision()
@@ -117,16 +117,16 @@ def admission(
     decision.reset_after = reply[5] / 1_000_000
     decision.reason = decisions.ALLOWED if reply[2] else decisions.OBSERVED
     decision.source = source
-    decision.key = key
-    decision._answer = _admitted, form, lines, key, reply, source, [True]
+    decision.key = keys[0]
+    decision._answer = _admitted, form, lines, keys, reply, source, [True]
     decision.__class__ = Decision
     made: Decision = decision
     return made
 
 
-def _admitted(form: Form, lines: tuple[Line, ...], key: str, *rest: Any) -> Answer:
+def _admitted(form: Form, lines: tuple[Line, ...], keys: tuple[str, ...], *rest: Any) -> Answer:
     reply, source, unused = rest
-    return Answer(Plan(form, (key,)), lines, reply, source, None, unused)
+    return Answer(Plan(form, keys), lines, reply, source, None, unused)
 
 
 def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:

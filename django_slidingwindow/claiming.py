@@ -57,7 +57,7 @@ class _Prepared:
 
 
 class Single(NamedTuple):
-    """The usual demand: one profile of one policy, and whom it counts is known at once."""
+    """The usual demand: one profile, and whom it counts is known at once."""
 
     limiter: Limiter
     """Whose the form is."""
@@ -67,7 +67,8 @@ class Single(NamedTuple):
     """None for every other demand."""
     resolve: Callable[[HttpRequest], Any]
     profile: str
-    enforced: bool
+    alone: bool
+    """Whether it has one policy, which is enforced."""
 
 
 def single_of(demands: Sequence[Demand], limiter: Limiter) -> Single | None:
@@ -77,12 +78,12 @@ def single_of(demands: Sequence[Demand], limiter: Limiter) -> Single | None:
         return None
     form: Form | None = None
     resolve: Callable[[HttpRequest], Any] = _nobody
-    name, enforced = "", False
+    name, alone = "", False
     if len(prepared.steps) == 1:
         ((profile, resolve, policies, cost),) = prepared.steps
         form = limiter.form(Claim(profile, "", policies, cost))
-        name, enforced = profile.name, profile.mode == ENFORCE
-    single = Single(limiter, prepared.edition, form, resolve, name, enforced)
+        name, alone = profile.name, len(policies) == 1 and profile.mode == ENFORCE
+    single = Single(limiter, prepared.edition, form, resolve, name, alone)
     assert isinstance(demands, Demands)
     demands.single = single
     return single

@@ -50,12 +50,13 @@ class Fallback:
             return allowed_unseen(plan)
         if len(share.local) < len(plan.keys):
             plan = Plan(share.form, tuple(plan.keys[i] for i in share.local))
-        if writes and len(plan.keys) == 1:
-            reply = self.local.hit(plan.keys[0], share.lines)
-            if reply[0]:
-                return admission(plan.form, share.lines, plan.keys[0], reply, LOCAL)
+        keys = plan.keys
+        if writes:
+            reply = self.local.hit(keys, share.lines)
+            if reply[0] and len(keys) == 1:
+                return admission(plan.form, share.lines, keys, reply, LOCAL)
         else:
-            reply = self.local.run(Evaluate(plan.keys, share.lines, writes))
+            reply = self.local.run(Evaluate(keys, share.lines, writes=False))
         return decision_of(plan, share.lines, reply, LOCAL, None if writes else ())
 
     def _share(self, form: Form) -> _Share:

@@ -56,7 +56,7 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     if found is not None:
         single, form, identifier = found
         decision = limiter.check_one(form, identifier)
-        return open_account(request, single.profile, single.enforced, decision)
+        return open_account(request, single.profile, single.alone, decision)
     account = account_of(request)
     claims = claims_at_once(request, account, demands)
     if claims is None:
@@ -79,7 +79,7 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     if found is not None:
         single, form, identifier = found
         decision = await limiter.acheck_one(form, identifier)
-        return open_account(request, single.profile, single.enforced, decision)
+        return open_account(request, single.profile, single.alone, decision)
     account = account_of(request)
     claims = claims_at_once(request, account, demands)
     if claims is None:
@@ -95,7 +95,7 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
 def _single(
     request: HttpRequest, demands: Sequence[Demand], limiter: Limiter
 ) -> tuple[Single, Form, str] | None:
-    """The usual check: the first of a request, of one window, and whom it counts is known."""
+    """The usual check: the first of a request, of one profile, and whom it counts is known."""
     single: Single | None = demands.single if type(demands) is Demands else None
     if single is None or single.limiter is not limiter or single.edition is not registry.edition:
         single = single_of(demands, limiter)

@@ -76,7 +76,7 @@ class Limiter:
         """Charges all the claims if all admit, else none."""
         if len(claims) == 1:
             form = self._planner.form(claims[0])
-            if form.after is not None:
+            if form.afters:
                 return self.check_one(form, claims[0].identifier)
         plan = self._planner.plan(claims)
         if not plan.keys:
@@ -86,7 +86,7 @@ class Limiter:
             return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._started()
         try:
-            reply = self.store.run(Evaluate(plan.keys, plan.form.lines, writes=True))
+            reply = self.store.hit(plan.keys, plan.form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
         return self._answered(plan, reply, start)
@@ -98,29 +98,28 @@ class Limiter:
         return await self._acheck(plan)
 
     def form(self, claim: Claim) -> Form | None:
-        """What `check_one` needs of a claim, whoever makes it; None if that is several windows."""
+        """What `check_one` needs of a claim, whoever makes it; None where there is no limit."""
         form = self._planner.form(claim)
-        return None if form.after is None else form
+        return form if form.afters else None
 
     def check_one(self, form: Form, identifier: str) -> Decision:
-        """What `check` decides of one claim on one window, in less time: most checks are such."""
-        assert form.after is not None
-        key = (
-            form.before + (identifier if is_plain(identifier) else escape(identifier)) + form.after
-        )
+        """What `check` decides of one claim, in less time: most checks are such."""
+        stem = form.before + (identifier if is_plain(identifier) else escape(identifier))
+        after = form.after
+        keys = form.keys_after(stem) if after is None else (stem + after,)
         if self._refusals or not self.breaker.quiet:
-            begun = self._begin(new(Plan, (form, (key,))))
+            begun = self._begin(new(Plan, (form, keys)))
             if begun is not None:
                 return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock() if self._audience.receivers else None
         store = self.store
         try:
-            reply = store.hit(key, form.lines)
+            reply = store.hit(keys, form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(Plan(form, (key,)), error, start)
-        if reply[0] and start is None:
-            return admission(form, form.lines, key, reply, store.source)
-        return self._answered(Plan(form, (key,)), reply, start)
+            return self._unanswered(Plan(form, keys), error, start)
+        if reply[0] and start is None and after is not None:
+            return admission(form, form.lines, keys, reply, store.source)
+        return self._answered(Plan(form, keys), reply, start)
 
     async def acheck_one(self, form: Form, identifier: str) -> Decision:
         return await self._acheck(Plan(form, form.keys(identifier)))

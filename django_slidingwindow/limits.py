@@ -89,14 +89,14 @@ with suppress(AttributeError):  # there is no fork on Windows
 
 
 class _Single(NamedTuple):
-    """What is known of a check by a profile's name and a cost, if it is one of one window."""
+    """What is known of a check by a profile's name and a cost."""
 
     limiter: Limiter
     """Whose the form is."""
     edition: object
     """Of the profiles."""
     form: Form | None
-    """None for every other check."""
+    """None where a function says the limit, or the cost is none."""
     axis: str | None
     """Where an identifier of it has several spellings."""
 

@@ -46,7 +46,10 @@ class Form:
         )
 
     def keys(self, identifier: str) -> tuple[str, ...]:
-        stem = self.before + escape(identifier)
+        return self.keys_after(self.before + escape(identifier))
+
+    def keys_after(self, stem: str) -> tuple[str, ...]:
+        """All of them begin with it."""
         return tuple([stem + after for after in self.afters])
 
     def part(self, positions: Sequence[int]) -> Form:

@@ -31,9 +31,9 @@ class Clock:
 
 
 def ask(store: Store, call: Call) -> list[int]:
-    """Asks as a limiter does: where one window is charged, by the way that is made for that."""
-    if isinstance(call, Evaluate) and len(call.keys) == 1 and call.writes:
-        return list(store.hit(call.keys[0], Lines(call.lines)))
+    """Asks as a limiter does: where windows are charged, by the way that is made for that."""
+    if isinstance(call, Evaluate) and call.writes:
+        return list(store.hit(call.keys, Lines(call.lines)))
     return store.run(call)
 
 

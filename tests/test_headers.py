@@ -295,7 +295,7 @@ def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
 
 
 class Unreachable(MemoryStore):
-    def hit(self, key, lines):
+    def hit(self, keys, lines):
         raise StoreError("away", outage=True)
 
 

@@ -47,8 +47,8 @@ class Store(MemoryStore):
             raise error
         return super().run(call)
 
-    def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
-        return self.run(Evaluate((key,), lines, writes=True))
+    def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
+        return self.run(Evaluate(keys, lines, writes=True))
 
     async def arun(self, call: Call) -> list[int]:
         await asyncio.sleep(0)
@@ -436,8 +436,8 @@ class TestMemory:
                     raise AWAY
                 return super().run(call)
 
-            def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
-                return self.run(Evaluate((key,), lines, writes=True))
+            def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
+                return self.run(Evaluate(keys, lines, writes=True))
 
             away = True
 

@@ -68,8 +68,8 @@ class Store(Protocol):
 
     def run(self, call: Call) -> list[int]: ...
 
-    def hit(self, key: str, lines: Lines) -> Sequence[int]:
-        """What `run` answers where one window is charged: by far the most of the calls."""
+    def hit(self, keys: tuple[str, ...], lines: Lines) -> Sequence[int]:
+        """What `run` answers where windows are charged: by far the most of the calls."""
         ...
 
     async def arun(self, call: Call) -> list[int]: ...

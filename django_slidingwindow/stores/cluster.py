@@ -63,8 +63,8 @@ class ClusterStore:
         deadline = self._link.deadline(call.within)
         return checked(self._drive(route(self.topology, self._encode(call)), deadline))
 
-    def hit(self, key: str, lines: Lines) -> Sequence[int]:
-        return self.run(Evaluate((key,), lines, writes=True))
+    def hit(self, keys: tuple[str, ...], lines: Lines) -> Sequence[int]:
+        return self.run(Evaluate(keys, lines, writes=True))
 
     async def arun(self, call: Call) -> list[int]:
         flow = route(self.topology, self._encode(call))

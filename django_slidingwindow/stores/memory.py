@@ -71,20 +71,21 @@ class MemoryStore:
                 return self._evaluate(call, now)
             return self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
 
-    def hit(self, key: str, lines: tuple[Line, ...]) -> list[int]:
-        policy, cost, observed, count_rejected = lines[0]
+    def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
+        key, (policy, cost, observed, count_rejected) = keys[0], lines[0]
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
             # One hit on one window needs no more than the window itself.
             window = self._windows.get(key)
             if (
                 type(window) is not Log
+                or len(keys) > 1
                 or cost != 1
                 or observed
                 or count_rejected
                 or not (reply := window.hit(now, policy.limit))
             ):
-                return self._evaluate(Evaluate((key,), lines, writes=True), now)
+                return self._evaluate(Evaluate(keys, lines, writes=True), now)
             self._windows.move_to_end(key)
             if reply[0]:
                 size = len(window.stamps)

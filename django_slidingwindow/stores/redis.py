@@ -18,7 +18,7 @@ from .errors import checked, store_error
 from .links import Link
 from .sentinel import Sentinels
 from .servers import Server
-from .wire import Command, encode, known_script, pack, reply_layout, text
+from .wire import Command, encode, known_script, pack, packed, reply_layout, text
 
 # Seconds for whoever looks at many keys, and is no request.
 PATIENCE = 5.0
@@ -43,15 +43,19 @@ class RedisStore:
         self._lock = threading.Lock()
         self._server: Server | None = None
 
-    def hit(self, key: str, lines: Lines) -> Sequence[int]:
+    def hit(self, keys: tuple[str, ...], lines: Lines) -> Sequence[int]:
         server, known = self._server, lines.prepared
         if server is None or known is None or self._clock is not None:
-            return self.run(Evaluate((key,), lines, writes=True))
-        limit, name = server.link.limit, key.encode()
+            return self.run(Evaluate(keys, lines, writes=True))
+        limit = server.link.limit
         deadline = None if limit is None else time.monotonic() + limit
-        payload = b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, known.writes)
+        if len(keys) == 1:
+            name = keys[0].encode()
+            names = b"$%d\r\n%b\r\n" % (len(name), name)
+        else:
+            names = packed(keys)
         try:
-            (reply,) = server.exchange(payload, 1, deadline)
+            (reply,) = server.exchange(known.head + names + known.writes, 1, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         if type(reply) is bytes:
@@ -59,7 +63,7 @@ class RedisStore:
         if isinstance(reply, NoScriptError):
             # It ran nothing, and `run` lets the server know the script.
             left = None if deadline is None else deadline - time.monotonic()
-            return self.run(Evaluate((key,), lines, True, left))
+            return self.run(Evaluate(keys, lines, True, left))
         return checked(reply)
 
     def run(self, call: Call) -> list[int]:

@@ -12,7 +12,6 @@ from redis.exceptions import NoScriptError
 from ..algorithms import Script, counts_for_us, grain, in_use, lives_ms, script
 from ..keys import LETTERS
 from ..policies import Policy
-from ..quick import new
 from .base import Call, Evaluate, Line, Lines, Refund
 
 _OBSERVED, _COUNT_REJECTED = 1, 2
@@ -26,6 +25,11 @@ LOADS = 3
 def bulk(value: bytes) -> bytes:
     """One argument in the Redis protocol."""
     return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+def packed(keys: tuple[str, ...]) -> bytes:
+    """Keys as arguments in the Redis protocol."""
+    return b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in map(str.encode, keys)])
 
 
 def pack(*arguments: bytes) -> bytes:
@@ -64,12 +68,6 @@ def encode(call: Call, clock: int | None) -> Command:
     if type(call) is Evaluate:
         keys, lines, writes, _ = call
         known = (lines.prepared if type(lines) is Lines else None) or _know(lines)
-        if clock is None and len(keys) == 1:
-            # By far the most of them: what can be put together before, is.
-            name = keys[0].encode()
-            tail = known.writes if writes else known.looks
-            payload = b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, tail)
-            return new(Command, (payload, keys, known.source))
         head, tail, source = known.head, known.tail, known.source
         mode = b"w" if writes else b"r"
     elif isinstance(call, Refund):
@@ -80,8 +78,7 @@ def encode(call: Call, clock: int | None) -> Command:
         return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
     if clock is not None:
         mode += b"%d" % clock
-    names = b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in map(str.encode, keys)])
-    return Command(b"%b%b$%d\r\n%b\r\n%b" % (head, names, len(mode), mode, tail), keys, source)
+    return Command(head + packed(keys) + bulk(mode) + tail, keys, source)
 
 
 class _Known(NamedTuple):
@@ -90,8 +87,7 @@ class _Known(NamedTuple):
     head: bytes
     tail: bytes
     writes: bytes
-    looks: bytes
-    """The tail with the mode before it."""
+    """The tail with the usual mode before it."""
     source: Script
 
 
@@ -123,7 +119,7 @@ def _evaluate(lines: tuple[Line, ...]) -> _Known:
             for line in lines
         ],
     )
-    return _Known(head, tail, bulk(b"w") + tail, bulk(b"r") + tail, source)
+    return _Known(head, tail, bulk(b"w") + tail, source)
 
 
 def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
