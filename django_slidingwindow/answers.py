@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import truediv
 from typing import Any, NamedTuple, TypeAlias
 
 from . import decisions
@@ -106,18 +107,26 @@ def decision_of(
 def admission(
     form: Form, lines: tuple[Line, ...], keys: tuple[str, ...], reply: Sequence[int], source: str
 ) -> Decision:
-    """What `decision_of` says of one window that has let a request in, in less time."""
+    """What `decision_of` says of windows that have let a request in, in less time.
+
+    Of several, all must be enforced.
+    """
+    i = 0
+    if len(keys) > 1:
+        assert form.limits is not None
+        shares = list(map(truediv, reply[3::4], form.limits))
+        i = shares.index(min(shares))
     decision = draft_decision()
     decision.allowed = True
-    decision.profile = form.profiles[0].name
-    decision.policy = form.lines[0].policy
-    decision.limit = lines[0].policy.limit
-    decision.remaining = reply[3]
+    decision.profile = form.profiles[i].name
+    decision.policy = form.lines[i].policy
+    decision.limit = lines[i].policy.limit
+    decision.remaining = reply[3 + 4 * i]
     decision.retry_after = 0.0
-    decision.reset_after = reply[5] / 1_000_000
+    decision.reset_after = reply[5 + 4 * i] / 1_000_000
     decision.reason = decisions.ALLOWED if reply[2] else decisions.OBSERVED
     decision.source = source
-    decision.key = keys[0]
+    decision.key = keys[i]
     decision._answer = _admitted, form, lines, keys, reply, source, [True]
     decision.__class__ = Decision
     made: Decision = decision

@@ -117,7 +117,7 @@ class Limiter:
             reply = store.hit(keys, form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(Plan(form, keys), error, start)
-        if reply[0] and start is None and after is not None:
+        if reply[0] and start is None and (after is not None or form.limits is not None):
             return admission(form, form.lines, keys, reply, store.source)
         return self._answered(Plan(form, keys), reply, start)
 

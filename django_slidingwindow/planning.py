@@ -23,7 +23,7 @@ class Form:
     that it is made of.
     """
 
-    __slots__ = ("after", "afters", "before", "exact", "lines", "profiles")
+    __slots__ = ("after", "afters", "before", "exact", "limits", "lines", "profiles")
 
     def __init__(
         self,
@@ -39,6 +39,12 @@ class Form:
         self.afters = afters
         # Where there is one window, as for most profiles.
         self.after = afters[0] if len(afters) == 1 else None
+        # None if some of them observe, or have no limit to take a share of.
+        self.limits = (
+            None
+            if any(line.observed or not line.policy.limit for line in lines)
+            else tuple([line.policy.limit for line in lines])
+        )
         # Whether a refusal holds until its time, whatever else happens.
         self.exact = not any(
             line.observed or line.count_rejected or line.policy.algorithm not in EXACT

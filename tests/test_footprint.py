@@ -308,7 +308,7 @@ class Bench:
         The least of many batches of each, taken in turn: what disturbs the machine only adds.
         """
         least = dict.fromkeys(self.policies, float("inf"))
-        for _ in range(15):
+        for _ in range(40):
             for hits in self.policies:
                 least[hits] = min(least[hits], self._time(calls(hits)))
         print(f"microseconds by hits: {least}")

@@ -8,7 +8,7 @@
 --- usual
 -- One hit asked of each window, which all of them have room for, or which the only one refuses.
 if writes then
-  local made, places, moved, reply = {}, nil, nil, nil
+  local made, kept, places, moved, reply = {}, nil, nil, nil, nil
   for i = 1, #KEYS do
     local key = KEYS[i]
     local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
@@ -29,6 +29,11 @@ if writes then
       end
       if size > 63 then reply = nil break end
       made[key] = pack('>BI7', 1, ticks) .. sub(value, from) .. pack('>I4', newest)
+      newest = newest * grain
+      if newest - newest % EXPIRY_STEP == now - now % EXPIRY_STEP then
+        kept = kept or {}
+        kept[key] = true
+      end
     else
       local capacity, tail, chunk
       oldest, capacity, tail, size = unpack_at('>I4I4I4I4', value, 9)
@@ -96,6 +101,9 @@ if writes then
         call('SETRANGE', key, place, sub(value, 5, 8))
         call('SETRANGE', key, '0', value)
         if moved and moved[key] then call('PEXPIRE', key, sub(ARGV[i + 1], 25)) end
+      elseif kept and kept[key] then
+        -- Half the time of one that sets an expiry.
+        call('SET', key, value, 'KEEPTTL')
       else
         call('SET', key, value, 'PX', sub(ARGV[i + 1], 25))
       end
