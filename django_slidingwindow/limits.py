@@ -96,7 +96,7 @@ class _Single(NamedTuple):
     edition: object
     """Of the profiles."""
     form: Form | None
-    """None where a function says the limit, or the cost is none."""
+    """None where a function says the limit, and where the cost is wrong."""
     axis: str | None
     """Where an identifier of it has several spellings."""
 
@@ -108,19 +108,34 @@ _MOST_SINGLES = 4_096
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Charges `cost` hits to the identifier if the profile admits them."""
     limiter = current or get_limiter()
-    if type(profile) is str and type(cost) is int and conf.enabled:
-        single = _singles.get((profile, cost))
-        if (
-            single is None
-            or single.limiter is not limiter
-            or single.edition is not registry.edition
-        ):
-            single = _single(limiter, profile, cost)
-        if single.form is not None:
-            if single.axis is not None:
-                identifier = canonical(single.axis, identifier)
-            return limiter.check_one(single.form, identifier)
+    known = _at_once(limiter, profile, identifier, cost)
+    if known is not None:
+        return limiter.check_one(*known)
     return limiter.check([_claim(profile, identifier, cost)])
+
+
+async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
+    limiter = current or get_limiter()
+    known = _at_once(limiter, profile, identifier, cost)
+    if known is not None:
+        return await limiter.acheck_one(*known)
+    return await limiter.acheck([await _aclaim(profile, identifier, cost)])
+
+
+def _at_once(
+    limiter: Limiter, profile: str | Profile, identifier: str, cost: int
+) -> tuple[Form, str] | None:
+    """What `check_one` takes, for the usual check; None for every other, and where it is wrong."""
+    if type(profile) is not str or type(cost) is not int or not conf.enabled:
+        return None
+    single = _singles.get((profile, cost))
+    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
+        single = _single(limiter, profile, cost)
+    if single.form is None:
+        return None
+    if single.axis is not None:
+        identifier = canonical(single.axis, identifier)
+    return single.form, identifier
 
 
 def _single(limiter: Limiter, name: str, cost: int) -> _Single:
@@ -135,10 +150,6 @@ def _single(limiter: Limiter, name: str, cost: int) -> _Single:
         _singles.clear()
     single = _singles[name, cost] = _Single(limiter, edition, form, axis)
     return single
-
-
-async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    return await get_limiter().acheck([await _aclaim(profile, identifier, cost)])
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from django_slidingwindow import claiming, decisions, guard, limits
+from django_slidingwindow import claiming, decisions, guard, headers, limits
 from django_slidingwindow.account import account_of
 from django_slidingwindow.callables import answer
 from django_slidingwindow.claiming import claims_at_once, claims_of
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.demands import Demand, Demands
 from django_slidingwindow.flows import drive
+from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import register, unregister
+from django_slidingwindow.stores.memory import MemoryStore
 
 CLIENT = "203.0.113.9"
 PROFILES = {
@@ -25,6 +30,8 @@ PROFILES = {
     "key": {"axis": "header:X-API-Key", "rate": "9/m"},
     "pair": {"axis": "ip+global", "rate": "9/m"},
     "user": {"axis": "user", "rate": "9/m"},
+    "watched": {"axis": "ip", "rate": "0/m", "mode": "observe"},
+    "closed": {"axis": "ip", "rate": "0/m"},
     "free": {"axis": "ip", "rate": lambda identifier, request: "7/m"},
 }
 
@@ -190,3 +197,62 @@ def test_nothing_is_prepared_twice_for_the_same_profiles(monkeypatch):
     guard.check(get(), demands)
     monkeypatch.setattr(claiming, "_prepare", None)
     assert guard.check(get(), demands).allowed
+
+
+def seen(request):
+    """What a check has left on a request, and what the response tells of it."""
+    account = request._rate_limit_account
+    response = HttpResponse()
+    headers.show(response, request)
+    decision = request.rate_limit
+    return {
+        "fields": dict(response.headers),
+        "decision": replace(decision, reset_after=0, verdicts=(), receipt=None),
+        "decided": list(account.decided),
+        "decisions": account.decisions == (decision,),
+        "rest": (account.exempt, account.alone, decision.key, len(decision.verdicts)),
+    }
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("name", ["burst", "daily", "site", "key", "watched", "closed"])
+def test_the_short_way_leaves_what_the_long_way_does(redis, way, name):
+    """Demands that few meet, in a plain list, take the long one."""
+    found = []
+    for demands in ([Demand((name,))], Demands([Demand((name,))])):
+        redis.flushdb()
+        limits.get_limiter().shield.clear()
+        for _ in range(2):
+            request = get(HTTP_X_API_KEY="secret")
+            if way == "sync":
+                decision = guard.check(request, demands)
+            else:
+                decision = async_to_sync(guard.acheck)(request, demands)
+            assert decision is request.rate_limit
+            found.append(seen(request))
+    assert found[:2] == found[2:]
+
+
+def test_the_short_way_is_taken_once_a_request(monkeypatch):
+    demands, request = Demands([Demand(("burst",))]), get()
+    first = guard.check(request, demands)
+    monkeypatch.setattr(limits.get_limiter(), "check_one", None)
+    assert guard.check(request, demands) is first
+
+
+def test_the_short_way_follows_the_settings(project):
+    demands = Demands([Demand(("burst",))])
+    assert guard.check(get(), demands).limit == 5
+    project.SLIDING_WINDOW = {"LOG": False, "PROFILES": {"burst": {"axis": "ip", "rate": "8/m"}}}
+    assert guard.check(get(), demands).limit == 8
+    with limits.limiters_from(lambda: Limiter(MemoryStore(), prefix="other")):
+        decision = guard.check(get(), demands)
+    assert decision.key.startswith("other:")
+    project.SLIDING_WINDOW = {"LOG": False, "PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
+    assert guard.check(get(), demands) is None
+
+
+def test_who_is_not_counted_is_left_to_the_flow():
+    request = get()
+    assert guard.check(request, Demands([Demand(("key",))])) is None
+    assert request._rate_limit_account.decided == {"key": None}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_slidingwindow import guard, headers
+from django_slidingwindow.account import open_account
 from django_slidingwindow.claims import Claim
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.exceptions import StoreError
@@ -391,3 +392,35 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
             wait_and_check(answer)
     store.close()
     assert admitted >= 5
+
+
+@pytest.mark.parametrize("own", [{}, {"RateLimit-Limit": "of the view"}])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_fields_are_shown_as_they_are_applied(own, keyed):
+    one = verdict(remaining=7)
+    shared = ("allowed", "profile", "policy", "limit", "remaining", "retry_after", "reset_after")
+    told = Decision(
+        **{name: getattr(one, name) for name in shared},
+        reason="",
+        source="redis",
+        verdicts=(one,),
+    )
+    request = RequestFactory().get("/")
+    open_account(request, "burst", True, told)
+    with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
+        applied = HttpResponse(headers=own)
+        headers.apply(applied, (told,))
+        # The first of a policy prepares what the next ones are told by.
+        for _ in range(2):
+            shown = HttpResponse(headers=own)
+            headers.show(shown, request)
+            assert shown.headers._store == applied.headers._store
+            headers.show(shown, request)
+            assert shown.headers._store == applied.headers._store
+
+
+def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
+    monkeypatch.setattr(headers, "_MOST_FORMS", 3)
+    for limit in range(1, 10):
+        headers.field_values([decision(verdict(limit=limit))])
+        assert len(headers._forms) <= 3

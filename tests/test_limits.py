@@ -18,6 +18,7 @@ from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
 from tests.servers.redis import wait_until
 
@@ -529,3 +530,39 @@ async def test_a_function_that_says_the_limit_never_runs_on_the_event_loop() -> 
     assert (await limits.aacquire(mine, "acme")).remaining == 1
     assert await limits.areset(mine, "acme") == 1
     assert seen == [False] * 4
+
+
+def test_a_profile_that_changes_is_found_at_the_next_check(call: Calls) -> None:
+    try:
+        register("mine", {"axis": "tenant", "rate": "5/h"})
+        assert call.check("mine", "acme").limit == 5
+        register("mine", {"axis": "tenant", "rate": "7/h"})
+        assert call.check("mine", "acme").limit == 7
+    finally:
+        unregister("mine")
+    with pytest.raises(ImproperlyConfigured, match="unknown rate-limit profile 'mine'"):
+        call.check("mine", "acme")
+
+
+def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -> None:
+    assert call.check("tenant_paid", "acme").source == "redis"
+    with limits.limiters_from(lambda: Limiter(MemoryStore(), prefix="other")):
+        decision = call.check("tenant_paid", "acme")
+    assert decision.source == "local"
+    assert decision.key.startswith("other:")
+    assert call.check("tenant_paid", "acme").remaining == 9_998
+
+
+def test_what_is_known_of_checks_by_name_is_bounded(
+    call: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_MOST_SINGLES", 3)
+    for cost in range(1, 10):
+        assert call.check("tenant_paid", "acme", cost).allowed
+        assert len(limits._singles) <= 3
+
+
+def test_a_cost_that_is_no_number_is_told_though_an_equal_one_is_known(call: Calls) -> None:
+    assert call.check("tenant_paid", "acme", 1).allowed
+    with pytest.raises(ValueError, match="is not a whole number from 0"):
+        call.check("tenant_paid", "acme", True)

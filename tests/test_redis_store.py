@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -19,10 +19,14 @@ from django_redis.pool import ConnectionFactory
 from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.stores.base import Evaluate, Line
+from django_slidingwindow.stores.base import Evaluate, Line, Lines
 from django_slidingwindow.stores.redis import RedisStore
 from tests.servers import RedisServer
 from tests.servers.redis import HOST, has_tls, wait_until
+from tests.test_footprint import commands_of
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 POLICY = Policy(limit=1_000, window=60)
 CALL = Evaluate(("throttle:ip:{x}:y:c60",), (Line(POLICY, 1),), writes=True)
@@ -330,3 +334,72 @@ def test_a_server_that_is_away_is_the_stores_error_in_each_way_to_ask(
             ask()
         assert caught.value.outage
         assert caught.value.__cause__ is not None
+
+
+class TestHit:
+    """The way that most checks take: what `run` would do, in less time."""
+
+    KEYS = ("throttle:ip:{x}:y:c60", "throttle:ip:{x}:y:c61")
+    LINES = (Line(POLICY, 1), Line(Policy(limit=7, window=61), 1))
+
+    @pytest.fixture
+    def hit(self, redis: Redis) -> Iterator[Callable[..., list[int]]]:
+        """Charges the first so many of the keys; the store has been asked before."""
+        store = RedisStore("default", budget=30)
+        kept = {count: Lines(self.LINES[:count]) for count in (1, 2)}
+
+        def hit(count: int) -> list[int]:
+            return list(store.hit(self.KEYS[:count], kept[count]))
+
+        for count in kept:
+            hit(count)
+        redis.flushdb()
+        yield hit
+        store.close()
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_it_sends_what_run_sends(
+        self, hit: Callable[..., list[int]], redis: Redis, count: int
+    ) -> None:
+        store = RedisStore("default", budget=30)
+        call = Evaluate(self.KEYS[:count], self.LINES[:count], writes=True)
+        assert commands_of(redis, lambda: hit(count)) == commands_of(redis, lambda: store.run(call))
+        store.close()
+
+    def test_it_answers_integers(self, hit: Callable[..., list[int]]) -> None:
+        admitted, clock, *said = hit(2)
+        assert (admitted, said) == (1, [1, 999, 0, 60_000_000, 1, 6, 0, 61_000_000])
+        assert hit(2)[1] > clock
+
+    def test_a_server_that_has_forgotten_the_script_charges_once(
+        self, hit: Callable[..., list[int]], redis: Redis
+    ) -> None:
+        redis.script_flush()
+        assert [hit(1)[3], hit(1)[3]] == [999, 998]
+
+    def test_an_error_of_the_server_is_the_stores(
+        self, hit: Callable[..., list[int]], redis: Redis
+    ) -> None:
+        redis.rpush(self.KEYS[0], "no window")
+        with pytest.raises(StoreError, match="WRONGTYPE") as caught:
+            hit(1)
+        assert not caught.value.outage
+
+    def test_without_a_time_limit_it_waits(
+        self, alias: Callable[..., str], redis: Redis, redis_server: RedisServer
+    ) -> None:
+        store = RedisStore(alias(redis_server.url))
+        kept = Lines(self.LINES[:1])
+        assert [store.hit(self.KEYS[:1], kept)[0] for _ in range(2)] == [1, 1]
+        redis.script_flush()
+        assert store.hit(self.KEYS[:1], kept)[0] == 1
+        store.close()
+
+    def test_a_server_that_is_gone_is_an_outage(self, alias: Callable[..., str]) -> None:
+        with RedisServer() as server:
+            store = RedisStore(alias(server.url), budget=5)
+            kept = Lines(self.LINES[:1])
+            assert store.hit(self.KEYS[:1], kept)[0] == 1
+        with pytest.raises(StoreError) as caught:
+            store.hit(self.KEYS[:1], kept)
+        assert caught.value.outage

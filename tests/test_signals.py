@@ -101,3 +101,24 @@ def test_a_coroutine_function_that_listens_is_told_where_no_loop_runs(connect: A
     connect(signals.store_recovered, listens)
     signals.tell(signals.store_recovered, Limiter, alias="default", seconds=1.0)
     assert heard == ["default"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_refusal_is_told_to_the_log_and_to_whoever_listens(
+    connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, fails: bool
+) -> None:
+    written: list[tuple[Any, Any]] = []
+
+    def log(request: Any, decision: Any) -> None:
+        written.append((request, decision))
+        if fails:
+            raise ValueError("no room")
+
+    ear, request, decision = Ear(), object(), object()
+    connect(signals.request_limited, ear)
+    monkeypatch.setattr(signals, "refusal_log", log)
+    signals.tell_refusal(request, decision)  # type: ignore[arg-type]
+    assert written == [(request, decision)]
+    [heard] = ear.heard
+    assert (heard["sender"], heard["request"], heard["decision"]) == (object, request, decision)
+    assert [record.exc_info is not None for record in caplog.records] == [True] * fails
