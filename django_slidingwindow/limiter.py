@@ -89,6 +89,8 @@ class Limiter:
             reply = self.store.hit(plan.keys, plan.form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
+        if reply[0] and start is None and plan.form.limits is not None:
+            return admission(plan.form, plan.form.lines, plan.keys, reply, self.store.source)
         return self._answered(plan, reply, start)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:

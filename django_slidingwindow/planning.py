@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .algorithms import EXACT
 from .claims import Claim
-from .keys import escape, key_ends, suffix
+from .keys import escape, is_plain, key_ends, suffix
 from .policies import OBSERVE, Policy, Profile
 from .stores.base import Line, Lines
 
@@ -89,9 +89,12 @@ class Planner:
             form = self.form(claims[0])
             return Plan(form, form.keys(claims[0].identifier))
         forms = tuple([self.form(claim) for claim in claims])
-        keys: tuple[str, ...] = ()
+        found: list[str] = []
         for form, claim in zip(forms, claims, strict=True):
-            keys += form.keys(claim.identifier)
+            identifier = claim.identifier
+            stem = form.before + (identifier if is_plain(identifier) else escape(identifier))
+            found += [stem + after for after in form.afters]
+        keys = tuple(found)
         joined = self._joined.get(forms) or self._join(forms)
         if len(set(keys)) < len(keys):
             joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
