@@ -160,8 +160,8 @@ class _Form:
         remaining = str(told.remaining)
         seconds = math.ceil(told.reset_after) if told.allowed else _seconds(told)
         if self.quoted is not None:
-            left = f"{self.quoted};r={remaining}"
-            fields[_LEFT_KEY] = _LEFT, left if seconds is None else f"{left};t={seconds}"
+            wait = "" if seconds is None else f";t={seconds}"
+            fields[_LEFT_KEY] = _LEFT, f"{self.quoted};r={remaining}{wait}"
         for key, name in self.remaining:
             fields[key] = name, remaining
         if seconds is not None:
@@ -212,19 +212,15 @@ def _seconds(told: Decision | Verdict) -> int | None:
     return None if told.retry_after is None else max(1, math.ceil(told.retry_after))
 
 
-def _left(quoted: str, remaining: object, seconds: int | None) -> str:
-    if seconds is None:
-        return f"{quoted};r={remaining}"
-    return f"{quoted};r={remaining};t={seconds}"
-
-
 def _draft_fields(verdicts: list[Verdict], keyed: bool) -> _Fields:
     """What the policies are, and what is left of each."""
     policies, left = [], []
     for (_, quoted, policy), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
         policies.append(policy + key)
-        left.append(_left(quoted, verdict.remaining, _seconds(verdict)) + key)
+        seconds = _seconds(verdict)
+        wait = "" if seconds is None else f";t={seconds}"
+        left.append(f"{quoted};r={verdict.remaining}{wait}{key}")
     return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
 
 
@@ -265,17 +261,19 @@ def _partition_key(key: str) -> str:
 
 def _tightest(verdicts: list[Verdict]) -> Verdict:
     """The refusal that lasts longest, else the policy with the least remaining."""
-
     if len(verdicts) == 1:
         return verdicts[0]
-
-    def rank(verdict: Verdict) -> tuple[bool, float, float]:
-        if verdict.allowed:
-            return True, verdict.remaining, -verdict.reset_after
-        wait = math.inf if verdict.retry_after is None else verdict.retry_after
-        return False, -wait, verdict.remaining
-
-    return min(verdicts, key=rank)
+    ranks: list[tuple[bool, float, float]] = [
+        (True, verdict.remaining, -verdict.reset_after)
+        if verdict.allowed
+        else (
+            False,
+            -math.inf if verdict.retry_after is None else -verdict.retry_after,
+            verdict.remaining,
+        )
+        for verdict in verdicts
+    ]
+    return verdicts[ranks.index(min(ranks))]
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:
