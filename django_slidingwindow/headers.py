@@ -158,10 +158,15 @@ class _Form:
         """All of them, with what is left now."""
         fields = self.fixed.copy()
         remaining = str(told.remaining)
-        seconds = math.ceil(told.reset_after) if told.allowed else _seconds(told)
+        # In place what `_seconds` does: most responses come this way.
+        seconds: int | None = None
+        if told.allowed:
+            seconds = math.ceil(told.reset_after)
+        elif told.retry_after is not None:
+            seconds = max(1, math.ceil(told.retry_after))
         if self.quoted is not None:
-            wait = "" if seconds is None else f";t={seconds}"
-            fields[_LEFT_KEY] = _LEFT, f"{self.quoted};r={remaining}{wait}"
+            left = f"{self.quoted};r={remaining}"
+            fields[_LEFT_KEY] = _LEFT, left if seconds is None else f"{left};t={seconds}"
         for key, name in self.remaining:
             fields[key] = name, remaining
         if seconds is not None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
+from .conf import conf
+
 if TYPE_CHECKING:
     from .decisions import Decision
 
@@ -37,15 +39,16 @@ time)."""
 
 
 refusal_log: Callable[[Any, Decision], None] | None = None
-"""What writes refusals down, if anything does. It hears of them directly: to send a signal takes
-longer than to count one refusal more."""
+"""What writes refusals down, while LOG is on; None where the app is not installed. It hears of
+them directly: to send a signal takes longer than to count one refusal more."""
 
 
 def tell_refusal(request: Any, decision: Decision) -> None:
     """Tells the log of a refusal, and whoever listens."""
     if refusal_log is not None:
         try:
-            refusal_log(request, decision)
+            if conf.log:
+                refusal_log(request, decision)
         except Exception:
             logger.exception("a refusal could not be counted for the rejection log")
     if request_limited.receivers:

@@ -19,7 +19,7 @@ from django.db.models import Sum
 from django.test import override_settings
 
 from django_slidingwindow import recorder as module
-from django_slidingwindow import sandbox, signals, upsert
+from django_slidingwindow import listening, sandbox, signals, upsert
 from django_slidingwindow.conf import conf
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
@@ -414,24 +414,30 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_log_is_off_and_on_with_the_setting() -> None:
-    def listens() -> bool:
-        return signals.refusal_log is not None
-
     before = module.stats().recorded
-    assert listens()
     with override_settings(SLIDING_WINDOW={"LOG": False}):
-        assert not listens()
         signals.tell_refusal(request(), refusal())
-    assert listens()
-    with override_settings(SECRET_KEY="another"):
-        assert listens()
     with conf.forced(log=False):
         signals.tell_refusal(request(), refusal())
     assert module.stats().recorded == before
+    with override_settings(SECRET_KEY="another"):
+        signals.tell_refusal(request(), refusal())
     signals.tell_refusal(request(), refusal())
-    assert module.stats().recorded == before + 1
+    assert module.stats().recorded == before + 2
     assert module.flush()
-    assert hits() == 1
+    assert hits() == 2
+
+
+def test_log_is_loaded_with_the_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr(module, "record", lambda *arguments: heard.append(arguments))
+    monkeypatch.setattr(signals, "refusal_log", None)
+    listening.connect()
+    asked, refused = request(), refusal()
+    signals.tell_refusal(asked, refused)
+    assert signals.refusal_log is module.record
+    signals.tell_refusal(asked, refused)
+    assert heard == [(asked, refused)] * 2
 
 
 @on_sqlite
