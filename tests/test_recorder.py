@@ -18,8 +18,8 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models import Sum
 from django.test import override_settings
 
-from django_slidingwindow import recorder as module
 from django_slidingwindow import listening, sandbox, signals, upsert
+from django_slidingwindow import recorder as module
 from django_slidingwindow.conf import conf
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
