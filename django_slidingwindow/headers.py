@@ -82,6 +82,7 @@ def apply(
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
     else:
+        fields = fields.copy()
         for key in list(fields):
             if key not in stored or stored[key] == before.get(key):
                 stored[key] = fields[key]
@@ -123,14 +124,14 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
     form = _form(tightest)
     fields = form.fields(tightest)
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
-        fields |= _draft_fields(verdicts, form.keyed)
+        return fields | _draft_fields(verdicts, form.keyed)
     return fields
 
 
 class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    __slots__ = ("fixed", "keyed", "policy", "quoted", "remaining", "reset")
+    __slots__ = ("fixed", "keyed", "last", "policy", "quoted", "remaining", "reset")
 
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
@@ -139,6 +140,8 @@ class _Form:
         self.quoted: str | None = None
         """The name; None where the draft's fields are not wanted."""
         self.fixed: _Fields = {}
+        self.last: tuple[int | None, int | None, _Fields] = (None, None, {})
+        """What was left when it was last told, in how many seconds, and the fields."""
         # Names of fields, in lower case and as they are.
         self.remaining: list[tuple[str, str]] = []
         self.reset: list[tuple[str, str]] = []
@@ -155,23 +158,28 @@ class _Form:
                 self.reset.append((reset.lower(), reset))
 
     def fields(self, told: Decision | Verdict) -> _Fields:
-        """All of them, with what is left now."""
-        fields = self.fixed.copy()
-        remaining = str(told.remaining)
+        """All of them, with what is left now; to be read only, for others may be told the same."""
         # In place what `_seconds` does: most responses come this way.
         seconds: int | None = None
         if told.allowed:
             seconds = math.ceil(told.reset_after)
         elif told.retry_after is not None:
             seconds = max(1, math.ceil(told.retry_after))
+        left, wait, fields = self.last
+        if left == told.remaining and wait == seconds:
+            # In a flood of refusals almost all are told the same.
+            return fields
+        fields = self.fixed.copy()
+        remaining = str(told.remaining)
         if self.quoted is not None:
-            left = f"{self.quoted};r={remaining}"
-            fields[_LEFT_KEY] = _LEFT, left if seconds is None else f"{left};t={seconds}"
+            text = f"{self.quoted};r={remaining}"
+            fields[_LEFT_KEY] = _LEFT, text if seconds is None else f"{text};t={seconds}"
         for key, name in self.remaining:
             fields[key] = name, remaining
         if seconds is not None:
             for key, name in self.reset:
                 fields[key] = name, str(seconds)
+        self.last = told.remaining, seconds, fields
         return fields
 
 

@@ -81,17 +81,11 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
         refused = [
             verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
+    minute, reason, source = int(now // 60), decision.reason, decision.source
     # One refusal is one hit, though several policies may have refused.
     return [
         (
-            new(
-                Group,
-                (
-                    int(now // 60),
-                    *(told.profile, told.policy, told.key),
-                    *(view, method, decision.reason, decision.source),
-                ),
-            ),
+            new(Group, (minute, told.profile, told.policy, told.key, view, method, reason, source)),
             Tally(1, now, now, told.retry_after, client, user_agent),
         )
         for told in refused

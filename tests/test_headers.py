@@ -424,3 +424,16 @@ def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
     for limit in range(1, 10):
         headers.field_values([decision(verdict(limit=limit))])
         assert len(headers._forms) <= 3
+
+
+def test_what_one_response_is_told_does_not_change_the_next():
+    """Of one policy with as much left, they share what is written."""
+    own = HttpResponse(headers={"RateLimit-Limit": "of the view"})
+    several, plain = HttpResponse(), HttpResponse()
+    headers.apply(own, [decision(BURST)])
+    headers.apply(several, [decision(BURST, DAILY)])
+    headers.apply(plain, [decision(BURST)])
+    assert own["RateLimit-Limit"] == "of the view"
+    assert list(parsed(several["RateLimit"])) == ["burst", "daily"]
+    assert plain["RateLimit-Limit"] == "100"
+    assert plain["RateLimit"] == '"burst";r=50;t=30'
