@@ -16,7 +16,7 @@ venv() {
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
         fail "$python is Python $version, and 3.10 or newer is needed. Set PYTHON to one."
-    local folder=.venv/$1-$version
+    local folder=.cache/venv/$1-$version
     venv=$PWD/$folder/bin/python
     # An environment whose Python has gone, or that was interrupted, is made anew.
     "$venv" -m pip --version >/dev/null 2>&1 && return

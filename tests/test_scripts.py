@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -127,6 +128,24 @@ def test_missing_venv_module_is_told(tmp_path: Path) -> None:
     done = run_test_script(PYTHON=str(crippled))
     assert done.returncode == 1
     assert "apt-get install python3-venv" in done.stderr
+
+
+def test_environments_are_made_beside_what_tox_leaves(tmp_path: Path) -> None:
+    """tox writes a file `.venv`, which names the environment that it made last."""
+    (tmp_path / ".venv").write_text("elsewhere")
+    command = f"source {shlex.quote(str(SCRIPTS / 'venv.sh'))}; venv mine; echo $venv"
+    done = subprocess.run(
+        ["bash", "-euc", command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = Path(done.stdout.strip())
+    assert made.is_relative_to(tmp_path)
+    subprocess.run([made, "-m", "pip", "--version"], check=True)
 
 
 def run_test_script(**environment: str) -> subprocess.CompletedProcess[str]:
