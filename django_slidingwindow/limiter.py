@@ -18,7 +18,6 @@ from .decisions import Decision
 from .exceptions import StoreError
 from .fallback import Fallback
 from .flows import adrive, drive
-from .keys import escape, is_plain
 from .planning import Form, Plan, Planner
 from .quick import new
 from .shield import Shield
@@ -106,9 +105,7 @@ class Limiter:
 
     def check_one(self, form: Form, identifier: str) -> Decision:
         """What `check` decides of one claim, in less time: most checks are such."""
-        stem = form.before + (identifier if is_plain(identifier) else escape(identifier))
-        after = form.after
-        keys = form.keys_after(stem) if after is None else (stem + after,)
+        keys = form.keys(identifier)
         if self._refusals or not self.breaker.quiet:
             begun = self._begin(new(Plan, (form, keys)))
             if begun is not None:
@@ -119,12 +116,12 @@ class Limiter:
             reply = store.hit(keys, form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(Plan(form, keys), error, start)
-        if reply[0] and start is None and (after is not None or form.limits is not None):
+        if reply[0] and start is None and (len(keys) == 1 or form.limits is not None):
             return admission(form, form.lines, keys, reply, store.source)
         return self._answered(Plan(form, keys), reply, start)
 
     async def acheck_one(self, form: Form, identifier: str) -> Decision:
-        return await self._acheck(Plan(form, form.keys(identifier)))
+        return await self._acheck(new(Plan, (form, form.keys(identifier))))
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""

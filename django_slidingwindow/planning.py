@@ -52,10 +52,9 @@ class Form:
         )
 
     def keys(self, identifier: str) -> tuple[str, ...]:
-        return self.keys_after(self.before + escape(identifier))
-
-    def keys_after(self, stem: str) -> tuple[str, ...]:
-        """All of them begin with it."""
+        stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
+        if self.after is not None:
+            return (stem + self.after,)
         return tuple([stem + after for after in self.afters])
 
     def part(self, positions: Sequence[int]) -> Form:
@@ -91,9 +90,7 @@ class Planner:
         forms = tuple([self.form(claim) for claim in claims])
         found: list[str] = []
         for form, claim in zip(forms, claims, strict=True):
-            identifier = claim.identifier
-            stem = form.before + (identifier if is_plain(identifier) else escape(identifier))
-            found += [stem + after for after in form.afters]
+            found += form.keys(claim.identifier)
         keys = tuple(found)
         joined = self._joined.get(forms) or self._join(forms)
         if len(set(keys)) < len(keys):
