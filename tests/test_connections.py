@@ -130,6 +130,21 @@ class TestDeadline:
                 ask_once(link_to(port), PING, later(0.1))
             assert time.monotonic() - start < SOON
 
+    def test_so_many_steps_are_taken_after_the_deadline_and_no_more(
+        self, redis_server: RedisServer
+    ) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.deadline = later(5)
+        connection.connect()
+        for _ in range(2):
+            # Another deadline is another call's.
+            connection.deadline = later(-1)
+            for _ in range(20):
+                connection._sock.hurry()
+            with pytest.raises(TimeoutError, match="time is up"):
+                connection._sock.hurry()
+        connection.disconnect()
+
     def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
         # A full backlog: the kernel drops what comes after.
         with socket.socket() as full:

@@ -122,3 +122,13 @@ def test_a_refusal_is_told_to_the_log_and_to_whoever_listens(
     [heard] = ear.heard
     assert (heard["sender"], heard["request"], heard["decision"]) == (object, request, decision)
     assert [record.exc_info is not None for record in caplog.records] == [True] * fails
+
+
+def test_where_the_app_is_not_installed_a_refusal_is_told_by_the_signal_alone(
+    connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear = Ear()
+    connect(signals.request_limited, ear)
+    monkeypatch.setattr(signals, "refusal_log", None)
+    signals.tell_refusal(object(), None)  # type: ignore[arg-type]
+    assert len(ear.heard) == 1
