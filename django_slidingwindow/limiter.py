@@ -83,14 +83,7 @@ class Limiter:
         begun = self._begin(plan)
         if begun is not None:
             return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        start = self._started()
-        try:
-            reply = self.store.hit(plan.keys, plan.form.lines)
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(plan, error, start)
-        if reply[0] and start is None and plan.form.limits is not None:
-            return admission(plan.form, plan.form.lines, plan.keys, reply, self.store.source)
-        return self._answered(plan, reply, start)
+        return self._ask(plan.form, plan.keys)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
         plan = self._planner.plan(claims)
@@ -110,15 +103,7 @@ class Limiter:
             begun = self._begin(new(Plan, (form, keys)))
             if begun is not None:
                 return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        start = self._clock() if self._audience.receivers else None
-        store = self.store
-        try:
-            reply = store.hit(keys, form.lines)
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(Plan(form, keys), error, start)
-        if reply[0] and start is None and (len(keys) == 1 or form.limits is not None):
-            return admission(form, form.lines, keys, reply, store.source)
-        return self._answered(Plan(form, keys), reply, start)
+        return self._ask(form, keys)
 
     async def acheck_one(self, form: Form, identifier: str) -> Decision:
         return await self._acheck(new(Plan, (form, form.keys(identifier))))
@@ -185,6 +170,18 @@ class Limiter:
             return self._check(plan, lanes)
         decision = self._fallback.decide(plan, True, self._probe_in)
         return self._told(decision, None) if self._audience.receivers else decision
+
+    def _ask(self, form: Form, keys: tuple[str, ...]) -> Decision:
+        """What the store decides, asked in one call."""
+        start = self._clock() if self._audience.receivers else None
+        store = self.store
+        try:
+            reply = store.hit(keys, form.lines)
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(Plan(form, keys), error, start)
+        if reply[0] and start is None and (form.after or form.limits):
+            return admission(form, form.lines, keys, reply, store.source)
+        return self._answered(Plan(form, keys), reply, start)
 
     async def _acheck(self, plan: Plan) -> Decision:
         begun = self._begin(plan)
