@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import signals
 from .claims import Claim
 from .decisions import ALLOW, DENY, OBSERVED, Decision
 from .demands import Choice, Demand
 from .policies import ENFORCE
+from .quick import new
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -55,14 +56,31 @@ class Account:
         self.decisions = tuple(new if found is old else found for found in self.decisions)
 
 
+class First(NamedTuple):
+    """In the place of an account until somebody wants more: most requests are checked once."""
+
+    profiles: tuple[str, ...]
+    decision: Decision
+    alone: bool
+
+
 def find_account(request: HttpRequest) -> Account | None:
     """The request's account, if it was ever checked."""
-    return getattr(request, ACCOUNT, None)
+    found: Account | First | None = getattr(request, ACCOUNT, None)
+    if not isinstance(found, First):
+        return found
+    account = Account()
+    account.exempt = False
+    account.decided = dict.fromkeys(found.profiles, found.decision)
+    account.decisions = (found.decision,)
+    account.alone = found.alone
+    setattr(request, ACCOUNT, account)
+    return account
 
 
 def account_of(request: HttpRequest) -> Account:
     """The request's account."""
-    account: Account | None = getattr(request, ACCOUNT, None)
+    account = find_account(request)
     if account is None:
         account = Account()
         account.decided = {}
@@ -71,17 +89,15 @@ def account_of(request: HttpRequest) -> Account:
     return account
 
 
-def open_account(request: HttpRequest, profile: str, alone: bool, decision: Decision) -> Decision:
-    """What `account_of` and `decide` do, for a request that meets one profile.
+def open_account(
+    request: HttpRequest, profiles: tuple[str, ...], alone: bool, decision: Decision
+) -> Decision:
+    """What `account_of` and `decide` do, for the first decision of a request.
 
     `alone`: of one policy, which is enforced.
     """
-    account = Account()
-    account.exempt = False
-    account.decided = {profile: decision}
-    account.decisions = (decision,)
-    account.alone = alone and decision.source not in _UNSEEN
-    setattr(request, ACCOUNT, account)
+    alone = alone and decision.source not in _UNSEEN
+    setattr(request, ACCOUNT, new(First, (profiles, decision, alone)))
     request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell_refusal(request, decision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import truediv
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,10 +16,11 @@ from .decisions import (
     Receipt,
     Verdict,
     draft_decision,
-    new_verdict,
+    draft_verdict,
 )
 from .planning import Form, Plan
 from .policies import Policy
+from .quick import new
 from .stores.base import Line
 
 Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
@@ -49,12 +51,22 @@ class Answer(NamedTuple):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        plan, lines, reply = self[:3]
-        if len(lines) == 1:
-            return (_verdict(plan, 0, lines[0], *reply[2:]),)
-        return tuple(
-            [_verdict(plan, i, line, *reply[2 + 4 * i : 6 + 4 * i]) for i, line in enumerate(lines)]
-        )
+        (form, keys), lines, reply = self[:3]
+        found = []
+        for i, line in enumerate(lines):
+            admits, remaining, retry, reset = reply[2 + 4 * i : 6 + 4 * i]
+            verdict = draft_verdict()
+            verdict.profile, verdict.policy = form.named[i]
+            verdict.key = keys[i]
+            verdict.allowed = admits == 1
+            verdict.observed = line.observed
+            verdict.limit = line.policy.limit
+            verdict.remaining = remaining
+            verdict.retry_after = _retry_after(line, verdict.policy, retry) if retry else 0.0
+            verdict.reset_after = reset / 1_000_000
+            verdict.__class__ = Verdict
+            found.append(verdict)
+        return tuple(found)
 
     @property
     def receipt(self) -> Receipt | None:
@@ -118,8 +130,7 @@ def admission(
         i = shares.index(min(shares))
     decision = draft_decision()
     decision.allowed = True
-    decision.profile = form.profiles[i].name
-    decision.policy = form.lines[i].policy
+    decision.profile, decision.policy = form.named[i]
     decision.limit = lines[i].policy.limit
     decision.remaining = reply[3 + 4 * i]
     decision.retry_after = 0.0
@@ -135,7 +146,7 @@ def admission(
 
 def _admitted(form: Form, lines: tuple[Line, ...], keys: tuple[str, ...], *rest: Any) -> Answer:
     reply, source, unused = rest
-    return Answer(Plan(form, keys), lines, reply, source, None, unused)
+    return new(Answer, (new(Plan, (form, keys)), lines, reply, source, None, unused))
 
 
 def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
@@ -143,24 +154,6 @@ def _retry_after(line: Line, policy: Policy, retry: int) -> float | None:
         return retry / 1_000_000
     # A cost above one process's share is not above the limit: it can pass later.
     return None if line.cost > policy.limit else policy.window
-
-
-def _verdict(
-    plan: Plan, i: int, line: Line, admits: int, remaining: int, retry: int, reset: int
-) -> Verdict:
-    form, keys = plan
-    policy = form.lines[i].policy
-    return new_verdict(
-        form.profiles[i].name,
-        policy,
-        keys[i],
-        admits == 1,
-        line.observed,
-        line.policy.limit,
-        remaining,
-        _retry_after(line, policy, retry) if retry else 0.0,
-        reset / 1_000_000,
-    )
 
 
 def strictest(verdicts: Sequence[Verdict], allowed: bool) -> Verdict:
@@ -228,16 +221,10 @@ class Aged(NamedTuple):
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         return tuple(
-            new_verdict(
-                told.profile,
-                told.policy,
-                told.key,
-                told.allowed,
-                told.observed,
-                told.limit,
-                told.remaining,
-                _less(told.retry_after, self.age),
-                _less(told.reset_after, self.age),
+            replace(
+                told,
+                retry_after=_less(told.retry_after, self.age),
+                reset_after=max(0.0, told.reset_after - self.age),
             )
             for told in self.refusal.verdicts
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import decisions as reasons
-from .account import Account, decide
+from .account import ACCOUNT, Account, decide
 from .callables import Ask, ask
 from .claims import Claim
 from .conf import conf
@@ -15,7 +15,7 @@ from .decisions import Decision
 from .demands import Choice, Demand, Demands
 from .exemptions import exemptions
 from .identity import identify, quick_resolver, resolvers
-from .policies import ENFORCE, Policy, Profile, parse_cost
+from .policies import Policy, Profile, parse_cost
 from .quick import new
 from .registry import registry
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("django_slidingwindow")
 
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
-_Step: TypeAlias = "tuple[Profile, Callable[[HttpRequest], Any], tuple[Policy, ...], int]"
+_Step: TypeAlias = "tuple[Callable[[HttpRequest], Any], Form]"
 Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
 
 
@@ -40,121 +40,83 @@ class _UnknownError(Exception):
         self.profile = profile
 
 
-class _Prepared:
+class Ready(NamedTuple):
     """What is known of demands before any request."""
 
-    __slots__ = ("edition", "names", "steps")
-
-    def __init__(
-        self, edition: object, names: frozenset[str] | None, steps: Sequence[_Step] = ()
-    ) -> None:
-        self.edition = edition
-        """Of the profiles."""
-        self.names = names
-        """None where the request has a say in that."""
-        self.steps = steps
-        """How each claim is made; none where somebody has to be asked."""
-
-
-class Single(NamedTuple):
-    """The usual demand: one profile, and whom it counts is known at once."""
-
     limiter: Limiter
-    """Whose the form is."""
+    """Whose the forms are."""
     edition: object
     """Of the profiles."""
-    form: Form | None
-    """None for every other demand."""
-    resolve: Callable[[HttpRequest], Any]
-    profile: str
-    alone: bool
-    """Whether it has one policy, which is enforced."""
-
-
-def single_of(demands: Sequence[Demand], limiter: Limiter) -> Single | None:
-    """What is demanded, as far as it is that; None for demands that few requests meet."""
-    prepared = _prepared(demands)
-    if prepared is None:
-        return None
+    names: tuple[str, ...] = ()
+    """Of the profiles; none where the request has a say in that."""
+    steps: tuple[_Step, ...] = ()
+    """Of each profile, how to tell whom it counts, and the form of its windows."""
     form: Form | None = None
-    resolve: Callable[[HttpRequest], Any] = _nobody
-    name, alone = "", False
-    if len(prepared.steps) == 1:
-        ((profile, resolve, policies, cost),) = prepared.steps
-        form = limiter.form(Claim(profile, "", policies, cost))
-        name, alone = profile.name, len(policies) == 1 and profile.mode == ENFORCE
-    single = Single(limiter, prepared.edition, form, resolve, name, alone)
-    assert isinstance(demands, Demands)
-    demands.single = single
-    return single
+    """Of all the windows together; None where somebody has to be asked."""
+    alone: bool = False
+    """Whether there is one policy, which is enforced."""
 
 
-def _nobody(request: HttpRequest) -> None:
-    """Whom those count who are asked otherwise."""
-
-
-def claims_at_once(
-    request: HttpRequest, account: Account, demands: Sequence[Demand]
-) -> list[Claim] | None:
-    """What `claims_of` would find, where nobody has to be asked for it.
+def at_once(
+    request: HttpRequest, demands: Sequence[Demand], limiter: Limiter
+) -> tuple[Ready, Form, tuple[str, ...]] | None:
+    """The windows of most requests: nothing was charged yet, and nobody has to be asked.
 
     None for all others, and where something is wrong: `claims_of` finds out what.
     """
-    prepared = _prepared(demands)
-    if prepared is None:
+    if type(demands) is not Demands:
         return None
-    claims: list[Claim] = []
-    if account.exempt is not None:
-        names = prepared.names
-        return claims if names is not None and account.decided.keys() >= names else None
+    ready: Ready | None = demands.ready
+    if ready is None or ready.limiter is not limiter or ready.edition is not registry.edition:
+        ready = demands.ready = _prepare(demands, limiter)
+    if ready.form is None or hasattr(request, ACCOUNT):
+        return None
+    keys: tuple[str, ...] = ()
     try:
-        for profile, resolve, policies, cost in prepared.steps:
+        for resolve, form in ready.steps:
             identifier = resolve(request)
             if identifier is None:
                 return None
-            claims.append(new(Claim, (profile, identifier, policies, cost)))
+            keys += form.keys(identifier)
     except Exception:  # noqa: BLE001 -- the flow meets it as well
         return None
-    if not claims:
-        return None
-    account.exempt = False
-    return claims
+    return ready, ready.form, keys
 
 
-def _prepared(demands: Sequence[Demand]) -> _Prepared | None:
-    """What many requests have in common; None for demands that few meet."""
-    if type(demands) is not Demands:
-        return None
-    prepared: _Prepared | None = demands.prepared
-    if prepared is None or prepared.edition is not registry.edition:
-        prepared = demands.prepared = _prepare(demands)
-    return prepared
+def all_decided(account: Account, demands: Sequence[Demand]) -> bool:
+    """Whether nothing is left to be claimed, as far as `at_once` knows the demands."""
+    names = demands.ready.names if type(demands) is Demands else ()
+    return names != () and account.exempt is not None and account.decided.keys() >= set(names)
 
 
-def _prepare(demands: Demands) -> _Prepared:
+def _prepare(demands: Demands, limiter: Limiter) -> Ready:
     # Before the profiles are read: they may change meanwhile.
     edition = registry.edition
     costs: dict[str, int] = {}
-    at_once = exemptions() is None
+    known = exemptions() is None
     for demand in demands:
         names, cost = demand.profiles, demand.cost
         if demand.methods is not None or not isinstance(names, tuple):
-            return _Prepared(edition, None)
+            return Ready(limiter, edition)
         for name in names:
             if isinstance(cost, int):
                 costs[name] = max(cost, costs.get(name, 0))
             else:
-                costs[name], at_once = 0, False
+                costs[name], known = 0, False
+    asked = Ready(limiter, edition, tuple(costs))
+    if not known:
+        # Who is exempt, or pays nothing, must not meet an error of the others' profiles.
+        return asked
     steps: list[_Step] = []
-    # Who is exempt, or pays nothing, must not meet an error of the others' profiles.
-    for name, units in costs.items() if at_once else ():
+    for name, units in costs.items():
         profile = registry.get(name)
         resolve = quick_resolver(profile.axis, profile.anonymous)
         if resolve is None or profile.limit_for is not None:
-            steps = []
-            break
-        steps.append((profile, resolve, profile.policies, units))
-    return _Prepared(edition, frozenset(costs), steps)
+            return asked
+        steps.append((resolve, limiter.form(Claim(profile, "", profile.policies, units))))
+    form = limiter.join([form for _, form in steps])
+    alone = form is not None and len(form.lines) == 1 and not form.lines[0].observed
+    return asked._replace(steps=tuple(steps), form=form, alone=alone)
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:

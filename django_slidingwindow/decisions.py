@@ -152,36 +152,13 @@ class Decision(_Late):
 class _VerdictDraft:
     __slots__ = Verdict.__slots__
 
-    def __init__(
-        self,
-        profile: str,
-        policy: Policy,
-        key: str,
-        allowed: bool,
-        observed: bool,
-        limit: int,
-        remaining: int,
-        retry_after: float | None,
-        reset_after: float,
-    ) -> None:
-        self.profile = profile
-        self.policy = policy
-        self.key = key
-        self.allowed = allowed
-        self.observed = observed
-        self.limit = limit
-        self.remaining = remaining
-        self.retry_after = retry_after
-        self.reset_after = reset_after
-        self.__class__ = Verdict  # type: ignore[assignment]
-
 
 class _DecisionDraft(_Late):
     __slots__ = Decision.__slots__
 
 
-new_verdict = cast("Callable[..., Verdict]", _VerdictDraft)
-"""A verdict of all its fields by position."""
-draft_decision = cast("Callable[[], Any]", _DecisionDraft)
+draft_verdict = cast("Callable[[], Any]", _VerdictDraft)
 """One without fields, to be filled in place: a call with all of them takes longer. It becomes a
-decision by its class. Where the last two are left out, `_answer` has what makes them."""
+verdict by its class."""
+draft_decision = cast("Callable[[], Any]", _DecisionDraft)
+"""The same of a decision. Where its last two fields are left out, `_answer` has what makes them."""

@@ -39,8 +39,7 @@ class Demands(tuple[Demand, ...]):
     """Demands that many requests meet together, so that what they need is prepared once."""
 
     # Of `claiming`.
-    prepared: Any = None
-    single: Any = None
+    ready: Any = None
 
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:

@@ -10,20 +10,16 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import limits
-from .account import ACCOUNT, Account, account_of, decide, find_account, open_account, strictest
+from .account import Account, account_of, decide, find_account, open_account, strictest
 from .callables import Ask, aanswer, answer
-from .claiming import Single, claims_at_once, claims_of, single_of
+from .claiming import all_decided, at_once, claims_of
 from .conf import conf
 from .decisions import Decision
-from .demands import Demand, Demands, Usage, demands_of, is_exempt, methods_from, usages
+from .demands import Demand, Usage, demands_of, is_exempt, methods_from, usages
 from .flows import adrive, drive
-from .registry import registry
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-
-    from .limiter import Limiter
-    from .planning import Form
 
 __all__ = [
     "Demand",
@@ -52,15 +48,15 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         _without_limit(request)
         return None
     limiter = limits.current or limits.get_limiter()
-    found = _single(request, demands, limiter)
+    found = at_once(request, demands, limiter)
     if found is not None:
-        single, form, identifier = found
-        decision = limiter.check_one(form, identifier)
-        return open_account(request, single.profile, single.alone, decision)
+        ready, form, keys = found
+        decision = limiter.charge(form, keys)
+        return open_account(request, ready.names, ready.alone, decision)
     account = account_of(request)
-    claims = claims_at_once(request, account, demands)
-    if claims is None:
-        claims = drive(claims_of(request, account, demands), answer)
+    if all_decided(account, demands):
+        return _strictest(request, account, demands)
+    claims = drive(claims_of(request, account, demands), answer)
     if claims:
         decision = limiter.check(claims)
         decide(request, account, claims, decision)
@@ -75,37 +71,21 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
         _without_limit(request)
         return None
     limiter = limits.current or limits.get_limiter()
-    found = _single(request, demands, limiter)
+    found = at_once(request, demands, limiter)
     if found is not None:
-        single, form, identifier = found
-        decision = await limiter.acheck_one(form, identifier)
-        return open_account(request, single.profile, single.alone, decision)
+        ready, form, keys = found
+        decision = await limiter.acharge(form, keys)
+        return open_account(request, ready.names, ready.alone, decision)
     account = account_of(request)
-    claims = claims_at_once(request, account, demands)
-    if claims is None:
-        claims = await adrive(claims_of(request, account, demands), aanswer)
+    if all_decided(account, demands):
+        return _strictest(request, account, demands)
+    claims = await adrive(claims_of(request, account, demands), aanswer)
     if claims:
         decision = await limiter.acheck(claims)
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision
     return _strictest(request, account, demands)
-
-
-def _single(
-    request: HttpRequest, demands: Sequence[Demand], limiter: Limiter
-) -> tuple[Single, Form, str] | None:
-    """The usual check: the first of a request, of one profile, and whom it counts is known."""
-    single: Single | None = demands.single if type(demands) is Demands else None
-    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
-        single = single_of(demands, limiter)
-    if single is None or single.form is None or hasattr(request, ACCOUNT):
-        return None
-    try:
-        identifier = single.resolve(request)
-    except Exception:  # noqa: BLE001 -- whoever asks the long way meets it as well
-        return None
-    return None if identifier is None else (single, single.form, identifier)
 
 
 def refund(request: HttpRequest, demand: Demand) -> None:

@@ -16,7 +16,6 @@ import hmac
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -24,7 +23,7 @@ from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from .account import ACCOUNT, Account
+from .account import ACCOUNT, Account, First
 from .conf import NAME, conf
 from .decisions import Decision, Verdict
 from .policies import Policy
@@ -41,6 +40,8 @@ _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
 
 _Line: TypeAlias = "tuple[str, Policy, int]"
+_Name: TypeAlias = "tuple[str, str, str]"
+"""Of a policy its name, the name quoted, and the text that describes it."""
 _Fields: TypeAlias = "dict[str, tuple[str, str]]"
 """Names and values of fields, by the names in lower case: what Django keeps of a response."""
 
@@ -49,21 +50,21 @@ _NOTHING: tuple[None, _Fields] = (None, {})
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Adds the fields of what was decided of a request, if anything was."""
-    account: Account | None = getattr(request, ACCOUNT, None)
-    if account is None or not account.decisions:
-        return
-    if account.alone and not hasattr(response, _WRITTEN):
+    found: First | Account | None = getattr(request, ACCOUNT, None)
+    if type(found) is First and found.alone and not hasattr(response, _WRITTEN):
         # In place what `apply` does: most responses come this way.
-        told = account.decisions[0]
+        told = found.decision
         form = _forms.get((told.profile, id(told.policy), told.limit))
         if form is not None and not form.keyed:
             fields = form.fields(told)
             stored = response.headers._store
             if stored.keys().isdisjoint(fields):
                 stored.update(fields)
-                setattr(response, _WRITTEN, (account.decisions, fields))
+                setattr(response, _WRITTEN, ((told,), fields))
                 return
-    apply(response, account.decisions, alone=account.alone)
+    if found is not None:
+        decisions = (found.decision,) if isinstance(found, First) else found.decisions
+        apply(response, decisions, alone=found.alone)
 
 
 def apply(
@@ -74,7 +75,7 @@ def apply(
     `alone` as for `field_values`.
     """
     told, before = getattr(response, _WRITTEN, _NOTHING)
-    if told == decisions:
+    if told == decisions or not decisions:
         # By the decorator, and nothing was decided since.
         return
     fields = _fields(decisions, alone)
@@ -147,7 +148,7 @@ class _Form:
         self.reset: list[tuple[str, str]] = []
         for style in conf.headers:
             if style == "draft":
-                ((_, self.quoted, text),) = _told(((profile, policy, limit),))
+                ((_, self.quoted, text),) = _told([(profile, policy, limit)])
                 self.fixed[_POLICY_KEY] = _POLICY, text
             elif style in _PREFIXES:
                 name, remaining, reset = (
@@ -159,12 +160,7 @@ class _Form:
 
     def fields(self, told: Decision | Verdict) -> _Fields:
         """All of them, with what is left now; to be read only, for others may be told the same."""
-        # In place what `_seconds` does: most responses come this way.
-        seconds: int | None = None
-        if told.allowed:
-            seconds = math.ceil(told.reset_after)
-        elif told.retry_after is not None:
-            seconds = max(1, math.ceil(told.retry_after))
+        seconds = math.ceil(told.reset_after) if told.allowed else _wait(told)
         left, wait, fields = self.last
         if left == told.remaining and wait == seconds:
             # In a flood of refusals almost all are told the same.
@@ -203,9 +199,7 @@ def _form(told: Decision | Verdict) -> _Form:
 
 def retry_after(decision: Decision) -> int | None:
     """Whole seconds to wait after a refusal; None where waiting cannot help."""
-    if decision.allowed or decision.retry_after is None:
-        return None
-    return max(1, math.ceil(decision.retry_after))
+    return None if decision.allowed else _wait(decision)
 
 
 def violated(decision: Decision) -> list[str]:
@@ -213,39 +207,48 @@ def violated(decision: Decision) -> list[str]:
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
     return [
         name
-        for (name, _, _), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True)
+        for (name, _, _), verdict in zip(_names(verdicts), verdicts, strict=True)
         if not verdict.allowed
     ]
 
 
-def _seconds(told: Decision | Verdict) -> int | None:
-    """When the quota grows, or after a refusal suffices; None for never."""
-    if told.allowed:
-        return math.ceil(told.reset_after)
+def _wait(told: Decision | Verdict) -> int | None:
+    """Whole seconds after a refusal; None where waiting cannot help."""
     return None if told.retry_after is None else max(1, math.ceil(told.retry_after))
 
 
-def _draft_fields(verdicts: list[Verdict], keyed: bool) -> _Fields:
+def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
     """What the policies are, and what is left of each."""
     policies, left = [], []
-    for (_, quoted, policy), verdict in zip(_told(_lines(verdicts)), verdicts, strict=True):
+    for (_, quoted, policy), verdict in zip(_names(verdicts), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
-        policies.append(policy + key)
-        seconds = _seconds(verdict)
+        seconds = math.ceil(verdict.reset_after) if verdict.allowed else _wait(verdict)
         wait = "" if seconds is None else f";t={seconds}"
+        policies.append(policy + key)
         left.append(f"{quoted};r={verdict.remaining}{wait}{key}")
     return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
 
 
-def _lines(verdicts: list[Verdict]) -> tuple[_Line, ...]:
-    return tuple([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
+# By the ids of policies, which are kept, as above.
+_named: dict[tuple[tuple[str, int, int], ...], tuple[list[_Name], list[Policy]]] = {}
 
 
-@lru_cache(maxsize=1024)
-def _told(lines: tuple[_Line, ...]) -> list[tuple[str, str, str]]:
-    """Of each policy its name, the name quoted, and the text that describes it."""
+def _names(verdicts: Sequence[Verdict]) -> list[_Name]:
+    """How the fields name several policies, which rarely changes either."""
+    key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
+    found = _named.get(key)
+    if found is None:
+        if len(_named) >= _MOST_FORMS:
+            _named.clear()
+        told = _told([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
+        found = _named[key] = told, [verdict.policy for verdict in verdicts]
+    return found[0]
+
+
+def _told(lines: Sequence[_Line]) -> list[_Name]:
+    """The names of policies that are told together."""
     counts = Counter(profile for profile, _, _ in lines)
-    told: dict[str, tuple[str, str, str]] = {}
+    told: dict[str, _Name] = {}
     for profile, policy, limit in lines:
         name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
         number = 1
@@ -292,6 +295,7 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         _forms.clear()
+        _named.clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

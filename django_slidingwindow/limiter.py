@@ -73,40 +73,48 @@ class Limiter:
 
     def check(self, claims: Sequence[Claim]) -> Decision:
         """Charges all the claims if all admit, else none."""
-        if len(claims) == 1:
-            form = self._planner.form(claims[0])
-            if form.afters:
-                return self.check_one(form, claims[0].identifier)
-        plan = self._planner.plan(claims)
-        if not plan.keys:
-            return self._told(unlimited(claims), None)
-        begun = self._begin(plan)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        return self._ask(plan.form, plan.keys)
+        form, keys = self._planner.plan(claims)
+        return self.charge(form, keys) if keys else self._told(unlimited(claims), None)
 
     async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        plan = self._planner.plan(claims)
-        if not plan.keys:
-            return self._told(unlimited(claims), None)
-        return await self._acheck(plan)
+        form, keys = self._planner.plan(claims)
+        return await self.acharge(form, keys) if keys else self._told(unlimited(claims), None)
 
-    def form(self, claim: Claim) -> Form | None:
-        """What `check_one` needs of a claim, whoever makes it; None where there is no limit."""
-        form = self._planner.form(claim)
-        return form if form.afters else None
+    def form(self, claim: Claim) -> Form:
+        """What is known of a claim's windows, whoever makes it."""
+        return self._planner.form(claim)
 
-    def check_one(self, form: Form, identifier: str) -> Decision:
-        """What `check` decides of one claim, in less time: most checks are such."""
-        keys = form.keys(identifier)
-        if self._refusals or not self.breaker.quiet:
+    def join(self, forms: Sequence[Form]) -> Form | None:
+        """What `charge` needs of claims; None where `check` has to look at them first."""
+        return self._planner.join(tuple(forms))
+
+    def charge(self, form: Form, keys: tuple[str, ...]) -> Decision:
+        """What `check` decides of claims whose windows are known."""
+        if self._refusals or form.joined or not self.breaker.quiet:
             begun = self._begin(new(Plan, (form, keys)))
             if begun is not None:
                 return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        return self._ask(form, keys)
+        start = self._clock() if self._audience.receivers else None
+        store = self.store
+        try:
+            reply = store.hit(keys, form.lines)
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(Plan(form, keys), error, start)
+        if reply[0] and start is None and (form.after or form.limits):
+            return admission(form, form.lines, keys, reply, store.source)
+        return self._answered(Plan(form, keys), reply, start)
 
-    async def acheck_one(self, form: Form, identifier: str) -> Decision:
-        return await self._acheck(new(Plan, (form, form.keys(identifier))))
+    async def acharge(self, form: Form, keys: tuple[str, ...]) -> Decision:
+        plan = new(Plan, (form, keys))
+        begun = self._begin(plan)
+        if begun is not None:
+            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
+        start = self._started()
+        try:
+            reply = await self.store.arun(Evaluate(keys, form.lines, writes=True))
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
+            return self._unanswered(plan, error, start)
+        return self._answered(plan, reply, start)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -170,29 +178,6 @@ class Limiter:
             return self._check(plan, lanes)
         decision = self._fallback.decide(plan, True, self._probe_in)
         return self._told(decision, None) if self._audience.receivers else decision
-
-    def _ask(self, form: Form, keys: tuple[str, ...]) -> Decision:
-        """What the store decides, asked in one call."""
-        start = self._clock() if self._audience.receivers else None
-        store = self.store
-        try:
-            reply = store.hit(keys, form.lines)
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(Plan(form, keys), error, start)
-        if reply[0] and start is None and (form.after or form.limits):
-            return admission(form, form.lines, keys, reply, store.source)
-        return self._answered(Plan(form, keys), reply, start)
-
-    async def _acheck(self, plan: Plan) -> Decision:
-        begun = self._begin(plan)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
-        start = self._started()
-        try:
-            reply = await self.store.arun(Evaluate(plan.keys, plan.form.lines, writes=True))
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(plan, error, start)
-        return self._answered(plan, reply, start)
 
     def _check_once(self, claims: Sequence[Claim]) -> Flow:
         plan = self._planner.plan(claims)

@@ -110,7 +110,7 @@ def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     limiter = current or get_limiter()
     known = _at_once(limiter, profile, identifier, cost)
     if known is not None:
-        return limiter.check_one(*known)
+        return limiter.charge(*known)
     return limiter.check([_claim(profile, identifier, cost)])
 
 
@@ -118,14 +118,14 @@ async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Deci
     limiter = current or get_limiter()
     known = _at_once(limiter, profile, identifier, cost)
     if known is not None:
-        return await limiter.acheck_one(*known)
+        return await limiter.acharge(*known)
     return await limiter.acheck([await _aclaim(profile, identifier, cost)])
 
 
 def _at_once(
     limiter: Limiter, profile: str | Profile, identifier: str, cost: int
-) -> tuple[Form, str] | None:
-    """What `check_one` takes, for the usual check; None for every other, and where it is wrong."""
+) -> tuple[Form, tuple[str, ...]] | None:
+    """What `charge` takes, for the usual check; None for every other, and where it is wrong."""
     if type(profile) is not str or type(cost) is not int or not conf.enabled:
         return None
     single = _singles.get((profile, cost))
@@ -135,7 +135,7 @@ def _at_once(
         return None
     if single.axis is not None:
         identifier = canonical(single.axis, identifier)
-    return single.form, identifier
+    return single.form, single.form.keys(identifier)
 
 
 def _single(limiter: Limiter, name: str, cost: int) -> _Single:
@@ -144,7 +144,7 @@ def _single(limiter: Limiter, name: str, cost: int) -> _Single:
     profile = registry.get(name)
     form = None
     if profile.limit_for is None and cost >= 0:
-        form = limiter.form(Claim(profile, "", profile.policies, cost))
+        form = limiter.join([limiter.form(Claim(profile, "", profile.policies, cost))])
     axis = profile.axis if has_spellings(profile.axis) else None
     if len(_singles) >= _MOST_SINGLES:
         _singles.clear()

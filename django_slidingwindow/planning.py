@@ -23,7 +23,17 @@ class Form:
     that it is made of.
     """
 
-    __slots__ = ("after", "afters", "before", "exact", "limits", "lines", "profiles")
+    __slots__ = (
+        "after",
+        "afters",
+        "before",
+        "exact",
+        "joined",
+        "limits",
+        "lines",
+        "named",
+        "profiles",
+    )
 
     def __init__(
         self,
@@ -35,8 +45,14 @@ class Form:
         """Keys are `before`, the identifier, and one of `afters`."""
         self.lines = Lines(lines)
         self.profiles = profiles
+        # What a decision of a window names.
+        self.named = [
+            (profile.name, line.policy) for profile, line in zip(profiles, lines, strict=True)
+        ]
         self.before = before
         self.afters = afters
+        # Of several claims, so that the keys may lie apart.
+        self.joined = not afters
         # Where there is one window, as for most profiles.
         self.after = afters[0] if len(afters) == 1 else None
         # None if some of them observe, or have no limit to take a share of.
@@ -92,7 +108,7 @@ class Planner:
         for form, claim in zip(forms, claims, strict=True):
             found += form.keys(claim.identifier)
         keys = tuple(found)
-        joined = self._joined.get(forms) or self._join(forms)
+        joined = self._join(forms)
         if len(set(keys)) < len(keys):
             joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
         return Plan(joined, keys)
@@ -111,7 +127,20 @@ class Planner:
         self._forms[id(profile), cost] = profile, form
         return form
 
+    def join(self, forms: tuple[Form, ...]) -> Form | None:
+        """The form of windows that are looked at together.
+
+        None where there are none, and where two may be the same, if whom they count is.
+        """
+        ends = [(form.before, after) for form in forms for after in form.afters]
+        if not ends or len(set(ends)) < len(ends):
+            return None
+        return forms[0] if len(forms) == 1 else self._join(forms)
+
     def _join(self, forms: tuple[Form, ...]) -> Form:
+        found = self._joined.get(forms)
+        if found is not None:
+            return found
         if len(self._joined) >= _MOST:
             self._joined.clear()
         joined = self._joined[forms] = Form(

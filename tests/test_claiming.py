@@ -13,11 +13,12 @@ from django.test import RequestFactory
 from django_slidingwindow import claiming, decisions, guard, headers, limits
 from django_slidingwindow.account import account_of
 from django_slidingwindow.callables import answer
-from django_slidingwindow.claiming import claims_at_once, claims_of
+from django_slidingwindow.claiming import claims_of
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.demands import Demand, Demands
 from django_slidingwindow.flows import drive
 from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.planning import Planner
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
@@ -47,13 +48,20 @@ def get(**extra):
 
 
 def at_once(*demands, **extra):
-    request = get(**extra)
-    return claims_at_once(request, account_of(request), Demands(demands))
+    """The windows that are found at once, and what is asked of them; None where none are."""
+    found = claiming.at_once(get(**extra), Demands(demands), limits.get_limiter())
+    if found is None:
+        return None
+    _, form, keys = found
+    return keys, form.lines, form.profiles
 
 
 def asked(*demands, **extra):
+    """The same by asking."""
     request = get(**extra)
-    return drive(claims_of(request, account_of(request), demands), answer)
+    claims = drive(claims_of(request, account_of(request), demands), answer)
+    form, keys = Planner("throttle").plan(claims)
+    return keys, form.lines, form.profiles
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def asked(*demands, **extra):
 )
 def test_both_ways_find_the_same(demands):
     found = at_once(*demands, HTTP_X_API_KEY="secret")
-    assert found
+    assert found is not None
     assert found == asked(*demands, HTTP_X_API_KEY="secret")
 
 
@@ -90,14 +98,28 @@ def test_whatever_has_to_be_asked_is_left_to_the_flow(demand):
 
 
 def test_demands_that_are_no_fixed_set_are_left_to_the_flow():
-    request = get()
-    assert claims_at_once(request, account_of(request), [Demand(("burst",))]) is None
+    assert claiming.at_once(get(), [Demand(("burst",))], limits.get_limiter()) is None
+
+
+@pytest.mark.parametrize("same", ["burst", "same"])
+def test_windows_that_two_profiles_share_are_left_to_the_flow(project, same):
+    """What they are charged together has to be found out."""
+    two = {name: {"axis": "ip", "rate": "5/m", "scope": "one"} for name in ("burst", "same")}
+    project.SLIDING_WINDOW = {"LOG": False, "PROFILES": two}
+    assert (at_once(Demand(("burst", same))) is None) == (same == "same")
+    guard.check(get(), Demands([Demand(("burst", same))]))
+    assert limits.peek("burst", CLIENT).remaining == 3, "one was charged, and one is asked"
+
+
+def test_demand_of_nothing_has_no_windows():
+    assert at_once(Demand(())) is None
+    assert guard.check(get(), Demands([Demand(())])) is None
 
 
 def test_exemptions_are_left_to_the_flow(project):
     project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": ["192.0.2.0/24"]}
     assert at_once(Demand(("burst",))) is None
-    assert asked(Demand(("burst",)))
+    assert len(asked(Demand(("burst",)))[0]) == 1
 
 
 def test_who_is_exempt_does_not_meet_the_error_of_an_unknown_profile(project):
@@ -201,9 +223,9 @@ def test_nothing_is_prepared_twice_for_the_same_profiles(monkeypatch):
 
 def seen(request):
     """What a check has left on a request, and what the response tells of it."""
-    account = request._rate_limit_account
     response = HttpResponse()
     headers.show(response, request)
+    account = guard.find_account(request)
     decision = request.rate_limit
     return {
         "fields": dict(response.headers),
@@ -215,11 +237,18 @@ def seen(request):
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-@pytest.mark.parametrize("name", ["burst", "daily", "site", "key", "watched", "closed"])
-def test_the_short_way_leaves_what_the_long_way_does(redis, way, name):
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(("burst",), ("daily",), ("site",), ("key",), ("watched",), ("closed",)),
+        *(("burst", "site"), ("site", "daily", "key"), ("burst", "watched"), ("burst", "closed")),
+    ],
+    ids="-".join,
+)
+def test_the_short_way_leaves_what_the_long_way_does(redis, way, names):
     """Demands that few meet, in a plain list, take the long one."""
     found = []
-    for demands in ([Demand((name,))], Demands([Demand((name,))])):
+    for demands in ([Demand(names)], Demands([Demand(names)])):
         redis.flushdb()
         limits.get_limiter().shield.clear()
         for _ in range(2):
@@ -236,7 +265,7 @@ def test_the_short_way_leaves_what_the_long_way_does(redis, way, name):
 def test_the_short_way_is_taken_once_a_request(monkeypatch):
     demands, request = Demands([Demand(("burst",))]), get()
     first = guard.check(request, demands)
-    monkeypatch.setattr(limits.get_limiter(), "check_one", None)
+    monkeypatch.setattr(limits.get_limiter(), "charge", None)
     assert guard.check(request, demands) is first
 
 

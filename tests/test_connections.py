@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,7 @@ class TestExchange:
         link = link_to(redis_server.port, parser_class=parser)
         connection = link.sync()
         connection.connect()
-        assert (connection._reader is None) == (parser is _RESP2Parser)
+        assert (connection.reader is None) == (parser is _RESP2Parser)
         # Longer than what is read at once, several at once, and an error among them.
         long = bytes(range(256)) * 100
         payload = pack(b"ECHO", long) + pack(b"NONSENSE") + PING
@@ -254,17 +255,49 @@ class TestExchange:
             theirs.sendall(b"+PO")
             theirs.shutdown(socket.SHUT_WR)
             connection._sock.close()
-            connection._sock = _Socket(ours, connection)
+            connection._sock = connection.socket = _Socket(ours, connection)
             with pytest.raises(RedisConnectionError, match="closed"):
                 connection.exchange(PING, 1)
         connection.disconnect()
 
 
+Asked = Callable[..., Any]
+
+
+@pytest.fixture(params=["exchange", "ask"])
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """The reply to one command, in either of the two ways."""
+
+    def asked(connections: Connections, payload: bytes, seconds: float | None = 5) -> Any:
+        deadline = None if seconds is None else later(seconds)
+        if request.param == "ask":
+            return connections.ask(payload, deadline, seconds or 0.0)
+        (reply,) = connections.exchange(payload, 1, deadline)
+        return reply
+
+    return asked
+
+
 class TestConnections:
-    def test_connection_is_used_again(self, connections: Connections, redis: Redis) -> None:
-        for _ in range(5):
-            assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+    def test_connection_is_used_again(
+        self, asked: Asked, connections: Connections, redis: Redis
+    ) -> None:
+        for seconds in (5, 5, 6, 5, None, None):
+            assert asked(connections, PING, seconds) == b"PONG"
         assert connections._made == len(connections._idle) == 1
+
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_reply_may_be_long_or_an_error(
+        self, asked: Asked, redis_server: RedisServer, parser: type
+    ) -> None:
+        link = link_to(redis_server.port, parser_class=parser)
+        connections = Connections(lambda _: link, most=1)
+        long = bytes(range(256)) * 100
+        for _ in range(2):
+            assert asked(connections, pack(b"ECHO", long)) == long
+            assert isinstance(asked(connections, pack(b"NONSENSE")), ResponseError)
+        assert connections._made == len(connections._idle) == 1
+        connections.close()
 
     def test_several_replies_come_in_their_order(self, connections: Connections) -> None:
         payload = pack(b"ECHO", b"1") + pack(b"NONSENSE") + pack(b"ECHO", b"2")
@@ -274,53 +307,68 @@ class TestConnections:
         assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
 
     def test_connection_that_the_server_closed_is_not_used(
-        self, connections: Connections, redis: Redis
+        self, asked: Asked, connections: Connections, redis: Redis
     ) -> None:
-        connections.exchange(PING, 1, later(5))
-        (number,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        asked(connections, PING)
+        number = asked(connections, pack(b"CLIENT", b"ID"))
         redis.client_kill_filter(_id=number)
         wait_until(lambda: has_data(connections._idle[0].watch), "the end has come")
-        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+        assert asked(connections, PING) == b"PONG"
         assert connections._made == 1
 
-    def test_unread_reply_never_answers_the_next_call(
-        self, connections: Connections, redis: Redis
+    def test_server_that_hangs_up_before_it_answers_is_an_error(
+        self, asked: Asked, connections: Connections, redis: Redis
     ) -> None:
-        with pytest.raises(RedisTimeoutError):
-            connections.exchange(pack(b"BLPOP", b"nobody", b"0.3") + PING, 2, later(0.05))
+        number = asked(connections, pack(b"CLIENT", b"ID"))
+        with ThreadPoolExecutor(1) as executor:
+            reply = executor.submit(asked, connections, pack(b"BLPOP", b"nobody", b"5"))
+            wait_until(lambda: redis.info("clients")["blocked_clients"] == 1, "it waits")
+            redis.client_kill_filter(_id=number)
+            with pytest.raises(RedisConnectionError):
+                reply.result()
         assert connections._made == 0
-        assert connections.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
 
-    def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+    def test_unread_reply_never_answers_the_next_call(
+        self, asked: Asked, connections: Connections, redis: Redis
+    ) -> None:
+        assert asked(connections, PING, 0.05) == b"PONG"
+        with pytest.raises(RedisTimeoutError, match="timed out"):
+            asked(connections, pack(b"BLPOP", b"nobody", b"0.3") + PING, 0.05)
+        assert connections._made == 0
+        assert asked(connections, pack(b"ECHO", b"mine")) == b"mine"
+
+    def test_server_that_cannot_answer_is_hung_up_on(
+        self, asked: Asked, fresh_server: RedisServer
+    ) -> None:
         connections = connections_to(fresh_server)
         with fresh_server.client() as client:
-            connections.exchange(PING, 1, later(5))
+            asked(connections, PING)
             client.execute_command("REPLICAOF", HOST, free_port())
-            (error,) = connections.exchange(pack(b"SET", b"k", b"v"), 1, later(5))
+            error = asked(connections, pack(b"SET", b"k", b"v"))
         assert is_outage(error)
         assert connections._made == 0, "the next one is made anew, perhaps elsewhere"
 
-    def test_no_more_than_so_many_at_once(self, redis_server: RedisServer) -> None:
+    def test_no_more_than_so_many_at_once(self, asked: Asked, redis_server: RedisServer) -> None:
         connections = connections_to(redis_server, most=2)
         blocked = pack(b"BLPOP", b"nobody", b"0.4")
         with ThreadPoolExecutor(2) as executor:
-            busy = [executor.submit(connections.exchange, blocked, 1, later(5)) for _ in "ab"]
+            busy = [executor.submit(asked, connections, blocked) for _ in "ab"]
             wait_until(lambda: connections._made == 2, "both are in use")
             with pytest.raises(MaxConnectionsError):
-                connections.exchange(PING, 1, later(0.02))
+                asked(connections, PING, 0.02)
             # Whoever is patient gets the first that is given back.
-            assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
-            assert connections.exchange(PING, 1, None) == [b"PONG"]
+            assert asked(connections, PING) == b"PONG"
+            assert asked(connections, PING, None) == b"PONG"
             for each in busy:
-                assert each.result() == [None]
+                assert each.result() is None
         assert connections._made == 2
 
-    def test_threads_share_the_stack(self, redis_server: RedisServer) -> None:
+    def test_threads_share_the_stack(self, asked: Asked, redis_server: RedisServer) -> None:
         connections = connections_to(redis_server, most=3)
 
         def echo(number: int) -> bool:
             word = b"%d" % number
-            return connections.exchange(pack(b"ECHO", word), 1, later(20)) == [word]
+            return bool(asked(connections, pack(b"ECHO", word), 20) == word)
 
         with ThreadPoolExecutor(8) as executor:
             assert all(executor.map(echo, range(400)))

@@ -49,9 +49,9 @@ _GRACE, _LATE_STEPS = 0.02, 20
 _KERNEL_KEEPS_TIME = sys.platform == "linux" and sys.maxsize > 2**32
 # By how much a socket's time-out exceeds what is left of a call's time when it is set, so
 # that it need not be set for the next call, and by how much at most.
-_SLACK, _CLOSE_ENOUGH = 1.02, 1.05
+_SLACK, CLOSE_ENOUGH = 1.02, 1.05
 # What is read at once: the replies of most checks are shorter.
-_CHUNK = 4_096
+CHUNK = 4_096
 _INCOMPLETE = object()
 
 
@@ -134,6 +134,9 @@ class Deadline:
     """By the monotonic clock; set for each call."""
     watch: Any
     """Says whether there is something to read."""
+    socket: _Socket
+    reader: Any
+    """Of hiredis; None where redis-py reads by itself."""
 
     def _left(self) -> float | None:
         if self.deadline is None:
@@ -149,45 +152,40 @@ class Deadline:
     def _connect(self) -> Any:
         raw = super()._connect()  # type: ignore[misc]
         self.watch = watch(raw)
-        self._reader = _reader_like(self._parser)  # type: ignore[attr-defined]
-        return _Socket(raw, self)
+        self.reader = _reader_like(self._parser)  # type: ignore[attr-defined]
+        self.socket = _Socket(raw, self)
+        return self.socket
 
     def exchange(self, payload: bytes, replies: int) -> list[Any]:
         """Sends once and reads the replies; a server's error is returned, not raised.
 
         Without what redis-py does around it: health checks, and three calls for each read.
         """
-        sock: _Socket = self._sock  # type: ignore[attr-defined]
-        reader, raw = self._reader, sock.raw
+        reader = self.reader
         if reader is None:
-            sock.sendall(payload)
+            self.socket.sendall(payload)
             read = self._parser.read_response  # type: ignore[attr-defined]
             return [read() for _ in range(replies)]
-        answers: list[Any] = []
         try:
-            # What `hurry` asks first, and most calls need no more.
-            left = 0.0 if self.deadline is None else self.deadline - time.monotonic()
-            if not (left > _GRACE and left <= sock.set_to <= left * _CLOSE_ENOUGH):
-                sock.hurry()
-            raw.sendall(payload)
-            while len(answers) < replies:
-                data = raw.recv(_CHUNK)
-                if not data:
-                    raise RedisConnectionError("the server closed the connection")
-                reader.feed(data)
-                while (answer := reader.gets()) is not _INCOMPLETE:
-                    if type(answer) is bytes and replies == 1:
-                        return [answer]
-                    if isinstance(answer, RedisConnectionError):
-                        # As redis-py has it: a server that takes no commands is no connection.
-                        raise answer
-                    answers.append(answer)
-                    if len(answers) == replies:
-                        return answers
-                sock.hurry()
+            self.socket.hurry()
+            self.socket.raw.sendall(payload)
+            return [self.settle(reader.gets()) for _ in range(replies)]
         except (BlockingIOError, TimeoutError):
             raise RedisTimeoutError("timed out") from None
-        return answers
+
+    def settle(self, answer: Any) -> Any:
+        """A reply, of which the reader said `answer`: it may not have come whole yet."""
+        while answer is _INCOMPLETE:
+            self.socket.hurry()
+            data = self.socket.raw.recv(CHUNK)
+            if not data:
+                raise RedisConnectionError("the server closed the connection")
+            self.reader.feed(data)
+            answer = self.reader.gets()
+        if isinstance(answer, RedisConnectionError):
+            # As redis-py has it: a server that takes no commands is no connection.
+            raise answer
+        return answer
 
 
 class _Socket:
@@ -245,7 +243,7 @@ class _Socket:
                 raise TimeoutError("time is up")
             left = _GRACE
         # Setting it is a call of the system: what is set may be a little more than is left.
-        if not left <= self.set_to <= left * _CLOSE_ENOUGH:
+        if not left <= self.set_to <= left * CLOSE_ENOUGH:
             self._limit(left * _SLACK)
 
     def _limit(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from .errors import checked, store_error
 from .links import Link
 from .sentinel import Sentinels
 from .servers import Server
-from .wire import Command, encode, known_script, pack, packed, reply_layout, text
+from .wire import Command, encode, known_script, pack, packed, text
 
 # Seconds for whoever looks at many keys, and is no request.
 PATIENCE = 5.0
@@ -47,19 +47,19 @@ class RedisStore:
         server, known = self._server, lines.prepared
         if server is None or known is None or self._clock is not None:
             return self.run(Evaluate(keys, lines, writes=True))
-        limit = server.link.limit
+        limit = server.limit
         deadline = None if limit is None else time.monotonic() + limit
         if len(keys) == 1:
             name = keys[0].encode()
-            names = b"$%d\r\n%b\r\n" % (len(name), name)
+            payload = b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, known.writes)
         else:
-            names = packed(keys)
+            payload = known.head + packed(keys) + known.writes
         try:
-            (reply,) = server.exchange(known.head + names + known.writes, 1, deadline)
+            reply = server.ask(payload, deadline, limit or 0.0)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         if type(reply) is bytes:
-            return reply_layout(len(reply)).unpack(reply)
+            return known.unpack(reply)  # type: ignore[no-any-return]
         if isinstance(reply, NoScriptError):
             # It ran nothing, and `run` lets the server know the script.
             left = None if deadline is None else deadline - time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -89,6 +89,8 @@ class _Known(NamedTuple):
     writes: bytes
     """The tail with the usual mode before it."""
     source: Script
+    unpack: Callable[[bytes], tuple[int, ...]]
+    """What the reply says."""
 
 
 def _know(lines: tuple[Line, ...]) -> _Known:
@@ -119,7 +121,7 @@ def _evaluate(lines: tuple[Line, ...]) -> _Known:
             for line in lines
         ],
     )
-    return _Known(head, tail, bulk(b"w") + tail, source)
+    return _Known(head, tail, bulk(b"w") + tail, source, reply_layout(9 + 21 * len(lines)).unpack)
 
 
 def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
