@@ -50,18 +50,16 @@ def ask(function: Callable[..., Any], *args: Any) -> Ask:
     In async code a sync function runs in a thread, so that it may use the database,
     and an `async def` runs on the loop. In sync code an `async def` gets a loop.
     """
-    return asks(function)(*args)
+    return Ask(*both_forms(function), args)
 
 
-def asks(function: Callable[..., Any]) -> Callable[..., Ask]:
-    """`ask` for a function that every request calls: whether it is async is found out once."""
-    sync: Callable[..., Any] = function
-    asynch: Callable[..., Awaitable[Any]] = function
+def both_forms(
+    function: Callable[..., Any],
+) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
+    """The function for sync code and for async code."""
     if is_async(function):
-        sync = partial(_on_a_loop, function)
-    else:
-        asynch = partial(in_thread, function)
-    return lambda *args: Ask(sync, asynch, args)
+        return partial(_on_a_loop, function), function
+    return function, partial(in_thread, function)
 
 
 def _on_a_loop(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from django.core.exceptions import ImproperlyConfigured
+
 from . import decisions as reasons
-from .account import ACCOUNT, Account, decide
+from .account import ACCOUNT, Account, account_of, decide
 from .callables import Ask, ask
 from .claims import Claim
 from .conf import conf
 from .decisions import Decision
 from .demands import Choice, Demand, Demands
-from .exemptions import exemptions
-from .identity import identify, quick_resolver, resolvers
+from .exemptions import Exemptions, exemptions
+from .identity import Find, Resolver, finder, identify, resolvers
 from .policies import Policy, Profile, parse_cost
 from .quick import new
 from .registry import registry
@@ -29,7 +31,7 @@ logger = logging.getLogger("django_slidingwindow")
 
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
-_Step: TypeAlias = "tuple[Callable[[HttpRequest], Any], Form]"
+_Step: TypeAlias = "tuple[str, Find, Form]"
 Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
 
 
@@ -50,36 +52,50 @@ class Ready(NamedTuple):
     names: tuple[str, ...] = ()
     """Of the profiles; none where the request has a say in that."""
     steps: tuple[_Step, ...] = ()
-    """Of each profile, how to tell whom it counts, and the form of its windows."""
+    """Of each profile the name, how to tell whom it counts, and the form of its windows."""
     form: Form | None = None
-    """Of all the windows together; None where somebody has to be asked."""
+    """Of all the windows together; None where a request may change more than whom they count."""
+    blocks: bool = False
+    """Whether it may block to tell whom they count."""
+    methods: frozenset[str] | None = None
+    """Those that are counted; None for all."""
+    exempt: Exemptions | None = None
+    """Whom they do not count, by their addresses."""
     alone: bool = False
     """Whether there is one policy, which is enforced."""
 
 
 def at_once(
-    request: HttpRequest, demands: Sequence[Demand], limiter: Limiter
+    request: HttpRequest, demands: Sequence[Demand], limiter: Limiter, *, may_block: bool
 ) -> tuple[Ready, Form, tuple[str, ...]] | None:
-    """The windows of most requests: nothing was charged yet, and nobody has to be asked.
+    """The windows of most requests: nothing was charged yet, and all is known but whom they count.
 
-    None for all others, and where something is wrong: `claims_of` finds out what.
+    None for all others, and where somebody is not counted or cannot be told: then the account
+    holds what was found, and `claims_of` goes on from there.
     """
     if type(demands) is not Demands:
         return None
     ready: Ready | None = demands.ready
     if ready is None or ready.limiter is not limiter or ready.edition is not registry.edition:
         ready = demands.ready = _prepare(demands, limiter)
-    if ready.form is None or hasattr(request, ACCOUNT):
+    if ready.form is None or (ready.blocks and not may_block) or hasattr(request, ACCOUNT):
+        return None
+    if ready.methods is not None and request.method not in ready.methods:
+        return None
+    if ready.exempt is not None and ready.exempt.covers_address(request):
         return None
     keys: tuple[str, ...] = ()
-    try:
-        for resolve, form in ready.steps:
-            identifier = resolve(request)
-            if identifier is None:
-                return None
-            keys += form.keys(identifier)
-    except Exception:  # noqa: BLE001 -- the flow meets it as well
-        return None
+    told: dict[str, str | Exception | None] = {}
+    for name, find, form in ready.steps:
+        identifier: str | None = None
+        try:
+            told[name] = identifier = find(request)
+        except Exception as error:  # noqa: BLE001 -- `claims_of` tells of it
+            told[name] = error
+        if identifier is None:
+            account_of(request).told = told
+            return None
+        keys += form.keys(identifier)
     return ready, ready.form, keys
 
 
@@ -93,10 +109,12 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
     # Before the profiles are read: they may change meanwhile.
     edition = registry.edition
     costs: dict[str, int] = {}
-    known = exemptions() is None
+    exempt = exemptions()
+    known = exempt is None or exempt.by_address
+    methods = demands[0].methods
     for demand in demands:
         names, cost = demand.profiles, demand.cost
-        if demand.methods is not None or not isinstance(names, tuple):
+        if demand.methods != methods or not isinstance(names, tuple):
             return Ready(limiter, edition)
         for name in names:
             if isinstance(cost, int):
@@ -105,18 +123,26 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
                 costs[name], known = 0, False
     asked = Ready(limiter, edition, tuple(costs))
     if not known:
-        # Who is exempt, or pays nothing, must not meet an error of the others' profiles.
         return asked
     steps: list[_Step] = []
+    blocks = False
     for name, units in costs.items():
-        profile = registry.get(name)
-        resolve = quick_resolver(profile.axis, profile.anonymous)
-        if resolve is None or profile.limit_for is not None:
+        try:
+            profile = registry.get(name)
+            find, may_block = finder(profile.axis, profile.anonymous)
+        except ImproperlyConfigured:
+            # Who is exempt must not meet an error of the others' profiles.
             return asked
-        steps.append((resolve, limiter.form(Claim(profile, "", profile.policies, units))))
-    form = limiter.join([form for _, form in steps])
-    alone = form is not None and len(form.lines) == 1 and not form.lines[0].observed
-    return asked._replace(steps=tuple(steps), form=form, alone=alone)
+        if profile.limit_for is not None:
+            return asked
+        blocks = blocks or may_block
+        form = limiter.form(Claim(profile, "", profile.policies, units))
+        steps.append((name, find, form))
+    joined = limiter.join([form for _, _, form in steps])
+    alone = joined is not None and len(joined.lines) == 1 and not joined.lines[0].observed
+    return Ready(
+        limiter, edition, asked.names, tuple(steps), joined, blocks, methods, exempt, alone
+    )
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:
@@ -146,12 +172,10 @@ def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand])
                         costs[name] = cost
         for name, units in costs.items():
             profile = registry.get(name)
-            quick = quick_resolver(profile.axis, profile.anonymous)
+            # Outside of what an unknown identity forgives: one that is not configured is an error.
+            known_by = resolvers(profile.axis, profile.anonymous)
             try:
-                if quick is not None and profile.limit_for is None:
-                    identifier, policies = quick(request), profile.policies
-                else:
-                    identifier, policies = yield from _counted(profile, request)
+                identifier, policies = yield from _counted(profile, known_by, request, account)
             except Exception:
                 logger.exception("whom the rate-limit profile %r counts is unknown", name)
                 if conf.identity_error != "allow" and not profile.observed:
@@ -198,9 +222,16 @@ def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Gener
         return 1
 
 
-def _counted(profile: Profile, request: HttpRequest) -> Counted:
+def _counted(
+    profile: Profile, known_by: Sequence[Resolver], request: HttpRequest, account: Account
+) -> Counted:
     """Whom the profile counts, None for nobody, and by which policies; asks for both."""
-    identifier = yield from identify(resolvers(profile.axis, profile.anonymous), request)
+    if profile.name in account.told:
+        identifier = account.told[profile.name]
+        if isinstance(identifier, Exception):
+            raise identifier
+    else:
+        identifier = yield from identify(known_by, request)
     policies: tuple[Policy, ...] = profile.policies
     if identifier is not None and profile.limit_for is not None:
         policies = yield ask(profile.policies_for, identifier, request)

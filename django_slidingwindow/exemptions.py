@@ -41,7 +41,7 @@ class Exemptions:
 
     def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
         """The flow that tells whether a request is exempt. What cannot be told is not."""
-        if self.networks and self._address_is_exempt(request):
+        if self.networks and self.covers_address(request):
             return True
         for function in self.functions:
             try:
@@ -57,7 +57,12 @@ class Exemptions:
                 logger.exception("the user could not be loaded, so nobody is exempt as staff")
         return False
 
-    def _address_is_exempt(self, request: HttpRequest) -> bool:
+    @property
+    def by_address(self) -> bool:
+        """Whether nothing but the address has a say."""
+        return not self.functions and not self.staff
+
+    def covers_address(self, request: HttpRequest) -> bool:
         try:
             address = client_of(request).address
         except UnknownClientError:

@@ -48,7 +48,7 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         _without_limit(request)
         return None
     limiter = limits.current or limits.get_limiter()
-    found = at_once(request, demands, limiter)
+    found = at_once(request, demands, limiter, may_block=True)
     if found is not None:
         ready, form, keys = found
         decision = limiter.charge(form, keys)
@@ -71,7 +71,7 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
         _without_limit(request)
         return None
     limiter = limits.current or limits.get_limiter()
-    found = at_once(request, demands, limiter)
+    found = at_once(request, demands, limiter, may_block=False)
     if found is not None:
         ready, form, keys = found
         decision = await limiter.acharge(form, keys)

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
-from .callables import Ask, asks, in_thread
+from .callables import Ask, both_forms, in_thread
 from .conf import NAME, conf
 from .keys import join_identifiers
 from .proxies import canonical_ip, counted_client
@@ -45,9 +45,18 @@ EVERYBODY = "all"
 _PERSONAL = ("user", "user_or_ip", "session")
 _ADDRESS = "ip:"
 
-Resolvers: TypeAlias = "tuple[tuple[Callable[[HttpRequest], Any], bool], ...]"
-"""Functions of the request, and whether each is a flow, which asks, or answers at once."""
-Identity: TypeAlias = "Generator[Ask, Any, str | None]"
+Find: TypeAlias = "Callable[[HttpRequest], str | None]"
+"""Whom a request counts against; None for nobody."""
+
+
+class Resolver(NamedTuple):
+    """How one part of an axis tells whom a request counts against."""
+
+    read: Callable[..., str | None]
+    """A function of the request and of what was loaded, if anything has to be."""
+    load: Callable[[HttpRequest], Any] | None = None
+    """It may block."""
+    aload: Callable[[HttpRequest], Awaitable[Any]] | None = None
 
 
 @cache
@@ -81,11 +90,16 @@ def keyed_hash(secret: str) -> str:
     return digest.hex()[:32]
 
 
-def identify(resolvers: Resolvers, request: HttpRequest) -> Identity:
+def identify(
+    resolvers: Sequence[Resolver], request: HttpRequest
+) -> Generator[Ask, Any, str | None]:
     """The flow that finds the identifier; None to skip. Raises what a resolver raises."""
     parts = []
-    for resolver, blocks in resolvers:
-        value = (yield from resolver(request)) if blocks else resolver(request)
+    for read, load, aload in resolvers:
+        if load is None or aload is None:
+            value = read(request)
+        else:
+            value = read(request, (yield Ask(load, aload, (request,))))
         if value is None:
             return None
         parts.append(value)
@@ -93,35 +107,55 @@ def identify(resolvers: Resolvers, request: HttpRequest) -> Identity:
 
 
 @cache
-def resolvers(axis: str, anonymous: str = "ip") -> Resolvers:
+def resolvers(axis: str, anonymous: str = "ip") -> tuple[Resolver, ...]:
     """A resolver for each part of the axis; ImproperlyConfigured for an unknown one."""
     return tuple(_resolver(part, anonymous) for part in axis.split("+"))
 
 
-@cache
-def quick_resolver(axis: str, anonymous: str) -> Callable[[HttpRequest], Any] | None:
-    """The one function that answers at once; None where there are several, or one asks."""
-    (resolver, blocks), *others = resolvers(axis, anonymous)
-    return None if blocks or others else resolver
+def finder(axis: str, anonymous: str) -> tuple[Find, bool]:
+    """What `identify` does, as one function for sync code; and whether it may block."""
+    parts = resolvers(axis, anonymous)
+    finds = [part.read if part.load is None else _with_load(part.read, part.load) for part in parts]
+    blocks = any(part.load is not None for part in parts)
+    return finds[0] if len(finds) == 1 else partial(_find_all, finds), blocks
 
 
-def _resolver(axis: str, anonymous: str) -> tuple[Callable[..., Any], bool]:
+def _with_load(read: Callable[..., str | None], load: Callable[[HttpRequest], Any]) -> Find:
+    def find(request: HttpRequest) -> str | None:
+        return read(request, load(request))
+
+    return find
+
+
+def _find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
+    parts = []
+    for find in finds:
+        value = find(request)
+        if value is None:
+            return None
+        parts.append(value)
+    return join_identifiers(parts)
+
+
+def _resolver(axis: str, anonymous: str) -> Resolver:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        return partial(_own, axis, asks(function)), True
+        return Resolver(
+            partial(_own, axis) if has_spellings(axis) else _text, *both_forms(function)
+        )
     if axis.startswith(HEADER):
-        return partial(_header, meta_key(axis.removeprefix(HEADER))), False
+        return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
-        return partial(_user, axis == "user" and anonymous == "skip"), True
+        return Resolver(partial(_user, axis == "user" and anonymous == "skip"), *_USER)
     if axis == "session":
-        return partial(_session, anonymous == "skip"), True
+        return Resolver(partial(_session, anonymous == "skip"), _load_session, _aload_session)
     if axis not in _QUICK:
         raise ImproperlyConfigured(
             f"{NAME}['IDENTITIES'] has no {axis!r}, and a profile counts by it: "
             + near(axis, {*BUILT_IN, *conf.identities})
         )
-    return _QUICK[axis], False
+    return Resolver(_QUICK[axis])
 
 
 _ip = counted_client
@@ -144,8 +178,7 @@ def _global(request: HttpRequest) -> str:
     return EVERYBODY
 
 
-_Quick: TypeAlias = "Callable[[HttpRequest], str | None]"
-_QUICK: dict[str, _Quick] = {"ip": _ip, "endpoint": _endpoint, "global": _global}
+_QUICK: dict[str, Find] = {"ip": _ip, "endpoint": _endpoint, "global": _global}
 
 
 def meta_key(header: str) -> str:
@@ -159,13 +192,17 @@ def _header(key: str, request: HttpRequest) -> str | None:
     return keyed_hash(value) if value else None
 
 
-def _own(axis: str, asked: Callable[..., Ask], request: HttpRequest) -> Identity:
-    value = yield asked(request)
+def _text(request: HttpRequest, value: Any) -> str | None:
+    """What a function of the project answers."""
+    return None if value is None else str(value)
+
+
+def _own(axis: str, request: HttpRequest, value: Any) -> str | None:
+    """The same, for an axis that has a built-in one's name."""
     return None if value is None else canonical(axis, str(value))
 
 
-def _user(skip: bool, request: HttpRequest) -> Identity:
-    user = yield ask_user(request)
+def _user(skip: bool, request: HttpRequest, user: Any) -> str | None:
     if user is not None and user.is_authenticated:
         name = str(user.pk)
         # A name of the user's own choice must not reach an address's window.
@@ -175,7 +212,7 @@ def _user(skip: bool, request: HttpRequest) -> Identity:
 
 def ask_user(request: HttpRequest) -> Ask:
     """The request's user, or None: loaded if need be, and never on an event loop."""
-    return Ask(_load_user, _aload_user, (request,))
+    return Ask(*_USER, (request,))
 
 
 def _load_user(request: HttpRequest) -> Any:
@@ -192,8 +229,10 @@ async def _aload_user(request: HttpRequest) -> Any:
     return user
 
 
-def _session(skip: bool, request: HttpRequest) -> Identity:
-    key = yield Ask(_load_session, _aload_session, (request,))
+_USER = _load_user, _aload_user
+
+
+def _session(skip: bool, request: HttpRequest, key: str | None) -> str | None:
     if key:
         return keyed_hash(key)
     return None if skip else _ADDRESS + _ip(request)
@@ -221,7 +260,6 @@ async def _aload_session(request: HttpRequest) -> str | None:
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         resolvers.cache_clear()
-        quick_resolver.cache_clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -34,12 +34,24 @@ PROFILES = {
     "watched": {"axis": "ip", "rate": "0/m", "mode": "observe"},
     "closed": {"axis": "ip", "rate": "0/m"},
     "free": {"axis": "ip", "rate": lambda identifier, request: "7/m"},
+    "tenant": {"axis": "tenant", "rate": "9/m"},
+    "session": {"axis": "session", "rate": "9/m"},
+    "both": {"axis": "tenant+ip", "rate": "9/m"},
 }
+
+
+def tenant(request):
+    return 42
 
 
 @pytest.fixture(autouse=True)
 def project(settings, redis):
-    settings.SLIDING_WINDOW = {"LOG": False, "LATENCY_BUDGET": 10, "PROFILES": PROFILES}
+    settings.SLIDING_WINDOW = {
+        "LOG": False,
+        "LATENCY_BUDGET": 10,
+        "PROFILES": PROFILES,
+        "IDENTITIES": {"tenant": tenant},
+    }
     return settings
 
 
@@ -47,9 +59,11 @@ def get(**extra):
     return RequestFactory().get("/", REMOTE_ADDR=CLIENT, **extra)
 
 
-def at_once(*demands, **extra):
+def at_once(*demands, may_block=False, **extra):
     """The windows that are found at once, and what is asked of them; None where none are."""
-    found = claiming.at_once(get(**extra), Demands(demands), limits.get_limiter())
+    found = claiming.at_once(
+        get(**extra), Demands(demands), limits.get_limiter(), may_block=may_block
+    )
     if found is None:
         return None
     _, form, keys = found
@@ -70,10 +84,12 @@ def asked(*demands, **extra):
         [Demand(("burst",))],
         [Demand(("burst", "daily", "site"), cost=3)],
         [Demand(("burst", "site")), Demand(("site", "key"), cost=2), Demand(("burst",), cost=0)],
+        [Demand(("burst", "pair"), methods=frozenset({"GET"}))],
+        [Demand(("user", "burst", "tenant", "session", "both"))],
     ],
 )
 def test_both_ways_find_the_same(demands):
-    found = at_once(*demands, HTTP_X_API_KEY="secret")
+    found = at_once(*demands, may_block=True, HTTP_X_API_KEY="secret")
     assert found is not None
     assert found == asked(*demands, HTTP_X_API_KEY="secret")
 
@@ -83,22 +99,61 @@ def test_both_ways_find_the_same(demands):
     [
         Demand(lambda request: "burst"),
         Demand(("burst",), cost=lambda request: 2),
-        Demand(("burst",), methods=frozenset({"GET"})),
-        Demand(("user",)),
-        Demand(("pair",)),
+        # Not counted, and counted by another.
+        Demand(("burst",), methods=frozenset({"POST"})),
         Demand(("free",)),
         # Without the header nobody is counted.
         Demand(("key",)),
     ],
-    ids=["choice", "cost", "methods", "user", "pair", "limit", "nobody"],
+    ids=["choice", "cost", "methods", "limit", "nobody"],
 )
 def test_whatever_has_to_be_asked_is_left_to_the_flow(demand):
-    assert at_once(Demand(("burst",)), demand) is None
-    assert at_once(demand) is None
+    assert at_once(Demand(("burst",)), demand, may_block=True) is None
+    assert at_once(demand, may_block=True) is None
+
+
+@pytest.mark.parametrize("name", ["user", "session", "tenant", "both"])
+def test_whatever_may_block_is_left_to_the_flow_on_an_event_loop(name):
+    assert at_once(Demand((name,))) is None
+    assert at_once(Demand((name,)), may_block=True) is not None
+
+
+async def acheck(request, demands):
+    return await guard.acheck(request, demands)
+
+
+@pytest.mark.parametrize("check", [guard.check, async_to_sync(acheck)], ids=["sync", "async"])
+@pytest.mark.parametrize("found", [None, ValueError("no such tenant")], ids=["nobody", "error"])
+def test_whom_to_count_is_asked_once_even_if_there_is_no_answer(project, check, found, caplog):
+    asked = []
+
+    def tenant(request):
+        asked.append(request)
+        if found is not None:
+            raise found
+
+    project.SLIDING_WINDOW |= {"IDENTITIES": {"tenant": tenant}}
+    request = get()
+    decision = check(request, Demands([Demand(("burst", "tenant", "site"))]))
+    assert asked == [request]
+    if found is None:
+        assert decision.allowed
+        assert guard.find_account(request).decided == {
+            "burst": decision,
+            "tenant": None,
+            "site": decision,
+        }
+    else:
+        assert decision.reason == decisions.IDENTITY_ERROR
+        (record,) = caplog.records
+        assert record.exc_info[1] is found
+    assert limits.peek("burst", CLIENT).remaining == (3 if found is None else 4)
 
 
 def test_demands_that_are_no_fixed_set_are_left_to_the_flow():
-    assert claiming.at_once(get(), [Demand(("burst",))], limits.get_limiter()) is None
+    assert (
+        claiming.at_once(get(), [Demand(("burst",))], limits.get_limiter(), may_block=True) is None
+    )
 
 
 @pytest.mark.parametrize("same", ["burst", "same"])
@@ -116,10 +171,20 @@ def test_demand_of_nothing_has_no_windows():
     assert guard.check(get(), Demands([Demand(())])) is None
 
 
-def test_exemptions_are_left_to_the_flow(project):
-    project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": ["192.0.2.0/24"]}
-    assert at_once(Demand(("burst",))) is None
-    assert len(asked(Demand(("burst",)))[0]) == 1
+@pytest.mark.parametrize(
+    ("exempt", "known"),
+    [
+        (["192.0.2.0/24"], True),
+        (["192.0.2.0/24", f"{CLIENT}/32"], False),
+        (["staff"], False),
+        (["192.0.2.0/24", lambda request: False], False),
+    ],
+    ids=["others", "client", "staff", "function"],
+)
+def test_who_may_be_exempt_is_left_to_the_flow(project, exempt, known):
+    project.SLIDING_WINDOW |= {"EXEMPT": exempt}
+    found = at_once(Demand(("burst",)), may_block=True)
+    assert found == (asked(Demand(("burst",))) if known else None)
 
 
 def test_who_is_exempt_does_not_meet_the_error_of_an_unknown_profile(project):
@@ -242,6 +307,7 @@ def seen(request):
     [
         *(("burst",), ("daily",), ("site",), ("key",), ("watched",), ("closed",)),
         *(("burst", "site"), ("site", "daily", "key"), ("burst", "watched"), ("burst", "closed")),
+        *(("tenant",), ("user",), ("session",), ("both", "tenant", "pair")),
     ],
     ids="-".join,
 )
