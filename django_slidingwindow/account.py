@@ -31,8 +31,9 @@ class Account:
     decisions: tuple[Decision, ...] = ()
     alone = False
     """Whether one policy was looked at and no other, so that the decision says all of it."""
-    told: Mapping[str, str | Exception | None] = MappingProxyType({})
-    """Whom profiles count, or why that is unknown, as far as somebody has found out already."""
+    told: dict[str, str | Exception | None] | None = None
+    """Whom profiles count, or why that is unknown, where somebody has found out before claims
+    are made of it."""
     # By the choice's id; the choice is kept as well, so that the id stays its own.
     _chosen: Mapping[int, tuple[Choice, tuple[str, ...]]] = MappingProxyType({})
 

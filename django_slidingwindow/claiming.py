@@ -226,8 +226,9 @@ def _counted(
     profile: Profile, known_by: Sequence[Resolver], request: HttpRequest, account: Account
 ) -> Counted:
     """Whom the profile counts, None for nobody, and by which policies; asks for both."""
-    if profile.name in account.told:
-        identifier = account.told[profile.name]
+    if account.told is not None and profile.name in account.told:
+        # Taken out: an error that stays would keep the request, which keeps the error.
+        identifier = account.told.pop(profile.name)
         if isinstance(identifier, Exception):
             raise identifier
     else:
