@@ -29,6 +29,7 @@ PROFILES = {
     "daily": {"axis": "ip", "rates": ["100/d", "50/h"]},
     "site": {"axis": "global", "rate": "1000/m"},
     "key": {"axis": "header:X-API-Key", "rate": "9/m"},
+    "keys": {"axis": "ip+header:X-API-Key", "rate": "9/m"},
     "pair": {"axis": "ip+global", "rate": "9/m"},
     "user": {"axis": "user", "rate": "9/m"},
     "watched": {"axis": "ip", "rate": "0/m", "mode": "observe"},
@@ -104,8 +105,9 @@ def test_both_ways_find_the_same(demands):
         Demand(("free",)),
         # Without the header nobody is counted.
         Demand(("key",)),
+        Demand(("keys",)),
     ],
-    ids=["choice", "cost", "methods", "limit", "nobody"],
+    ids=["choice", "cost", "methods", "limit", "nobody", "nobody of two"],
 )
 def test_whatever_has_to_be_asked_is_left_to_the_flow(demand):
     assert at_once(Demand(("burst",)), demand, may_block=True) is None

@@ -422,8 +422,9 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(headers, "_MOST_FORMS", 3)
     for limit in range(1, 10):
-        headers.field_values([decision(verdict(limit=limit))])
+        headers.field_values([decision(verdict(limit=limit), DAILY)])
         assert len(headers._forms) <= 3
+        assert len(headers._named) <= 3
 
 
 def test_what_one_response_is_told_does_not_change_the_next():

@@ -8,35 +8,37 @@
 --- usual
 -- One hit asked of each window, which all of them have room for, or which the only one refuses.
 if writes then
-  local made, kept, places, moved, reply = {}, nil, nil, nil, nil
+  -- What is written: the value, its place if it is a ring's head and the slot behind that, and
+  -- whether the expiry stays. Of several windows in tables, which one alone can do without.
+  local value, place, stays, reply
+  local seen, values, places, stay
+  if KEYS[2] then seen, values, places, stay = {}, {}, {}, {} end
   for i = 1, #KEYS do
     local key = KEYS[i]
     local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
-    local value, ticks = call('GETRANGE', key, '0', '259'), floor(now / grain)
+    local stored, ticks = call('GETRANGE', key, '0', '259'), floor(now / grain)
     local gone = ticks - window / grain   -- the latest stamp that has left
     local form, newest, oldest, size = 1, gone, ticks, 0
-    if value ~= '' then form, newest = unpack_at('>BI7', value) end
-    if cost ~= 1 or newest > ticks or made[key] then reply = nil break end
+    if stored ~= '' then form, newest = unpack_at('>BI7', stored) end
+    if cost ~= 1 or newest > ticks or seen and seen[key] then reply = nil break end
+    -- In the same step as the last hit, which has set it.
+    local last = newest * grain
+    place, stays = false, last - last % EXPIRY_STEP == now - now % EXPIRY_STEP
     if newest <= gone then
-      made[key] = pack('>BI7', 1, ticks)
+      value, stays = pack('>BI7', 1, ticks), false
     elseif form == 1 then
       local from = 9
-      size, oldest = #value / 4 - 1, newest
+      size, oldest = #stored / 4 - 1, newest
       while size > 1 do
-        oldest = newest - (newest - unpack_at('>I4', value, from)) % 4294967296
+        oldest = newest - (newest - unpack_at('>I4', stored, from)) % 4294967296
         if oldest > gone then break end
         from, size, oldest = from + 4, size - 1, newest
       end
       if size > 63 then reply = nil break end
-      made[key] = pack('>BI7', 1, ticks) .. sub(value, from) .. pack('>I4', newest)
-      newest = newest * grain
-      if newest - newest % EXPIRY_STEP == now - now % EXPIRY_STEP then
-        kept = kept or {}
-        kept[key] = true
-      end
+      value = pack('>BI7', 1, ticks) .. sub(stored, from) .. pack('>I4', newest)
     else
       local capacity, tail, chunk
-      oldest, capacity, tail, size = unpack_at('>I4I4I4I4', value, 9)
+      oldest, capacity, tail, size = unpack_at('>I4I4I4I4', stored, 9)
       oldest = newest - (newest - oldest) % 4294967296
       if oldest <= gone then
         -- Under steady traffic few have left: look behind the tail. After a pause, few are left:
@@ -64,16 +66,10 @@ if writes then
         end
       end
       if chunk then
-        made[key] = pack('>BI7', 1, ticks) .. sub(chunk, -4 * size)
+        value, stays = pack('>BI7', 1, ticks) .. sub(chunk, -4 * size), false
       elseif size < capacity and size >= 32 and size >= capacity / 4 then
-        places = places or {}
-        places[key] = 24 + 4 * ((tail + size) % capacity)
-        made[key] = pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, tail, size + 1)
-        newest = newest * grain
-        if newest - newest % EXPIRY_STEP ~= now - now % EXPIRY_STEP then
-          moved = moved or {}
-          moved[key] = true
-        end
+        place = 24 + 4 * ((tail + size) % capacity)
+        value = pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, tail, size + 1)
       else
         reply = nil
         break
@@ -92,16 +88,17 @@ if writes then
       reply = nil
       break
     end
+    if seen then seen[key], values[i], places[i], stay[i] = true, value, place, stays end
   end
   if reply then
     for i = 1, #KEYS do
       local key = KEYS[i]
-      local value, place = made[key], places and places[key]
+      if seen then value, place, stays = values[i], places[i], stay[i] end
       if place then
         call('SETRANGE', key, place, sub(value, 5, 8))
         call('SETRANGE', key, '0', value)
-        if moved and moved[key] then call('PEXPIRE', key, sub(ARGV[i + 1], 25)) end
-      elseif kept and kept[key] then
+        if not stays then call('PEXPIRE', key, sub(ARGV[i + 1], 25)) end
+      elseif stays then
         -- Half the time of one that sets an expiry.
         call('SET', key, value, 'KEEPTTL')
       else

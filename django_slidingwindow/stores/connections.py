@@ -48,15 +48,7 @@ class Connections:
             # Unread replies would answer the next command.
             self._discard(connection)
             raise
-        for answer in answers:
-            if type(answer) is not bytes and isinstance(answer, Exception) and is_outage(answer):
-                # Another server may have taken its place.
-                self._discard(connection)
-                return answers
-        self._idle.append(connection)
-        if self._made >= self._most:
-            with self._freed:
-                self._freed.notify()
+        self._give_back(connection, answers)
         return answers
 
     def ask(self, payload: bytes, deadline: float | None, left: float) -> Any:
@@ -90,14 +82,11 @@ class Connections:
         except BaseException:
             self._discard(connection)
             raise
-        if type(answer) is not bytes and isinstance(answer, Exception) and is_outage(answer):
-            # Another server may have taken its place.
-            self._discard(connection)
-            return answer
-        self._idle.append(connection)
-        if self._made >= self._most:
-            with self._freed:
-                self._freed.notify()
+        if type(answer) is not bytes or self._made >= self._most:
+            self._give_back(connection, [answer])
+        else:
+            # Nobody waits for it.
+            self._idle.append(connection)
         return answer
 
     def close(self) -> None:
@@ -135,6 +124,17 @@ class Connections:
             self._discard(connection)
             raise
         return connection
+
+    def _give_back(self, connection: Any, answers: list[Any]) -> None:
+        for answer in answers:
+            if isinstance(answer, Exception) and is_outage(answer):
+                # Another server may have taken its place.
+                self._discard(connection)
+                return
+        self._idle.append(connection)
+        if self._made >= self._most:
+            with self._freed:
+                self._freed.notify()
 
     def _discard(self, connection: Any) -> None:
         if connection is not None:
