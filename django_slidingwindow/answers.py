@@ -123,19 +123,22 @@ def admission(
 
     Of several, all must be enforced.
     """
-    i = 0
-    if len(keys) > 1:
+    if len(keys) == 1:
+        i = 0
+        _, _, admits, remaining, _, reset = reply
+    else:
         assert form.limits is not None
         shares = list(map(truediv, reply[3::4], form.limits))
         i = shares.index(min(shares))
+        admits, remaining, _, reset = reply[2 + 4 * i : 6 + 4 * i]
     decision = draft_decision()
     decision.allowed = True
     decision.profile, decision.policy = form.named[i]
     decision.limit = lines[i].policy.limit
-    decision.remaining = reply[3 + 4 * i]
+    decision.remaining = remaining
     decision.retry_after = 0.0
-    decision.reset_after = reply[5 + 4 * i] / 1_000_000
-    decision.reason = decisions.ALLOWED if reply[2] else decisions.OBSERVED
+    decision.reset_after = reset / 1_000_000
+    decision.reason = decisions.ALLOWED if admits else decisions.OBSERVED
     decision.source = source
     decision.key = keys[i]
     decision._answer = _admitted, form, lines, keys, reply, source, [True]

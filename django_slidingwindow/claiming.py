@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -42,7 +43,8 @@ class _UnknownError(Exception):
         self.profile = profile
 
 
-class Ready(NamedTuple):
+@dataclass(slots=True)
+class Ready:
     """What is known of demands before any request."""
 
     limiter: Limiter
