@@ -132,7 +132,7 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
 class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    __slots__ = ("fixed", "keyed", "last", "policy", "quoted", "remaining", "reset")
+    __slots__ = ("fixed", "keyed", "policy", "quoted", "remaining", "reset")
 
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
@@ -141,8 +141,6 @@ class _Form:
         self.quoted: str | None = None
         """The name; None where the draft's fields are not wanted."""
         self.fixed: _Fields = {}
-        self.last: tuple[int | None, int | None, _Fields] = (None, None, {})
-        """What was left when it was last told, in how many seconds, and the fields."""
         # Names of fields, in lower case and as they are.
         self.remaining: list[tuple[str, str]] = []
         self.reset: list[tuple[str, str]] = []
@@ -161,12 +159,16 @@ class _Form:
     def fields(self, told: Decision | Verdict) -> _Fields:
         """All of them, with what is left now; to be read only, for others may be told the same."""
         seconds = math.ceil(told.reset_after) if told.allowed else _wait(told)
-        left, wait, fields = self.last
-        if left == told.remaining and wait == seconds:
-            # In a flood of refusals almost all are told the same.
-            return fields
+        what = self, told.remaining, seconds
+        fields = _known.get(what)
+        if fields is None:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            fields = _known[what] = self._write(str(told.remaining), seconds)
+        return fields
+
+    def _write(self, remaining: str, seconds: int | None) -> _Fields:
         fields = self.fixed.copy()
-        remaining = str(told.remaining)
         if self.quoted is not None:
             text = f"{self.quoted};r={remaining}"
             fields[_LEFT_KEY] = _LEFT, text if seconds is None else f"{text};t={seconds}"
@@ -175,8 +177,13 @@ class _Form:
         if seconds is not None:
             for key, name in self.reset:
                 fields[key] = name, str(seconds)
-        self.last = told.remaining, seconds, fields
         return fields
+
+
+# What was told of so much left and so many seconds: in a flood almost all are told the same, and
+# of a hundred hits a minute there are few things to tell. At less than a kilobyte each.
+_known: dict[tuple[_Form, int, int | None], _Fields] = {}
+_MOST_KNOWN = 2_048
 
 
 # By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
@@ -294,6 +301,7 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
 
 def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
+        _known.clear()
         _forms.clear()
         _named.clear()
 

@@ -421,10 +421,12 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
 
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(headers, "_MOST_FORMS", 3)
+    monkeypatch.setattr(headers, "_MOST_KNOWN", 5)
     for limit in range(1, 10):
         headers.field_values([decision(verdict(limit=limit), DAILY)])
         assert len(headers._forms) <= 3
         assert len(headers._named) <= 3
+        assert len(headers._known) <= 5
 
 
 def test_what_one_response_is_told_does_not_change_the_next():
