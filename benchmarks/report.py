@@ -49,17 +49,19 @@ def _flat(text: str) -> str:
 
 
 def _goals(results: Results) -> str:
-    rows = []
+    rows, missed = [], []
     for goal in GOALS:
         value, peers = goal.measure(results), goal.peers(results)
         if value is None:
             told, verdict = "", "not measured"
         else:
             told, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
+            if goal.spent and not goal.reached(value):
+                missed.append(f"**{goal.case}**: {_flat(goal.spent)}\n")
         best = "" if peers is None else f"{peers:.2f}"
         rows.append([goal.case, goal.told, told, verdict, best])
     head = ["case", "goal", "measured", "reached", "best peer"]
-    return "## Goals\n\n" + _table(head, rows) + "\n"
+    return "\n".join(["## Goals\n", _table(head, rows), *missed])
 
 
 def _section(results: Results, section: str, pictures: Iterable[str]) -> str:

@@ -77,6 +77,20 @@ def test_a_check_is_compared_with_the_floor(results: Results) -> None:
     assert (results.value("views", "allowed", "ours, decorator, three profiles", "commands")) == 1
 
 
+@pytest.mark.parametrize(("ratio", "told"), [(0.7, False), (0.71, True)])
+def test_a_goal_that_is_missed_says_where_the_time_goes(
+    tmp_path: Path, ratio: float, told: bool
+) -> None:
+    (goal,) = [goal for goal in GOALS if goal.case == "Django, allowed, decorator"]
+    facts = {**FACTS, "measured views": FACTS["measured library"]}
+    values = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio)
+    page = tmp_path / "page.md"
+    rows = [Row("views", "allowed", "**ours, decorator**", values)]
+    report.write(Results(rows, facts), tmp_path / "pictures", page, {})
+    text = page.read_text(encoding="utf-8")
+    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
+
+
 def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:
     (case, many) = results.cases("memory")
     assert (results.value("memory", case, OURS, "10") or 0) > 50
