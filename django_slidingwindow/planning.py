@@ -95,8 +95,9 @@ class Planner:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        # By the id of a profile, which is kept so that the id stays its own, and by cost.
-        self._forms: dict[tuple[int, int], tuple[Profile, Form]] = {}
+        # By the ids of a profile and of its policies, which are kept so that the ids stay their
+        # own, and by cost.
+        self._forms: dict[tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]] = {}
         self._joined: dict[tuple[Form, ...], Form] = {}
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
@@ -116,15 +117,14 @@ class Planner:
     def form(self, claim: Claim) -> Form:
         """What is known of a claim's windows, whoever makes it."""
         profile, _, policies, cost = claim
-        if policies is not profile.policies:
-            return _form(self._prefix, profile, policies, cost)
-        found = self._forms.get((id(profile), cost))
+        key = id(profile), id(policies), cost
+        found = self._forms.get(key)
         if found is not None:
-            return found[1]
+            return found[2]
         if len(self._forms) >= _MOST:
             self._forms.clear()
         form = _form(self._prefix, profile, policies, cost)
-        self._forms[id(profile), cost] = profile, form
+        self._forms[key] = profile, policies, form
         return form
 
     def join(self, forms: tuple[Form, ...]) -> Form | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .exceptions import PolicyError
@@ -221,21 +222,35 @@ class Profile:
         if answer is None:
             return ()
         values = answer if isinstance(answer, (list, tuple)) else (answer,)
-        return tuple(self._policy_from(value) for value in values)
+        given = self.name, self.window, self.algorithm, self.resolution, *values
+        try:
+            return _policies_of(*given)
+        except TypeError:
+            # What cannot be looked up is no limit, and told to be none.
+            return _policies_of.__wrapped__(*given)
 
-    def _policy_from(self, value: object) -> Policy:
+
+# Many are told the same, and to read it takes longer than a check. By type: True is no limit of 1.
+@lru_cache(maxsize=4096, typed=True)
+def _policies_of(
+    name: str, own_window: float | None, algorithm: str, resolution: int, *values: object
+) -> tuple[Policy, ...]:
+    """What a profile's function has answered; the same policies for the same answer."""
+    policies = []
+    for value in values:
         if isinstance(value, str):
             limit, window = parse_rate(value)
-        elif self.window is None:
+        elif own_window is None:
             raise PolicyError(
-                f"the limit of profile {self.name!r} came out as {value!r}, "
+                f"the limit of profile {name!r} came out as {value!r}, "
                 f"and it has no window of its own: {_RATE_HELP}"
             )
         else:
-            limit, window = parse_limit(value), self.window
-        return Policy(
-            limit=limit, window=window, algorithm=self.algorithm, resolution=self.resolution
+            limit, window = parse_limit(value), own_window
+        policies.append(
+            Policy(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
         )
+    return tuple(policies)
 
 
 def parse_cost(value: object) -> int:

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,24 @@ def test_a_callable_decides_the_limit_of_each_identifier(answer: Any, policies: 
     assert [(policy.limit, policy.window) for policy in made] == list(policies)
     assert all((policy.algorithm, policy.resolution) == ("log", 9) for policy in made)
     assert asked == [("acme", None)]
+
+
+@pytest.mark.parametrize("answer", ["7/m", 7, ["5/m", "20/h"]])
+def test_an_answer_that_was_read_before_is_not_read_again(answer: Any) -> None:
+    profile = Profile(name="a", axis="tenant", limit_for=lambda *_: answer, window=10)
+    assert profile.policies_for("acme") is profile.policies_for("other")
+    other = replace(profile, algorithm="log")
+    assert {policy.algorithm for policy in other.policies_for("acme")} == {"log"}
+
+
+@pytest.mark.parametrize("answer", [True, 1.0, [True], {"limit": 1}, [["5/m"]], -1, "many"])
+def test_an_answer_that_is_no_limit_is_an_error_whatever_was_read_before(answer: Any) -> None:
+    answers = [1, answer, answer]
+    profile = Profile(name="a", axis="tenant", limit_for=lambda *_: answers.pop(0), window=10)
+    assert profile.policies_for("acme")[0].limit == 1
+    for _ in range(2):
+        with pytest.raises(PolicyError):
+            profile.policies_for("acme")
 
 
 def test_a_bare_limit_without_a_window_says_what_is_missing() -> None:
