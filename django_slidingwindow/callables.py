@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
@@ -37,11 +39,23 @@ async def aanswer(question: Ask) -> Any:
     return await question.asynch(*question.args)
 
 
+# To find it out takes longer than most of these functions do, and a request asks several. Weak:
+# a function that a request has made for itself goes with the request.
+_found_async: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
+
+
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
-    return iscoroutinefunction(function) or iscoroutinefunction(
-        getattr(type(function), "__call__", None)  # noqa: B004 -- an object with an async __call__
-    )
+    try:
+        return _found_async[function]
+    except (KeyError, TypeError):
+        found = iscoroutinefunction(function) or iscoroutinefunction(
+            getattr(type(function), "__call__", None)  # noqa: B004 -- an async __call__
+        )
+    # Not every object can be kept so.
+    with suppress(TypeError):
+        _found_async[function] = found
+    return found
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Ask:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 
 from . import decisions as reasons
 from .account import ACCOUNT, Account, account_of, decide
-from .callables import Ask, ask
+from .callables import Ask, ask, in_thread
 from .claims import Claim
 from .conf import conf
 from .decisions import Decision
@@ -237,7 +238,8 @@ def _counted(
         identifier = yield from identify(known_by, request)
     policies: tuple[Policy, ...] = profile.policies
     if identifier is not None and profile.limit_for is not None:
-        policies = yield ask(profile.policies_for, identifier, request)
+        limit_for = profile.policies_for
+        policies = yield Ask(limit_for, partial(in_thread, limit_for), (identifier, request))
     return identifier, policies
 
 

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 # This module as well, so that what is counted can be tested.
 COUNTED = ("django_slidingwindow.", __name__)
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+
+
+def planned(identifier: str, request: Any) -> list[str]:
+    return ["1000000/m", "10000000/d"]
+
+
 PROFILES = {
+    "planned": {"axis": "ip", "rate": planned},
     "wide": {"axis": "ip", "limit": 1_000_000, "window": 60},
     "tenants": {"axis": "tenant", "limit": 1_000_000, "window": 60},
     "everyone": {"axis": "global", "limit": 1_000_000, "window": 60},
@@ -42,6 +49,14 @@ PROFILES = {
 
 def tenant(request: Any) -> str:
     return "acme"
+
+
+def chosen(request: Any) -> str:
+    return "wide"
+
+
+def costing(request: Any) -> int:
+    return 2
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +86,9 @@ async def abare(request: Any) -> HttpResponse:
 VIEWS: dict[str, tuple[Callable[..., Any], bool]] = {
     "bare": (bare, False),
     "decorator": (rate_limit("wide")(bare), False),
+    "tenant": (rate_limit("tenants")(bare), False),
+    "limit by function": (rate_limit("planned")(bare), False),
+    "profile and cost by function": (rate_limit(profile=chosen, cost=costing)(bare), False),
     "three profiles": (rate_limit("wide", "tenants", "everyone")(bare), False),
     "refused": (rate_limit("closed")(bare), False),
     "two decorators": (rate_limit("wide")(rate_limit("tenants")(bare)), False),
@@ -270,6 +288,9 @@ MOST_CALLS = {
     "check": 29,
     "refused check": 19,
     "decorator": 50,
+    "tenant": 52,
+    "limit by function": 130,
+    "profile and cost by function": 115,
     "three profiles": 106,
     "refused": 48,
     "two decorators": 124,

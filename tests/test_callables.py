@@ -1,0 +1,88 @@
+"""Functions of a project, sync or async, as sync and async code call them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from asgiref.sync import markcoroutinefunction
+
+from django_slidingwindow.callables import aanswer, answer, ask, is_async
+
+
+def plain(word: str) -> str:
+    return word
+
+
+async def awaited(word: str) -> str:
+    return word
+
+
+class Plain:
+    def __call__(self, word: str) -> str:
+        return word
+
+
+class Awaited:
+    async def __call__(self, word: str) -> str:
+        return word
+
+
+class Unhashable(Awaited):
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Bare:
+    """Cannot be referred to weakly."""
+
+    __slots__ = ()
+
+    async def __call__(self, word: str) -> str:
+        return word
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (plain, False),
+        (awaited, True),
+        (partial(plain), False),
+        (partial(awaited), True),
+        (Plain(), False),
+        (Awaited(), True),
+        (Plain().__call__, False),
+        (Awaited().__call__, True),
+        (Bare(), True),
+        (Unhashable(), True),
+        (markcoroutinefunction(lambda word: awaited(word)), True),
+        (len, False),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", type(value).__name__),
+)
+def test_async_functions_are_known_however_they_are_made(
+    function: Callable[..., Any], found: bool
+) -> None:
+    # The second time it has been found out.
+    assert is_async(function) is is_async(function) is found
+
+
+@pytest.mark.parametrize("function", [plain, awaited, Plain(), Bare(), Unhashable()])
+def test_both_kinds_are_answered_from_both_sides(function: Callable[..., Any]) -> None:
+    assert answer(ask(function, "word")) == "word"
+    assert asyncio.run(aanswer(ask(function, "word"))) == "word"
+
+
+def test_function_that_a_request_has_made_is_not_kept() -> None:
+    def made(word: str) -> str:
+        return word
+
+    assert answer(ask(made, "word")) == "word"
+    seen = weakref.ref(made)
+    del made
+    gc.collect()
+    assert seen() is None
