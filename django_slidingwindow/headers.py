@@ -14,10 +14,8 @@ from __future__ import annotations
 import base64
 import hmac
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 from django.core.signals import setting_changed
 from django.http import HttpRequest
@@ -26,6 +24,7 @@ from django.http.response import HttpResponseBase
 from .account import ACCOUNT, Account, First
 from .conf import NAME, conf
 from .decisions import Decision, Verdict
+from .naming import describe, names_of
 from .policies import Policy
 
 STYLES = ("draft", "legacy", "x")
@@ -33,15 +32,10 @@ STYLES = ("draft", "legacy", "x")
 _POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
 _POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
-# What a structured-field string may hold, but for "%", which escapes the rest.
-_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRITTEN = "_rate_limit_fields"
 _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
 
-_Line: TypeAlias = "tuple[str, Policy, int]"
-_Name: TypeAlias = "tuple[str, str, str]"
-"""Of a policy its name, the name quoted, and the text that describes it."""
 _Fields: TypeAlias = "dict[str, tuple[str, str]]"
 """Names and values of fields, by the names in lower case: what Django keeps of a response."""
 
@@ -146,7 +140,7 @@ class _Form:
         self.reset: list[tuple[str, str]] = []
         for style in conf.headers:
             if style == "draft":
-                ((_, self.quoted, text),) = _told([(profile, policy, limit)])
+                ((_, self.quoted, text),) = describe([(profile, policy, limit)])
                 self.fixed[_POLICY_KEY] = _POLICY, text
             elif style in _PREFIXES:
                 name, remaining, reset = (
@@ -214,7 +208,7 @@ def violated(decision: Decision) -> list[str]:
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
     return [
         name
-        for (name, _, _), verdict in zip(_names(verdicts), verdicts, strict=True)
+        for (name, _, _), verdict in zip(names_of(verdicts), verdicts, strict=True)
         if not verdict.allowed
     ]
 
@@ -227,52 +221,13 @@ def _wait(told: Decision | Verdict) -> int | None:
 def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
     """What the policies are, and what is left of each."""
     policies, left = [], []
-    for (_, quoted, policy), verdict in zip(_names(verdicts), verdicts, strict=True):
+    for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
         seconds = math.ceil(verdict.reset_after) if verdict.allowed else _wait(verdict)
         wait = "" if seconds is None else f";t={seconds}"
         policies.append(policy + key)
         left.append(f"{quoted};r={verdict.remaining}{wait}{key}")
     return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
-
-
-# By the ids of policies, which are kept, as above.
-_named: dict[tuple[tuple[str, int, int], ...], tuple[list[_Name], list[Policy]]] = {}
-
-
-def _names(verdicts: Sequence[Verdict]) -> list[_Name]:
-    """How the fields name several policies, which rarely changes either."""
-    key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
-    found = _named.get(key)
-    if found is None:
-        if len(_named) >= _MOST_FORMS:
-            _named.clear()
-        told = _told([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
-        found = _named[key] = told, [verdict.policy for verdict in verdicts]
-    return found[0]
-
-
-def _told(lines: Sequence[_Line]) -> list[_Name]:
-    """The names of policies that are told together."""
-    counts = Counter(profile for profile, _, _ in lines)
-    told: dict[str, _Name] = {}
-    for profile, policy, limit in lines:
-        name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
-        number = 1
-        unique = name
-        while unique in told:
-            number += 1
-            unique = f"{name}:{number}"
-        quoted = _quoted(unique)
-        window = f";w={policy.window:.0f}" if policy.window.is_integer() else ""
-        told[unique] = unique, quoted, f"{quoted};q={limit}{window}"
-    return list(told.values())
-
-
-def _quoted(name: str) -> str:
-    """The name as a structured-field string, which is ASCII."""
-    text = quote(name, safe=_PRINTABLE, errors="surrogatepass")
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _partition_key(key: str) -> str:
@@ -303,7 +258,6 @@ def _reset(*, setting: str, **kwargs: Any) -> None:
     if setting == NAME:
         _known.clear()
         _forms.clear()
-        _named.clear()
 
 
 setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

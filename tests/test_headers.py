@@ -9,7 +9,7 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow import guard, headers
+from django_slidingwindow import guard, headers, naming
 from django_slidingwindow.account import open_account
 from django_slidingwindow.claims import Claim
 from django_slidingwindow.decisions import Decision, Verdict
@@ -422,10 +422,11 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(headers, "_MOST_FORMS", 3)
     monkeypatch.setattr(headers, "_MOST_KNOWN", 5)
+    monkeypatch.setattr(naming, "_MOST", 3)
     for limit in range(1, 10):
         headers.field_values([decision(verdict(limit=limit), DAILY)])
         assert len(headers._forms) <= 3
-        assert len(headers._named) <= 3
+        assert len(naming._known) <= 3
         assert len(headers._known) <= 5
 
 

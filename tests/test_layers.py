@@ -19,14 +19,14 @@ LAYERS = [
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
     | {"account", "refunds", "claiming", "making"},
-    {"headers", "responses", "decorators", "middleware", "contrib"},
+    {"naming", "headers", "responses", "decorators", "middleware", "contrib"},
     {"models", "recorder", "admin", "management", "checks", "apps", "migrations"}
     | {"matching", "readings", "inspection", "overview", "diagnosis", "purging"}
     | {"fields", "printable", "rejections", "tallies", "sandbox", "upsert", "logwriter"}
     | {"charts", "admin_views", "listening"},
 ]
 EDGES = 4
-SHARED_BY_EDGES = {"headers", "responses"}
+SHARED_BY_EDGES = {"naming", "headers", "responses"}
 
 
 def module_name(path: Path) -> str:

@@ -47,7 +47,7 @@ class RedisStore:
         server, known = self._server, lines.prepared
         if server is None or known is None or self._clock is not None:
             return self.run(Evaluate(keys, lines, writes=True))
-        limit = server.limit
+        limit = server.link.limit
         deadline = None if limit is None else time.monotonic() + limit
         if len(keys) == 1:
             name = keys[0].encode()

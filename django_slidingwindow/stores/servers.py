@@ -25,7 +25,6 @@ class Server:
     ) -> None:
         """`find` and `afind` say, by a deadline, where the server is now."""
         self.link = link
-        self.limit = link.limit
         self._afind = afind or self._known
         self._connections = Connections(find or (lambda _: link), most=link.most)
         # Sends once and reads the replies; a server's error is returned, not raised.
