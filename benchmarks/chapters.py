@@ -74,7 +74,8 @@ CHAPTERS = {
         What a limiter adds to a trivial view through the WSGI handler, in the same three cases:
         the bare view's time is taken off, for Django REST framework that of its own bare view;
         bare views stand whole. The floor is a view that calls `get_redis_connection().evalsha` of
-        `return 1`.
+        `return 1`. *The least of ours* is no limiter: it sends our script over a bare socket and
+        writes the fields, without a time limit, a look at the address, or a decision.
         """,
         _RATIO,
     ),
@@ -119,7 +120,8 @@ CHAPTERS = {
         """
         Microseconds of CPU a check: against the limit (half of it live), the policies of one
         identifier, the keys in the server, and the cost. The points of a row are interleaved, the
-        rows are not: compare along a row.
+        rows are not: compare along a row. *The least of ours*, which decides nothing and only
+        reads and writes every window, is interleaved with our own.
         """,
     ),
     "flood": Chapter(

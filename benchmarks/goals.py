@@ -12,6 +12,8 @@ from .contenders.base import (
     CHECK,
     FLOOR,
     IMPORTED,
+    LEAST_VIEW,
+    LEAST_WINDOWS,
     OURS,
     SORTED_SET_NAME,
 )
@@ -36,6 +38,8 @@ class Goal:
     least: bool = False
     spent: str = ""
     """Where the time goes, told while it is not reached."""
+    possible: Callable[[Results], float | None] = lambda results: None
+    """What is measured where all is left out that can be, told beside that."""
 
     def reached(self, value: float) -> bool:
         return value >= self.bound if self.least else value <= self.bound
@@ -84,10 +88,12 @@ def _per_hit(contender: str) -> Callable[[Results], float | None]:
     return lambda results: _ratio(results.value("memory", A_KEY, contender, "10000"), 10_000)
 
 
-def _policies(results: Results) -> float | None:
+def _policies(contender: str) -> Callable[[Results], float | None]:
+    """Its eight against one of ours."""
     case = "policies: client and server"
-    eight = results.value("growth", case, OURS, "8")
-    return _ratio(eight, results.value("growth", case, OURS, "1"))
+    return lambda results: _ratio(
+        results.value("growth", case, contender, "8"), results.value("growth", case, OURS, "1")
+    )
 
 
 def _async(results: Results) -> float | None:
@@ -136,9 +142,11 @@ GOALS = [
         An exchange with Redis over a bare socket, its script with it, is half of what the floor
         adds, and Django's handler takes a twentieth of it for five fields more. The rest is
         Python that finds the processor's caches cold, because Redis had the core: 700 bytecodes in
-        twelve functions, from the client's address to the fields. Written as one function they
-        would take 0.1 to 0.15 less, and five layers would be one.
+        twelve functions. The dearest are the decision, the fields' way to the response, the
+        client's address, and a look whether the server has closed the connection. Written as one
+        function they would take 0.05 to 0.1 less, and five layers would be one.
         """,
+        possible=_of("views", "allowed", LEAST_VIEW),
     ),
     Goal(
         "Django, refused, decorator",
@@ -176,13 +184,14 @@ GOALS = [
         "8 policies on one identifier",
         "≤ 1.6 × one",
         1.6,
-        _policies,
+        _policies(OURS),
         spent="""
         A policy more is a window more, which the script reads and writes: two or three commands
         within it, 4 to 5 µs, and 1 µs on the client. One log for all the policies of a profile
         would be read and written once, but hits are not the same where profiles share a window,
         count rejected requests, or observe.
         """,
+        possible=_policies(LEAST_WINDOWS),
     ),
     Goal(
         "async, 100 at once",

@@ -8,7 +8,7 @@ from pathlib import Path
 from .chapters import CHAPTERS, HEAD, Column, tenth, times, whole
 from .contenders.base import BARE
 from .facts import PACKAGES
-from .goals import GOALS
+from .goals import GOALS, Goal
 from .pictures import bars, lines
 from .results import Results, Row
 
@@ -57,11 +57,16 @@ def _goals(results: Results) -> str:
         else:
             told, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
             if goal.spent and not goal.reached(value):
-                missed.append(f"**{goal.case}**: {_flat(goal.spent)}\n")
+                missed.append(f"**{goal.case}**: {_flat(goal.spent)}{_possible(goal, results)}\n")
         best = "" if peers is None else f"{peers:.2f}"
         rows.append([goal.case, goal.told, told, verdict, best])
     head = ["case", "goal", "measured", "reached", "best peer"]
     return "\n".join(["## Goals\n", _table(head, rows), *missed])
+
+
+def _possible(goal: Goal, results: Results) -> str:
+    value = goal.possible(results)
+    return "" if value is None else f" With all left out that can be, it is {value:.2f}."
 
 
 def _section(results: Results, section: str, pictures: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.urls import path
 
-from benchmarks.contenders.base import CASES, view_contenders
+from benchmarks.contenders.base import view_contenders
 
 
 def _view() -> Any:
@@ -33,7 +33,7 @@ VIEWS = {
         case, _async_view() if contender.is_async else _view()
     )
     for contender in view_contenders()
-    for case in CASES
+    for case in contender.cases
 }
 
 

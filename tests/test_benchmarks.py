@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import pictures, report
 from benchmarks.chapters import CHAPTERS
-from benchmarks.contenders.base import FLOOR, OURS
+from benchmarks.contenders.base import FLOOR, LEAST_VIEW, LEAST_WINDOWS, OURS
 from benchmarks.goals import GOALS
 from benchmarks.measure import Probe, middle, numbers
 from benchmarks.progress import Progress
@@ -85,10 +85,28 @@ def test_a_goal_that_is_missed_says_where_the_time_goes(
     facts = {**FACTS, "measured views": FACTS["measured library"]}
     values = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio)
     page = tmp_path / "page.md"
-    rows = [Row("views", "allowed", "**ours, decorator**", values)]
+    least = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), 0.58)
+    rows = [
+        Row("views", "allowed", "**ours, decorator**", values),
+        Row("views", "allowed", LEAST_VIEW, least),
+    ]
     report.write(Results(rows, facts), tmp_path / "pictures", page, {})
     text = page.read_text(encoding="utf-8")
     assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
+    assert ("With all left out that can be, it is 0.58." in text) == told
+
+
+def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
+    for goal in GOALS:
+        if goal.spent:
+            assert (goal.possible(results) or 0) > 0
+    (case,) = [
+        row.case for row in results.of("views") if row.contender == LEAST_VIEW and row.values
+    ]
+    assert case == "allowed"
+    least = results.value("growth", "policies: server", LEAST_WINDOWS, "8")
+    assert least is not None
+    assert least > 0
 
 
 def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:

@@ -20,6 +20,8 @@ UNSHIELDED = "ours, compact, without the shield"
 SORTED_SET_NAME = "article's sorted set"
 UNIQUE_NAME = "sorted set, unique members"
 HASH_NAME = "article's hash"
+LEAST_VIEW = "the least of ours: an exchange and the fields"
+LEAST_WINDOWS = "the least of ours: windows read and written"
 DJANGO_REDIS = "django-redis"
 CHECK, BY_DECORATOR, BY_MIDDLEWARE = "ours, a check", "ours, decorator", "ours, middleware"
 IMPORTED = "**ours**, with its model, decorator, middleware and limits"
@@ -69,6 +71,8 @@ class ViewContender:
     base: str | None = None
     """The slug of the view without a limit; None for the bare one itself."""
     is_async: bool = False
+    cases: tuple[Case, ...] = CASES
+    """Those that it has a view for."""
 
 
 def modules() -> Iterator[tuple[str, ModuleType | ImportError]]:

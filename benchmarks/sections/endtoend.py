@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from ..bench import Bench
-from ..contenders.base import ALLOWED, REFUSED, Case, ViewContender, view_contenders
+from ..contenders.base import ALLOWED, CASES, REFUSED, Case, ViewContender, view_contenders
 from ..results import Row
 from ..server import HOST, free_port
 
@@ -39,7 +39,7 @@ def _case(bench: Bench, case: Case) -> list[Row]:
         contender
         for contender in view_contenders()
         if not contender.is_async
-        and contender.slug != "ours-three"
+        and contender.cases == CASES
         and (not bench.size.few or contender.slug in bench.size.served)
     ]
     bench.server.flush()

@@ -9,7 +9,8 @@ from django_slidingwindow import limits
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 
 from ..bench import Bench
-from ..contenders.base import OURS
+from ..contenders import least
+from ..contenders.base import LEAST_WINDOWS, OURS
 from ..measure import MICRO, Probe, measure, middle
 from ..results import Row
 
@@ -18,6 +19,7 @@ TITLE = "Growth"
 WHOLE, SERVER = "client and server", "server"
 DAY = 86_400
 LIMIT, POLICIES, KEYS, COST = "limit", "policies", "keys", "cost"
+_TENANTS = [f"tenant{number}" for number in range(100)]
 
 
 def run(bench: Bench) -> list[Row]:
@@ -43,25 +45,38 @@ def _dimension(
     bench.progress.begin(f"{TITLE}: {what}", bench.size.rounds * len(ALGORITHMS))
     for algorithm in ALGORITHMS:
         bench.server.flush()
-        probes = [_probe(f"{point}", make(bench, algorithm, point)) for point in points]
+        name = OURS if algorithm == "compact" else f"ours, {algorithm}"
+        series = {name: [_probe(f"{point}", make(bench, algorithm, point)) for point in points]}
+        if what == POLICIES and name == OURS:
+            series[LEAST_WINDOWS] = [_probe(f"{point}", _at_least(point)) for point in points]
         with bench.server.one_core():
             measure(
                 bench.server,
-                probes,
+                [probe for probes in series.values() for probe in probes],
                 rounds=bench.size.rounds,
                 calls=max(1, bench.size.calls // 4),
                 progress=bench.progress,
             )
-        name = OURS if algorithm == "compact" else f"ours, {algorithm}"
-        whole = {
-            probe.name: middle([c + s for c, s in zip(probe.client, probe.server, strict=True)])[0]
-            for probe in probes
-        }
-        served = {probe.name: middle(probe.server)[0] for probe in probes}
-        for kind, seconds in ((WHOLE, whole), (SERVER, served)):
-            values = {point: value * MICRO for point, value in seconds.items()}
-            rows.append(Row(NAME, f"{what}: {kind}", name, values))
+        for contender, probes in series.items():
+            rows += _rows(what, contender, probes)
     return rows
+
+
+def _rows(what: str, contender: str, probes: list[Probe]) -> list[Row]:
+    whole = {
+        probe.name: middle([c + s for c, s in zip(probe.client, probe.server, strict=True)])[0]
+        for probe in probes
+    }
+    served = {probe.name: middle(probe.server)[0] for probe in probes}
+    return [
+        Row(
+            NAME,
+            f"{what}: {kind}",
+            contender,
+            {point: value * MICRO for point, value in seconds.items()},
+        )
+        for kind, seconds in ((WHOLE, whole), (SERVER, served))
+    ]
 
 
 def _probe(name: str, check: Callable[[], object]) -> Probe:
@@ -95,12 +110,23 @@ def _spread(bench: Bench, limit: int) -> int:
 
 
 def _at_policies(bench: Bench, algorithm: str, count: int) -> Callable[[], object]:
+    profile = _with_policies(f"policies{count}", algorithm, count)
+    return _round_robin(profile, _TENANTS)
+
+
+def _at_least(count: int) -> Callable[[], object]:
+    """What no way of deciding can go below."""
+    profile = _with_policies(f"least{count}", "compact", count)
+    least.reads_and_writes(profile)
+    return _round_robin(profile, _TENANTS)
+
+
+def _with_policies(name: str, algorithm: str, count: int) -> Profile:
     policies = [
         Policy(limit=10_000, window=60 * (number + 1), algorithm=algorithm)
         for number in range(count)
     ]
-    profile = _profile(f"policies{count}", *policies)
-    return _round_robin(profile, [f"tenant{number}" for number in range(100)])
+    return _profile(name, *policies)
 
 
 def _at_keys(bench: Bench, algorithm: str, count: int) -> Callable[[], object]:
