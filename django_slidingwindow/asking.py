@@ -12,13 +12,15 @@ from .decisions import Charge, Decision
 from .exceptions import StoreError
 from .parts import Parts
 from .planning import Plan
-from .stores.base import Call, Evaluate, Refund, Store
+from .stores.base import Call, Evaluate, Refund, Store, Together
 
 # The share of the budget that is kept for giving back, where several calls make a check.
 _GIVE_BACK = 0.25
 # Seconds that giving back gets where the time is up.
 _LEAST = 0.005
 
+Asked: TypeAlias = "Call | Together"
+"""What a flow wants of the store."""
 Lanes: TypeAlias = "tuple[list[list[int]] | None, list[str]]"
 """Positions of keys that one call can hold, None for all of them; the lane of each call."""
 
@@ -80,7 +82,7 @@ class Asker:
             return None
         return groups, lanes
 
-    def ask(self, plan: Plan, lanes: Lanes, *, writes: bool) -> Generator[Call, Any, Decision]:
+    def ask(self, plan: Plan, lanes: Lanes, *, writes: bool) -> Generator[Asked, Any, Decision]:
         """The store's decision."""
         groups, names = lanes
         if groups is not None:
@@ -95,7 +97,7 @@ class Asker:
         """Reports that a plain call, which charges, has no answer."""
         self._report(self._store.lane(plan.keys[0]), error, proves=True)
 
-    def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Call, Any, int]:
+    def refund(self, charges: tuple[Charge, ...], stamp: int) -> Generator[Asked, Any, int]:
         """The hits given back; none of them while the store is away."""
         lane = self._store.lane(charges[0].key)
         if self._all_closed([lane]):
@@ -107,7 +109,7 @@ class Asker:
     def _all_closed(self, lanes: Sequence[str]) -> bool:
         return all(self.breaker.of(lane).state == CLOSED for lane in lanes)
 
-    def _call(self, lane: str, call: Call, *, proves: bool) -> Generator[Call, Any, list[int]]:
+    def _call(self, lane: str, call: Call, *, proves: bool) -> Generator[Asked, Any, list[int]]:
         """The store's answer, of which the lane's breaker is told."""
         try:
             reply: list[int] = yield call
@@ -117,6 +119,23 @@ class Asker:
         if proves:
             self._succeeded(lane)
         return reply
+
+    def _call_all(
+        self, lanes: Sequence[str], calls: tuple[Call, ...], *, proves: bool
+    ) -> Generator[Asked, Any, list[list[int] | StoreError]]:
+        """The same of several calls, each on its lane: answers, and errors in their places."""
+        try:
+            answers: list[list[int] | StoreError] = yield Together(calls)
+        except BaseException as error:
+            for lane in lanes:
+                self._report(lane, error, proves=proves)
+            raise
+        for lane, answer in zip(lanes, answers, strict=True):
+            if isinstance(answer, StoreError):
+                self._report(lane, answer, proves=proves)
+            elif proves:
+                self._succeeded(lane)
+        return answers
 
     def _report(self, lane: str, error: BaseException, *, proves: bool) -> None:
         """Tells the lane's breaker of a call that has no answer."""
@@ -138,42 +157,53 @@ class Asker:
             if self._hooks.recovered is not None:
                 self._hooks.recovered(seconds)
 
-    def _ask_parts(self, parts: Parts, writes: bool) -> Generator[Call, Any, Decision]:
+    def _ask_parts(self, parts: Parts, writes: bool) -> Generator[Asked, Any, Decision]:
         """Keys that no one call can hold: peek at all, then charge all.
 
-        Where a race refuses after all, what was charged is given back.
+        The one with the least left is charged first, so that who loses a race loses it there and
+        has taken nothing from the others. Where a race refuses after all, what was charged is
+        given back.
         """
         start = self._clock()
         charged: dict[int, Charged] = {}
-        unasked = set(parts.lanes)
 
-        def ask(number: int, plan: Plan, charge: bool) -> Generator[Call, Any, list[int]]:
+        def ask(
+            plans: dict[int, Plan], charge: bool
+        ) -> Generator[Asked, Any, dict[int, list[int]]]:
             within = self._left(start, 1 - _GIVE_BACK)
-            if within is not None and within <= 0:
+            if charge and within is not None and within <= 0:
                 raise StoreError("several calls took too long together", outage=False)
-            unasked.discard(parts.lanes[number])
-            call = Evaluate(plan.keys, plan.form.lines, charge, within)
-            return (yield from self._call(parts.lanes[number], call, proves=writes))
+            lanes = [parts.lanes[number] for number in plans]
+            calls = [
+                Evaluate(plan.keys, plan.form.lines, charge, within) for plan in plans.values()
+            ]
+            answers = yield from self._call_all(lanes, tuple(calls), proves=writes)
+            replies = {}
+            for number, answer in zip(plans, answers, strict=True):
+                if not isinstance(answer, StoreError):
+                    replies[number] = answer
+                    if charge and answer[0]:
+                        charged[number] = charges_of(plans[number], answer)
+            for answer in answers:
+                if isinstance(answer, StoreError):
+                    raise answer
+            return replies
 
         try:
-            for number, plan in enumerate(parts.plans):
-                parts.answered(number, (yield from ask(number, plan, False)))
+            parts.answered((yield from ask(parts.plans, False)))
             if writes and parts.admitted:
-                for number, plan in enumerate(parts.plans):
-                    reply = yield from ask(number, plan, True)
-                    parts.answered(number, reply)
-                    if not reply[0]:
+                for some in parts.in_turns():
+                    parts.answered((yield from ask(some, True)))
+                    if not parts.admitted:
                         break
-                    charged[number] = charges_of(plan, reply)
             elif writes:
-                for number, positions in parts.refusals_to_store():
-                    plan = parts.plans[number].part(positions)
-                    parts.stored(number, positions, (yield from ask(number, plan, True)))
+                refusing = parts.refusals_to_store()
+                if refusing:
+                    plans = {n: parts.plans[n].part(where) for n, where in refusing.items()}
+                    parts.stored(refusing, (yield from ask(plans, True)))
         except StoreError:
             yield from self._give_back(parts, charged, start)
             raise
-        finally:
-            self.breaker.abandoned(unasked)
         if not parts.admitted:
             yield from self._give_back(parts, charged, start)
         return decision_of(
@@ -183,14 +213,18 @@ class Asker:
 
     def _give_back(
         self, parts: Parts, charged: dict[int, Charged], start: float
-    ) -> Generator[Call, Any, None]:
-        while charged:
-            number, (charges, stamp) = charged.popitem()
-            left = self._left(start, 1)
+    ) -> Generator[Asked, Any, None]:
+        left = self._left(start, 1)
+        within = None if left is None else max(left, _LEAST)
+        lanes, calls = [], []
+        for number, (charges, stamp) in charged.items():
             if charges:
-                call = Refund(charges, stamp, None if left is None else max(left, _LEAST))
-                with suppress(StoreError):
-                    yield from self._call(parts.lanes[number], call, proves=False)
+                lanes.append(parts.lanes[number])
+                calls.append(Refund(charges, stamp, within))
+        charged.clear()
+        if calls:
+            with suppress(StoreError):
+                yield from self._call_all(lanes, tuple(calls), proves=False)
 
     def _left(self, start: float, share: float) -> float | None:
         """Seconds that are left of a share of the budget."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from .answers import admission, aged, decision_of, unlimited
 from .asking import Asker, Hooks, Lanes
@@ -21,7 +21,7 @@ from .flows import adrive, drive
 from .planning import Form, Plan, Planner
 from .quick import new
 from .shield import Shield
-from .stores.base import Call, Evaluate, Refund, Reset, Store
+from .stores.base import Call, DividedStore, Evaluate, Refund, Reset, Store, Together
 from .stores.memory import MemoryStore
 
 # The shortest pause of `acquire`, in seconds.
@@ -34,7 +34,8 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Flow: TypeAlias = "Generator[Call | Wait, Any, Decision]"
+Question: TypeAlias = "Call | Together | Wait"
+Flow: TypeAlias = "Generator[Question, Any, Decision]"
 Begun: TypeAlias = "Decision | Flow | None"
 
 
@@ -148,14 +149,18 @@ class Limiter:
         """The keys of the windows that a claim meets."""
         return self._planner.plan([claim]).keys
 
-    def _answer(self, question: Call | Wait) -> Any:
+    def _answer(self, question: Question) -> Any:
         if isinstance(question, Wait):
             return time.sleep(question.seconds)
+        if isinstance(question, Together):
+            return cast(DividedStore, self.store).run_together(question.calls)
         return self.store.run(question)
 
-    async def _aanswer(self, question: Call | Wait) -> Any:
+    async def _aanswer(self, question: Question) -> Any:
         if isinstance(question, Wait):
             return await asyncio.sleep(question.seconds)
+        if isinstance(question, Together):
+            return await cast(DividedStore, self.store).arun_together(question.calls)
         return await self.store.arun(question)
 
     def _begin(self, plan: Plan) -> Begun:
@@ -252,7 +257,7 @@ class Limiter:
                 return decision
             yield Wait(max(wait, _LEAST_WAIT))
 
-    def _refund(self, decision: Decision) -> Generator[Call | Wait, Any, int]:
+    def _refund(self, decision: Decision) -> Generator[Question, Any, int]:
         receipt = decision.receipt
         if receipt is None or not receipt.use():
             return 0
@@ -265,7 +270,7 @@ class Limiter:
                 taken += yield from self._asker.refund(charges, stamp)
         return taken
 
-    def _reset(self, keys: Sequence[str]) -> Generator[Call | Wait, Any, int]:
+    def _reset(self, keys: Sequence[str]) -> Generator[Question, Any, int]:
         every = tuple(dict.fromkeys(keys))
         if not every:
             return 0

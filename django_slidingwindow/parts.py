@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from .planning import Plan
 
@@ -13,7 +13,8 @@ class Parts:
     def __init__(self, plan: Plan, groups: list[list[int]], lanes: list[str]) -> None:
         self.plan = plan
         self.lanes = lanes
-        self.plans = [plan.part(positions) for positions in groups]
+        self.plans = {number: plan.part(where) for number, where in enumerate(groups)}
+        """By their numbers."""
         self._groups = groups
         self._rows: list[list[int]] = [[] for _ in plan.keys]
         self._admits = [True] * len(groups)
@@ -24,25 +25,35 @@ class Parts:
         """All parts admit, as far as they were asked."""
         return all(self._admits)
 
-    def answered(self, number: int, reply: list[int]) -> None:
-        """Takes over what a part answered: whether it admits, and what its windows say."""
-        self._admits[number] = bool(reply[0])
-        self._take(number, range(len(self._groups[number])), reply)
+    def answered(self, replies: Mapping[int, list[int]]) -> None:
+        """Takes over what parts answered: whether they admit, and what their windows say."""
+        for number, reply in replies.items():
+            self._admits[number] = bool(reply[0])
+            self._take(number, range(len(self._groups[number])), reply)
 
-    def stored(self, number: int, positions: list[int], reply: list[int]) -> None:
-        """Takes over what some of a part's windows say after they have stored a refusal."""
-        self._take(number, positions, reply)
+    def in_turns(self) -> list[dict[int, Plan]]:
+        """The parts in the order in which they are charged: the one with the least left alone."""
+        first = min(self.plans, key=self._left)
+        rest = {number: plan for number, plan in self.plans.items() if number != first}
+        return [{first: self.plans[first]}, rest]
 
-    def refusals_to_store(self) -> Iterator[tuple[int, list[int]]]:
-        """Parts with windows that refuse and count what they refuse: number and positions."""
-        for number, part in enumerate(self.plans):
+    def refusals_to_store(self) -> dict[int, list[int]]:
+        """Parts with windows that refuse and count what they refuse, and these windows' places."""
+        found = {}
+        for number, part in self.plans.items():
             positions = [
                 i
                 for i, line in enumerate(part.form.lines)
                 if line.count_rejected and not self._row(number, i)[0]
             ]
             if positions:
-                yield number, positions
+                found[number] = positions
+        return found
+
+    def stored(self, refusing: Mapping[int, list[int]], replies: Mapping[int, list[int]]) -> None:
+        """Takes over what windows say after they have stored a refusal."""
+        for number, reply in replies.items():
+            self._take(number, refusing[number], reply)
 
     def reply(self) -> list[int]:
         """The answers as that of one call."""
@@ -55,6 +66,14 @@ class Parts:
                 reset = 0 if remaining == line.policy.limit else reset
             reply += [admits, remaining, retry, reset]
         return reply
+
+    def _left(self, number: int) -> tuple[float, tuple[str, ...]]:
+        """What the part has left, and its keys: all who race for the same begin with the same."""
+        part = self.plans[number]
+        left = [
+            self._row(number, i)[1] for i, line in enumerate(part.form.lines) if not line.observed
+        ]
+        return min(left, default=float("inf")), part.keys
 
     def _row(self, number: int, position: int) -> list[int]:
         return self._rows[self._groups[number][position]]

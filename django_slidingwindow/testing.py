@@ -21,10 +21,9 @@ from typing import Any
 
 from .conf import conf
 from .decisions import REDIS
-from .limiter import Limiter, Wait
+from .limiter import Limiter, Question, Wait
 from .limits import limiters_from
 from .making import HOOKS
-from .stores.base import Call
 from .stores.memory import MemoryStore
 
 
@@ -89,10 +88,10 @@ class _InMemory(Limiter):
         super().__init__(store, prefix=conf.prefix, hooks=HOOKS, clock=lambda: clock() / 1_000_000)
         self._frozen = clock
 
-    def _answer(self, question: Call | Wait) -> Any:
+    def _answer(self, question: Question) -> Any:
         if isinstance(question, Wait):
             return self._frozen.advance(question.seconds)
         return super()._answer(question)
 
-    async def _aanswer(self, question: Call | Wait) -> Any:
+    async def _aanswer(self, question: Question) -> Any:
         return self._answer(question)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +25,7 @@ from django_slidingwindow.stores.routing import slot_of
 from tests.contender import Contenders
 from tests.load import Load
 from tests.servers import RedisCluster as RunningCluster
-from tests.servers.redis import HOST, wait_until
+from tests.servers.redis import HOST, free_port, wait_until
 from tests.troubles import frozen
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
     from pytest_django.fixtures import SettingsWrapper
 
-    from tests.servers import RedisCluster
+    from django_slidingwindow.decisions import Decision
+    from tests.servers import RedisCluster, RedisServer
 
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
 LIMIT = 50
@@ -203,6 +206,18 @@ class TestRouting:
             assert [reply[3] for reply in store.run_many(calls)] == [left] * 20
         assert store.run_many([Reset((key("few", "t0"),))]) == [[1]]
 
+    async def test_errors_of_calls_that_are_made_together_stand_in_their_places(
+        self, settings: SettingsWrapper
+    ) -> None:
+        settings.CACHES = caches(f"redis://{HOST}:{free_port()}/0")
+        store = store_of("default", budget=1.0)
+        assert isinstance(store, ClusterStore)
+        calls = [Reset((key("few", name),)) for name in ("a", "b")]
+        for answers in (store.run_together(calls), await store.arun_together(calls)):
+            assert [type(answer) for answer in answers] == [StoreError, StoreError]
+        with pytest.raises(StoreError, match="no node of the cluster"):
+            store.run_many(calls)
+
     def test_windows_of_one_identifier_are_asked_in_one_call(self, store: ClusterStore) -> None:
         keys = (key("few", "a"), key("many", "a"), key("few", "b"))
         assert store.groups(keys[:2]) is None
@@ -302,18 +317,18 @@ class TestSeveralSlots:
     def test_race_that_refuses_gives_back_what_was_charged(
         self, store: ClusterStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        names = identifiers(cluster)
-        ran = store.run
+        names = sorted(identifiers(cluster))
+        ran = store.run_together
 
-        def overtaken(call: Any) -> list[int]:
-            # When the second is charged, others have just taken its last hits.
-            if isinstance(call, Evaluate) and call.writes and names[1] in call.keys[0]:
-                monkeypatch.setattr(store, "run", ran)
+        def overtaken(calls: Any) -> Any:
+            # When all but the first are charged, others have just taken the second's last hits.
+            if len(calls) == 2:
+                monkeypatch.setattr(store, "run_together", ran)
                 for _ in range(3):
                     limits.check("three", names[1])
-            return ran(call)
+            return ran(calls)
 
-        monkeypatch.setattr(store, "run", overtaken)
+        monkeypatch.setattr(store, "run_together", overtaken)
         decision = limits.get_limiter().check([claim("three", name) for name in names])
         assert not decision.allowed
         assert decision.receipt is None
@@ -322,19 +337,77 @@ class TestSeveralSlots:
     def test_call_that_fails_gives_back_what_was_charged(
         self, store: ClusterStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        names = identifiers(cluster)
-        ran = store.run
+        names = sorted(identifiers(cluster))
+        ran = store.run_together
 
-        def failing(call: Any) -> list[int]:
-            if isinstance(call, Evaluate) and call.writes and names[2] in call.keys[0]:
-                raise StoreError("it is away")
-            return ran(call)
+        def failing(calls: Any) -> Any:
+            if len(calls) == 2 and isinstance(calls[1], Evaluate):
+                # Of the last two, one goes away before it is charged.
+                assert names[2] in calls[1].keys[0]
+                return [*ran(calls[:1]), StoreError("it is away")]
+            return ran(calls)
 
-        monkeypatch.setattr(store, "run", failing)
+        monkeypatch.setattr(store, "run_together", failing)
         decision = limits.get_limiter().check([claim("three", name) for name in names])
         assert decision.source == decisions.LOCAL
         monkeypatch.undo()
         assert used("three", *names) == [0, 0, 0]
+
+    @pytest.mark.parametrize("kind", ["sync", "async"])
+    def test_node_that_hangs_does_not_keep_the_others_from_being_asked(
+        self, store: ClusterStore, cluster: RedisCluster, kind: str
+    ) -> None:
+        names = identifiers(cluster)
+        claims = [claim("three", name) for name in names]
+        nodes = [cluster.owner(slot_of(key("three", name))) for name in names]
+        limiter = limits.get_limiter()
+
+        def check() -> Decision:
+            return limiter.check(claims) if kind == "sync" else asyncio.run(limiter.acheck(claims))
+
+        def asked(node: RedisServer) -> int:
+            with node.client() as client:
+                return client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+        assert check().remaining == 2
+        before = [asked(node) for node in nodes]
+        with ThreadPoolExecutor(1) as threads:
+            with frozen(nodes[0]):
+                waiting = threads.submit(check)
+                for node, count in zip(nodes[1:], before[1:], strict=True):
+                    wait_until(lambda: asked(node) > count, "the node is asked")  # noqa: B023
+                assert not waiting.done()
+            decision = waiting.result()
+        assert (decision.source, decision.remaining) == (decisions.REDIS, 1)
+
+    def test_node_that_is_away_leaves_the_others_uncharged(
+        self, use: Callable[..., ClusterStore], cluster: RedisCluster
+    ) -> None:
+        use(LATENCY_BUDGET=0.4)
+        names = identifiers(cluster)
+        limits.check("three", names[1])
+        with frozen(cluster.owner(slot_of(key("three", names[0])))):
+            decision = limits.get_limiter().check([claim("three", name) for name in names])
+            assert decision.source == decisions.LOCAL
+        assert used("three", *names[1:]) == [1, 0]
+
+    def test_check_holds_no_connection_while_it_waits_for_another(
+        self, settings: SettingsWrapper, cluster: RedisCluster
+    ) -> None:
+        pool = {"max_connections": 1}
+        urls = [node.url for node in cluster.nodes[:3]]
+        settings.CACHES = caches(urls, CONNECTION_POOL_KWARGS=pool)
+        settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 20.0}
+        names = identifiers(cluster)
+        limiter = limits.get_limiter()
+
+        def check(number: int) -> str:
+            order = names if number % 2 else names[::-1]
+            return limiter.check([claim("many", name) for name in order]).source
+
+        with ThreadPoolExecutor(8) as threads:
+            assert set(threads.map(check, range(200))) == {decisions.REDIS}
+        assert used("many", *names) == [200, 200, 200]
 
     def test_refusal_is_stored_only_where_its_own_policy_counts_it(
         self, store: ClusterStore, cluster: RedisCluster

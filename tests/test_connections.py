@@ -32,7 +32,7 @@ from django_slidingwindow.stores.errors import is_outage, store_error
 from django_slidingwindow.stores.links import Deadline, Link, _Socket
 from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.stores.servers import Server
+from django_slidingwindow.stores.servers import Server, exchange_all
 from django_slidingwindow.stores.watching import Select, has_data
 from django_slidingwindow.stores.wire import pack
 from tests.servers.redis import HOST, RedisServer, free_port, wait_until
@@ -111,6 +111,59 @@ class TestLink:
         connection.send_command("PING")
         assert connection.read_response() == b"PONG"
         connection.disconnect()
+
+
+class TestExchangeAll:
+    def servers(self, *ports: int, most: int = 10) -> list[Server]:
+        return [Server(link_to(port, most=most)) for port in ports]
+
+    def test_error_of_one_stands_beside_the_replies_of_others(
+        self, redis_server: RedisServer
+    ) -> None:
+        with listening(drip=b"!") as nonsense:
+            ports = redis_server.port, free_port(), nonsense, redis_server.port
+            asked = [(server, PING + PING, 2) for server in self.servers(*ports)]
+            found = exchange_all(asked, later(1.0))
+        assert found[0] == found[3] == [b"PONG", b"PONG"]
+        assert isinstance(found[1], RedisConnectionError)
+        assert isinstance(found[2], RedisError)
+
+    def test_server_whose_connections_are_in_use_is_asked_last(
+        self, redis_server: RedisServer
+    ) -> None:
+        (busy, free) = self.servers(redis_server.port, redis_server.port, most=1)
+        asked = [
+            (busy, pack(b"APPEND", b"order", b"1"), 1),
+            (busy, pack(b"APPEND", b"order", b"2"), 1),
+            (free, pack(b"APPEND", b"order", b"3"), 1),
+            (free, pack(b"NONSENSE"), 1),
+        ]
+        *lengths, (error,) = exchange_all(asked, later(SOON))
+        assert sorted(lengths) == [[1], [2], [3]]
+        assert lengths[1] == [3]
+        assert isinstance(error, ResponseError)
+
+    def test_error_of_one_that_is_asked_last_stands_in_its_place(
+        self, redis_server: RedisServer
+    ) -> None:
+        (server,) = self.servers(redis_server.port, most=1)
+        halves = server.in_halves(PING, 1, later(SOON))
+        next(halves)
+        (error,) = exchange_all([(server, PING, 1)], later(0.05))
+        halves.close()
+        assert isinstance(error, MaxConnectionsError)
+
+    def test_interruption_closes_what_was_begun(self, redis_server: RedisServer) -> None:
+        (first, second) = self.servers(redis_server.port, redis_server.port)
+        interrupted: Any = second
+
+        def interrupt(*arguments: Any) -> Any:
+            raise KeyboardInterrupt
+
+        interrupted.in_halves = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            exchange_all([(first, PING, 1), (second, PING, 1)], later(SOON))
+        assert first._connections._made == 0
 
 
 class TestDeadline:
@@ -298,6 +351,38 @@ class TestConnections:
             assert isinstance(asked(connections, pack(b"NONSENSE")), ResponseError)
         assert connections._made == len(connections._idle) == 1
         connections.close()
+
+    def test_exchange_in_halves_pauses_between_sending_and_reading(
+        self, connections: Connections, redis_server: RedisServer
+    ) -> None:
+        halves = connections.in_halves(pack(b"INCR", b"halves"), 1, later(SOON))
+        next(halves)
+        with redis_server.client() as client:
+            wait_until(lambda: client.get("halves"), "it was sent")
+        with pytest.raises(StopIteration) as stop:
+            next(halves)
+        assert stop.value.value == [1]
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+        assert connections._made == 1
+
+    def test_half_an_exchange_leaves_no_reply_to_the_next(self, connections: Connections) -> None:
+        halves = connections.in_halves(pack(b"ECHO", b"unread"), 1, later(SOON))
+        next(halves)
+        halves.close()
+        assert connections._made == 0
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+
+    def test_exchange_in_halves_does_not_wait_for_a_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        connections = connections_to(redis_server, most=1)
+        first = connections.in_halves(PING, 1, later(SOON))
+        next(first)
+        with pytest.raises(MaxConnectionsError):
+            next(connections.in_halves(PING, 1, later(SOON)))
+        with pytest.raises(StopIteration):
+            next(first)
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
 
     def test_several_replies_come_in_their_order(self, connections: Connections) -> None:
         payload = pack(b"ECHO", b"1") + pack(b"NONSENSE") + pack(b"ECHO", b"2")

@@ -54,6 +54,19 @@ class Store(MemoryStore):
         await asyncio.sleep(0)
         return self.run(call)
 
+    def run_together(self, calls: Sequence[Call]) -> list[list[int] | StoreError]:
+        return [self._run_or_error(call) for call in calls]
+
+    async def arun_together(self, calls: Sequence[Call]) -> list[list[int] | StoreError]:
+        await asyncio.sleep(0)
+        return self.run_together(calls)
+
+    def _run_or_error(self, call: Call) -> list[int] | StoreError:
+        try:
+            return self.run(call)
+        except StoreError as error:
+            return error
+
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         if not self.split:
             return None
@@ -491,15 +504,32 @@ class TestSeveralCalls:
         assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
         assert len(split.calls) == asked
 
-    def test_lane_that_was_permitted_but_not_asked_is_no_lost_probe(self, split: Store) -> None:
+    def test_lane_that_answers_beside_one_that_is_away_is_back(self, split: Store) -> None:
         limiter = Limiter(split)
         away(split)
         for _ in range(3):
             limiter.check([claim("b")])
         recovers(limiter, split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
-        limiter.check([claim("a"), claim("b")])
+        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        assert limiter.breaker.of("b").state == CLOSED
+        assert limiter.check([claim("b")]).source == decisions.REDIS
+
+    def test_interruption_leaves_the_probe_to_the_next(self, split: Store) -> None:
+        limiter = Limiter(split)
+        away(split)
+        for _ in range(3):
+            limiter.check([claim("b")])
+        recovers(limiter, split)
+
+        def interrupted(call: Call) -> None:
+            raise KeyboardInterrupt
+
+        split.fails = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            limiter.check([claim("a"), claim("b")])
         assert limiter.breaker.of("b").state == OPEN, "not half-open for ever"
+        split.fails = lambda call: None
         assert limiter.check([claim("b")]).source == decisions.REDIS
 
     def test_time_that_others_have_used_up_is_no_lane_s_fault(self, split: Store) -> None:
@@ -512,7 +542,7 @@ class TestSeveralCalls:
         split.fails = slow
         decision = limiter.check([claim("a"), claim("b")])
         assert decision.source == decisions.LOCAL
-        assert len(split.calls) == 1
+        assert len(split.calls) == 2, "both are looked at, and none is charged"
         assert limiter.breaker.state == CLOSED
 
     def test_calls_share_the_budget(self, split: Store) -> None:
@@ -524,7 +554,7 @@ class TestSeveralCalls:
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
         assert limiter.check([claim("a"), claim("b")]).source == decisions.REDIS
-        assert [call.within for call in split.calls] == pytest.approx([0.075, 0.065, 0.055, 0.045])
+        assert [call.within for call in split.calls] == pytest.approx([0.075, 0.075, 0.055, 0.045])
 
     def test_giving_back_has_its_share_of_the_budget(self, split: Store) -> None:
         now = [0.0]
@@ -576,13 +606,62 @@ class TestSeveralCalls:
         other = Limiter(split)
 
         def race(call: Call) -> None:
+            if len(split.calls) == 5:
+                split.fails = lambda call: None
+                other.check([claim("b", limit=1)])
+
+        # So that it has as little left as the other, and comes first by its name.
+        other.check([claim("a", limit=1)])
+        split.fails = race
+        decision = limiter.check([claim("a", cost=0, limit=1), claim("b", limit=1)])
+        assert outcomes([decision]) == [(False, decisions.REDIS)]
+        assert not any(isinstance(call, Refund) for call in split.calls)
+
+    def test_window_with_the_least_left_is_charged_first_and_alone(self, split: Store) -> None:
+        limiter = Limiter(split)
+        limiter.check([claim("a", limit=9), claim("b", limit=3), claim("c", limit=9)])
+        charged = [call.keys[0] for call in split.calls if isinstance(call, Evaluate)][3:]
+        assert ["{b}" in key for key in charged] == [True, False, False]
+
+    @pytest.mark.parametrize("count", [2, 3, 8])
+    def test_check_takes_three_round_trips_however_many_slots_there_are(
+        self, split: Store, monkeypatch: pytest.MonkeyPatch, count: int
+    ) -> None:
+        trips: list[int] = []
+        ran = split.run_together
+
+        def counted(calls: Sequence[Call]) -> list[list[int] | StoreError]:
+            trips.append(len(calls))
+            return ran(calls)
+
+        monkeypatch.setattr(split, "run_together", counted)
+        assert Limiter(split).check([claim(f"i{number}") for number in range(count)]).allowed
+        assert trips == [count, 1, count - 1]
+        assert len(split.calls) == 2 * count
+
+    def test_who_loses_the_race_for_the_last_takes_nothing_from_others(self, split: Store) -> None:
+        limiter = Limiter(split)
+        other = Limiter(split)
+
+        def race(call: Call) -> None:
             if len(split.calls) == 4:
                 split.fails = lambda call: None
                 other.check([claim("b", limit=1)])
 
         split.fails = race
-        limiter.check([claim("a", cost=0), claim("b", limit=1)])
-        assert not any(isinstance(call, Refund) for call in split.calls)
+        claims = [claim("a", limit=9), claim("b", limit=1), claim("c", limit=9)]
+        assert not limiter.check(claims).allowed
+        assert [call for call in split.calls if isinstance(call, Refund)] == []
+        assert [type(call) for call in split.calls] == [Evaluate] * 5
+
+    def test_observing_window_is_never_the_scarcest(self, split: Store) -> None:
+        limiter = Limiter(split)
+        claims = [claim("a", limit=1, mode="observe"), claim("b", limit=2, mode="observe")]
+        assert limiter.check([*claims, claim("c", limit=9)]).allowed
+        assert "{c}" in split.calls[3].keys[0]  # type: ignore[union-attr]
+        split.calls.clear()
+        assert limiter.check(claims).allowed
+        assert ["{a}" in call.keys[0] for call in split.calls] == [True, False, True, False]  # type: ignore[union-attr]
 
     def test_looks_are_put_together(self, split: Store) -> None:
         limiter = Limiter(split)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..decisions import Charge
+from ..exceptions import StoreError
 from ..policies import Policy
 
 
@@ -60,6 +61,15 @@ class Reset(NamedTuple):
 Call: TypeAlias = "Evaluate | Refund | Reset"
 
 
+class Together(NamedTuple):
+    """Calls of the same time limit, of parts of a store that are asked side by side.
+
+    The answer: that of each call, or its StoreError.
+    """
+
+    calls: tuple[Call, ...]
+
+
 class Store(Protocol):
     """Where windows live. Raises nothing but StoreError."""
 
@@ -85,3 +95,11 @@ class Store(Protocol):
     def lanes(self) -> Sequence[str]:
         """The parts that there are now."""
         ...
+
+
+class DividedStore(Store, Protocol):
+    """One whose `groups` may say that no one call can hold all keys."""
+
+    def run_together(self, calls: Sequence[Call]) -> Sequence[list[int] | StoreError]: ...
+
+    async def arun_together(self, calls: Sequence[Call]) -> Sequence[list[int] | StoreError]: ...

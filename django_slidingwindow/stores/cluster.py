@@ -12,14 +12,15 @@ from redis.exceptions import RedisError
 
 from ..cluster import ClusterConnectionFactory
 from ..decisions import REDIS
+from ..exceptions import StoreError
 from ..flows import adrive, drive
 from .base import Call, Evaluate, Lines
 from .errors import checked, store_error
 from .links import Link
 from .redis import PATIENCE, RedisStore, scan
-from .routing import FOLLOWED, Pause, Route, Send, discover, owner, route, slot_of
+from .routing import FOLLOWED, Pause, Route, Send, discover, heard, owner, route, slot_of
 from .sentinel import half_way
-from .servers import Server
+from .servers import Server, exchange_all
 from .topology import Address, Topology
 from .wire import Command, encode
 
@@ -84,22 +85,25 @@ class ClusterStore:
         return checked(reply)
 
     def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
-        """All the calls in one round trip to each node, for whoever looks at many keys."""
-        deadline = time.monotonic() + PATIENCE
-        commands = [self._encode(call) for call in calls]
-        places: dict[Address, list[int]] = {}
-        for position, command in enumerate(commands):
-            address = self._drive(owner(self.topology, slot_of(command.keys[0])), deadline)
-            places.setdefault(address, []).append(position)
-        replies: list[Any] = [None] * len(commands)
-        for address, positions in places.items():
-            payload = b"".join(commands[position].payload for position in positions)
-            found = self._drive(_sent(Send(address, payload, len(positions))), deadline)
-            for position, reply in zip(positions, found, strict=True):
-                if isinstance(reply, FOLLOWED):
-                    reply = self._drive(route(self.topology, commands[position]), deadline)
-                replies[position] = reply
-        return [checked(reply) for reply in replies]
+        """All the calls in one round trip to all nodes, for whoever looks at many keys."""
+        answers: list[list[int]] = []
+        for answer in self._together(calls, time.monotonic() + PATIENCE):
+            if isinstance(answer, StoreError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    def run_together(self, calls: Sequence[Call]) -> list[list[int] | StoreError]:
+        return self._together(calls, self._link.deadline(calls[0].within))
+
+    async def arun_together(self, calls: Sequence[Call]) -> list[list[int] | StoreError]:
+        async def answer(call: Call) -> list[int] | StoreError:
+            try:
+                return await self.arun(call)
+            except StoreError as error:
+                return error
+
+        return await asyncio.gather(*map(answer, calls))
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
         """The next cursor and some keys that match; "0" begins and ends.
@@ -149,6 +153,46 @@ class ClusterStore:
     def _encode(self, call: Call) -> Command:
         return encode(call, None if self._clock is None else self._clock())
 
+    def _together(
+        self, calls: Sequence[Call], deadline: float | None
+    ) -> list[list[int] | StoreError]:
+        """What each of the calls answers, or its error."""
+        commands = [self._encode(call) for call in calls]
+        replies: list[Any] = [None] * len(commands)
+        places: dict[Address, list[int]] = {}
+        for position, command in enumerate(commands):
+            try:
+                address = self._drive(owner(self.topology, slot_of(command.keys[0])), deadline)
+            except StoreError as error:
+                replies[position] = error
+            else:
+                places.setdefault(address, []).append(position)
+        asked = []
+        for address, positions in places.items():
+            payload = b"".join([commands[position].payload for position in positions])
+            asked.append((self._server(address), payload, len(positions)))
+        answers = exchange_all(asked, deadline)
+        for (address, positions), found in zip(places.items(), answers, strict=True):
+            heard(self.topology, address, found)
+            each = [found] * len(positions) if isinstance(found, Exception) else found
+            for position, reply in zip(positions, each, strict=True):
+                replies[position] = reply
+        return [
+            self._answer(command, reply, deadline)
+            for command, reply in zip(commands, replies, strict=True)
+        ]
+
+    def _answer(
+        self, command: Command, reply: Any, deadline: float | None
+    ) -> list[int] | StoreError:
+        """What a first reply to a command comes to."""
+        try:
+            if isinstance(reply, FOLLOWED):
+                reply = self._drive(route(self.topology, command), deadline)
+            return reply if isinstance(reply, StoreError) else checked(reply)
+        except StoreError as error:
+            return error
+
     def _drive(self, flow: Route, deadline: float | None) -> Any:
         def answer(step: Send | Pause) -> Any:
             if isinstance(step, Pause):
@@ -166,7 +210,3 @@ class ClusterStore:
         if server is None:
             server = self._servers.setdefault(address, Server(self._link.at(*address)))
         return server
-
-
-def _sent(step: Send) -> Route:
-    return (yield step)

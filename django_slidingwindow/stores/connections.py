@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from redis.exceptions import MaxConnectionsError, ResponseError
@@ -32,20 +32,31 @@ class Connections:
 
     def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
         """Sends once and reads the replies; a server's error is returned, not raised."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._make(deadline)
-        else:
-            # A server that went away has closed it: better known before a charge is sent.
-            while connection.watch.poll(0):
-                self._discard(connection)
-                connection = self._make(deadline)
-            connection.deadline = deadline
+        connection = self._take(deadline)
         try:
             answers: list[Any] = connection.exchange(payload, replies)
         except BaseException:
             # Unread replies would answer the next command.
+            self._discard(connection)
+            raise
+        self._give_back(connection, answers)
+        return answers
+
+    def in_halves(
+        self, payload: bytes, replies: int, deadline: float | None
+    ) -> Generator[None, None, list[Any]]:
+        """What `exchange` does, with a pause in which other servers can be asked.
+
+        MaxConnectionsError where all are in use: whoever holds connections of others must not
+        wait for one.
+        """
+        connection = self._take(deadline, wait=False)
+        try:
+            connection.send(payload)
+            yield
+            answers: list[Any] = connection.receive(replies)
+        except BaseException:
+            # Nobody may have waited for the replies.
             self._discard(connection)
             raise
         self._give_back(connection, answers)
@@ -103,9 +114,24 @@ class Connections:
         self.close()
         self._made = 0
 
-    def _make(self, deadline: float | None) -> Any:
+    def _take(self, deadline: float | None, *, wait: bool = True) -> Any:
+        """One to be used until the deadline; MaxConnectionsError if none is free in time."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._make(deadline, wait)
+        # A server that went away has closed it: better known before a charge is sent.
+        while connection.watch.poll(0):
+            self._discard(connection)
+            connection = self._make(deadline, wait)
+        connection.deadline = deadline
+        return connection
+
+    def _make(self, deadline: float | None, wait: bool) -> Any:
         with self._freed:
-            patience = None if deadline is None else deadline - time.monotonic()
+            patience: float | None = 0.0
+            if wait:
+                patience = None if deadline is None else deadline - time.monotonic()
             if not self._freed.wait_for(
                 lambda: bool(self._idle) or self._made < self._most, patience
             ):

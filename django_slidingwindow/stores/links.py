@@ -161,14 +161,21 @@ class Deadline:
 
         Without what redis-py does around it: health checks, and three calls for each read.
         """
+        self.send(payload)
+        return self.receive(replies)
+
+    def send(self, payload: bytes) -> None:
+        try:
+            self.socket.sendall(payload)
+        except TimeoutError:
+            raise RedisTimeoutError("timed out") from None
+
+    def receive(self, replies: int) -> list[Any]:
         reader = self.reader
         if reader is None:
-            self.socket.sendall(payload)
             read = self._parser.read_response  # type: ignore[attr-defined]
             return [read() for _ in range(replies)]
         try:
-            self.socket.hurry()
-            self.socket.raw.sendall(payload)
             return [self.settle(reader.gets()) for _ in range(replies)]
         except (BlockingIOError, TimeoutError):
             raise RedisTimeoutError("timed out") from None

@@ -132,15 +132,21 @@ def owner(topology: Topology, slot: int) -> Generator[Send | Pause, Any, Address
 def _ask(topology: Topology, send: Send) -> Route:
     """The last reply of a node; the topology is told how that went."""
     try:
-        reply = (yield send)[-1]
-    except (RedisError, OSError):
-        topology.failed(send.address)
+        replies = yield send
+    except (RedisError, OSError) as error:
+        heard(topology, send.address, error)
         raise
-    if isinstance(reply, Exception) and is_outage(reply):
-        topology.failed(send.address)
+    heard(topology, send.address, replies)
+    return replies[-1]
+
+
+def heard(topology: Topology, address: Address, replies: list[Any] | Exception) -> None:
+    """Tells the topology what came of an exchange with a node."""
+    reply = replies if isinstance(replies, Exception) else replies[-1]
+    if reply is replies or (isinstance(reply, Exception) and is_outage(reply)):
+        topology.failed(address)
     else:
-        topology.answered(send.address)
-    return reply
+        topology.answered(address)
 
 
 def _target(redirection: AskError, asked: Address) -> Address:

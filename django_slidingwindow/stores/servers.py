@@ -6,8 +6,10 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
+
+from redis.exceptions import MaxConnectionsError, RedisError
 
 from .connections import Connections
 from .links import Link
@@ -30,6 +32,7 @@ class Server:
         # Sends once and reads the replies; a server's error is returned, not raised.
         self.exchange = self._connections.exchange
         self.ask = self._connections.ask
+        self.in_halves = self._connections.in_halves
         self._lock = threading.Lock()
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
         _servers.add(self)
@@ -63,6 +66,43 @@ class Server:
                 self._afind, closed=lambda: self._multiplexers.pop(loop, None)
             )
         return found
+
+
+def exchange_all(
+    asked: Sequence[tuple[Server, bytes, int]], deadline: float | None
+) -> list[list[Any] | Exception]:
+    """What several servers reply, or their errors: all is sent before anything is read."""
+    found: list[Any] = [None] * len(asked)
+    begun: dict[int, Generator[None, None, list[Any]]] = {}
+    busy = []
+    try:
+        for number, (server, payload, replies) in enumerate(asked):
+            halves = server.in_halves(payload, replies, deadline)
+            try:
+                next(halves)
+            except MaxConnectionsError:
+                busy.append(number)
+            except (RedisError, OSError) as error:
+                found[number] = error
+            else:
+                begun[number] = halves
+        for number, halves in begun.items():
+            try:
+                next(halves)
+            except StopIteration as stop:
+                found[number] = stop.value
+            except (RedisError, OSError) as error:
+                found[number] = error
+    finally:
+        for halves in begun.values():
+            halves.close()
+    for number in busy:
+        server, payload, replies = asked[number]
+        try:
+            found[number] = server.exchange(payload, replies, deadline)
+        except (RedisError, OSError) as error:
+            found[number] = error
+    return found
 
 
 _servers: weakref.WeakSet[Server] = weakref.WeakSet()
