@@ -17,11 +17,13 @@ from django_slidingwindow.breaker import CLOSED
 from django_slidingwindow.claims import Claim
 from django_slidingwindow.cluster import ClusterConnectionFactory
 from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.base import Evaluate, Line, Reset
+from django_slidingwindow.stores.base import Evaluate, Line, Lines, Reset
 from django_slidingwindow.stores.cluster import ClusterStore, store_of
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.routing import slot_of
+from django_slidingwindow.stores.topology import Address
 from tests.contender import Contenders
 from tests.load import Load
 from tests.servers import RedisCluster as RunningCluster
@@ -270,6 +272,76 @@ class TestScan:
         store.scan("0", "*", 10)
         with pytest.raises(StoreError, match="invalid cursor"):
             store.scan(f"{store.topology.primaries[0]}/nonsense", "*", 10)
+
+
+class TestHit:
+    """The usual check, which goes to its node at once."""
+
+    KEYS = (key("few", "hit"),)
+
+    @pytest.fixture(params=[None, 5.0], ids=["no limit", "limit"])
+    def store(self, request: pytest.FixtureRequest, use: Callable[..., Any]) -> Any:
+        use()
+        return store_of("default", budget=request.param)
+
+    @pytest.fixture
+    def lines(self) -> Lines:
+        return Lines([Line(Policy(limit=LIMIT, window=3600), 1)])
+
+    def left(self, store: ClusterStore, lines: Lines) -> int:
+        return store.hit(self.KEYS, lines)[3]
+
+    def test_script_that_its_node_has_lost_is_loaded_and_charges_once(
+        self, store: ClusterStore, lines: Lines, cluster: RedisCluster
+    ) -> None:
+        assert [self.left(store, lines) for _ in range(3)] == [LIMIT - 1, LIMIT - 2, LIMIT - 3]
+        with cluster.owner(slot_of(self.KEYS[0])).client() as client:
+            client.script_flush()
+        assert [self.left(store, lines) for _ in range(2)] == [LIMIT - 4, LIMIT - 5]
+
+    def test_slot_that_has_moved_is_found(
+        self, store: ClusterStore, lines: Lines, cluster: RedisCluster
+    ) -> None:
+        for _ in range(3):
+            store.hit(self.KEYS, lines)
+        slot = slot_of(self.KEYS[0])
+        home = cluster.owner(slot)
+        away = next(node for node in cluster.nodes[:3] if node is not home)
+        migration = cluster.migrate(slot, away)
+        migration.move_keys()
+        migration.finish()
+        try:
+            assert [self.left(store, lines) for _ in range(2)] == [LIMIT - 4, LIMIT - 5]
+            assert store.topology.owner(slot) == (HOST, away.port)
+        finally:
+            cluster.migrate(slot, home).finish()
+
+    def test_error_of_the_script_is_no_outage(
+        self, store: ClusterStore, lines: Lines, cluster: RedisCluster
+    ) -> None:
+        store.hit(self.KEYS, lines)
+        with cluster.client() as client:
+            client.delete(self.KEYS[0])
+            client.rpush(self.KEYS[0], "spoiled")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="WRONGTYPE") as raised:
+                store.hit(self.KEYS, lines)
+            assert not raised.value.outage
+        assert not store.topology.doubts(Address(HOST, cluster.owner(slot_of(self.KEYS[0])).port))
+
+    def test_node_that_is_away_is_doubted(
+        self, use: Callable[..., Any], lines: Lines, cluster: RedisCluster
+    ) -> None:
+        use()
+        store = store_of("default", budget=0.2)
+        assert isinstance(store, ClusterStore)
+        for _ in range(2):
+            store.hit(self.KEYS, lines)
+        node = cluster.owner(slot_of(self.KEYS[0]))
+        with frozen(node), pytest.raises(StoreError) as raised:
+            store.hit(self.KEYS, lines)
+        assert raised.value.outage
+        assert store.topology.doubts(Address(HOST, node.port))
 
 
 class TestSeveralSlots:

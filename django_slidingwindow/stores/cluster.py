@@ -22,7 +22,7 @@ from .routing import FOLLOWED, Pause, Route, Send, discover, heard, owner, route
 from .sentinel import half_way
 from .servers import Server, exchange_all
 from .topology import Address, Topology
-from .wire import Command, encode
+from .wire import Command, encode, packed
 
 
 def store_of(
@@ -65,7 +65,24 @@ class ClusterStore:
         return checked(self._drive(route(self.topology, self._encode(call)), deadline))
 
     def hit(self, keys: tuple[str, ...], lines: Lines) -> Sequence[int]:
-        return self.run(Evaluate(keys, lines, writes=True))
+        known, topology = lines.prepared, self.topology
+        address = topology.owner(slot_of(keys[0]))
+        if known is None or address is None or topology.doubts(address) or self._clock is not None:
+            return self.run(Evaluate(keys, lines, writes=True))
+        limit = self._link.limit
+        deadline = None if limit is None else time.monotonic() + limit
+        payload = known.head + packed(keys) + known.writes
+        try:
+            reply = self._server(address).ask(payload, deadline, limit or 0.0)
+        except (RedisError, OSError) as error:
+            topology.failed(address)
+            raise store_error(error) from error
+        if isinstance(reply, FOLLOWED):
+            # It ran nothing, and `run` finds out where it can.
+            left = None if deadline is None else deadline - time.monotonic()
+            return self.run(Evaluate(keys, lines, True, left))
+        heard(topology, address, [reply])
+        return known.unpack(reply) if type(reply) is bytes else checked(reply)
 
     async def arun(self, call: Call) -> list[int]:
         flow = route(self.topology, self._encode(call))
