@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from . import signals
 from .claims import Claim
 from .decisions import ALLOW, DENY, OBSERVED, Decision
 from .demands import Choice, Demand
-from .policies import ENFORCE
+from .policies import ENFORCE, Policy
 from .quick import new
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 ACCOUNT = "_rate_limit_account"
 """The request's attribute that holds it."""
+
+Told: TypeAlias = "str | tuple[str | None, tuple[Policy, ...]] | Exception | None"
+"""Whom a profile counts; the same and by which policies, if those were asked for; or why that is
+unknown."""
 
 # Sources that have looked at no policy.
 _UNSEEN = (ALLOW, DENY)
@@ -31,9 +35,8 @@ class Account:
     decisions: tuple[Decision, ...] = ()
     alone = False
     """Whether one policy was looked at and no other, so that the decision says all of it."""
-    told: dict[str, str | Exception | None] | None = None
-    """Whom profiles count, or why that is unknown, where somebody has found out before claims
-    are made of it."""
+    told: dict[str, Told] | None = None
+    """What was found out of profiles before claims are made of it."""
     # By the choice's id; the choice is kept as well, so that the id stays its own.
     _chosen: Mapping[int, tuple[Choice, tuple[str, ...]]] = MappingProxyType({})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from django.core.exceptions import ImproperlyConfigured
 
 from . import decisions as reasons
-from .account import ACCOUNT, Account, account_of, decide
+from .account import ACCOUNT, Account, Told, account_of, decide
 from .callables import Ask, ask, in_thread
 from .claims import Claim
 from .conf import conf
@@ -34,6 +34,9 @@ logger = logging.getLogger("django_slidingwindow")
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
 _Step: TypeAlias = "tuple[str, Find, Form]"
+_Question: TypeAlias = "tuple[Profile, Find, int]"
+AtOnce: TypeAlias = "tuple[tuple[str, ...], Form, tuple[str, ...]]"
+"""The profiles, the form of all their windows, and the windows' keys."""
 Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
 
 
@@ -57,21 +60,23 @@ class Ready:
     steps: tuple[_Step, ...] = ()
     """Of each profile the name, how to tell whom it counts, and the form of its windows."""
     form: Form | None = None
-    """Of all the windows together; None where a request may change more than whom they count."""
+    """Of all the windows together; None where more has to be asked than whom they count."""
+    questions: tuple[_Question, ...] = ()
+    """Where all that has to be asked besides is what the limits are: of each profile also how to
+    tell whom it counts, and the cost."""
     blocks: bool = False
-    """Whether it may block to tell whom they count."""
+    """Whether it may block to tell whom they count, or the limits."""
     methods: frozenset[str] | None = None
     """Those that are counted; None for all."""
     exempt: Exemptions | None = None
     """Whom they do not count, by their addresses."""
-    alone: bool = False
-    """Whether there is one policy, which is enforced."""
 
 
 def at_once(
     request: HttpRequest, demands: Sequence[Demand], limiter: Limiter, *, may_block: bool
-) -> tuple[Ready, Form, tuple[str, ...]] | None:
-    """The windows of most requests: nothing was charged yet, and all is known but whom they count.
+) -> AtOnce | None:
+    """The windows of most requests: nothing was charged yet, and all is known but whom they count,
+    and perhaps the limits.
 
     None for all others, and where somebody is not counted or cannot be told: then the account
     holds what was found, and `claims_of` goes on from there.
@@ -81,14 +86,16 @@ def at_once(
     ready: Ready | None = demands.ready
     if ready is None or ready.limiter is not limiter or ready.edition is not registry.edition:
         ready = demands.ready = _prepare(demands, limiter)
-    if ready.form is None or (ready.blocks and not may_block) or hasattr(request, ACCOUNT):
+    if (ready.blocks and not may_block) or hasattr(request, ACCOUNT):
         return None
     if ready.methods is not None and request.method not in ready.methods:
         return None
     if ready.exempt is not None and ready.exempt.covers_address(request):
         return None
+    if ready.form is None:
+        return _asked(request, ready, limiter) if ready.questions else None
     keys: tuple[str, ...] = ()
-    told: dict[str, str | Exception | None] = {}
+    told: dict[str, Told] = {}
     for name, find, form in ready.steps:
         identifier: str | None = None
         try:
@@ -99,7 +106,34 @@ def at_once(
             account_of(request).told = told
             return None
         keys += form.keys(identifier)
-    return ready, ready.form, keys
+    return ready.names, ready.form, keys
+
+
+def _asked(request: HttpRequest, ready: Ready, limiter: Limiter) -> AtOnce | None:
+    """The same where functions say the limits, and which windows there are."""
+    keys: tuple[str, ...] = ()
+    forms: list[Form] = []
+    told: dict[str, Told] = {}
+    for profile, find, cost in ready.questions:
+        identifier: str | None = None
+        try:
+            identifier = find(request)
+            policies = () if identifier is None else profile.policies_for(identifier, request)
+            told[profile.name] = identifier, policies
+        except Exception as error:  # noqa: BLE001 -- `claims_of` tells of it
+            told[profile.name] = error
+            identifier = None
+        if identifier is None:
+            break
+        form = limiter.form(new(Claim, (profile, identifier, policies, cost)))
+        forms.append(form)
+        keys += form.keys(identifier)
+    else:
+        joined = limiter.join(tuple(forms)) if keys else None
+        if joined is not None:
+            return ready.names, joined, keys
+    account_of(request).told = told
+    return None
 
 
 def all_decided(account: Account, demands: Sequence[Demand]) -> bool:
@@ -127,8 +161,8 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
     asked = Ready(limiter, edition, tuple(costs))
     if not known:
         return asked
-    steps: list[_Step] = []
-    blocks = False
+    questions: list[_Question] = []
+    blocks = asks = False
     for name, units in costs.items():
         try:
             profile = registry.get(name)
@@ -136,16 +170,19 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
         except ImproperlyConfigured:
             # Who is exempt must not meet an error of the others' profiles.
             return asked
-        if profile.limit_for is not None:
-            return asked
-        blocks = blocks or may_block
-        form = limiter.form(Claim(profile, "", profile.policies, units))
-        steps.append((name, find, form))
-    joined = limiter.join([form for _, _, form in steps])
-    alone = joined is not None and len(joined.lines) == 1 and not joined.lines[0].observed
-    return Ready(
-        limiter, edition, asked.names, tuple(steps), joined, blocks, methods, exempt, alone
-    )
+        asks = asks or profile.limit_for is not None
+        blocks = blocks or may_block or asks
+        questions.append((profile, find, units))
+    ready = Ready(limiter, edition, asked.names, blocks=blocks, methods=methods, exempt=exempt)
+    if asks:
+        ready.questions = tuple(questions)
+    else:
+        ready.steps = tuple(
+            (profile.name, find, limiter.form(Claim(profile, "", profile.policies, units)))
+            for profile, find, units in questions
+        )
+        ready.form = limiter.join(tuple(form for _, _, form in ready.steps))
+    return ready
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:
@@ -231,9 +268,12 @@ def _counted(
     """Whom the profile counts, None for nobody, and by which policies; asks for both."""
     if account.told is not None and profile.name in account.told:
         # Taken out: an error that stays would keep the request, which keeps the error.
-        identifier = account.told.pop(profile.name)
-        if isinstance(identifier, Exception):
-            raise identifier
+        told = account.told.pop(profile.name)
+        if isinstance(told, Exception):
+            raise told
+        if isinstance(told, tuple):
+            return told
+        identifier = told
     else:
         identifier = yield from identify(known_by, request)
     policies: tuple[Policy, ...] = profile.policies

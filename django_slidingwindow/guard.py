@@ -50,9 +50,9 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     limiter = limits.current or limits.get_limiter()
     found = at_once(request, demands, limiter, may_block=True)
     if found is not None:
-        ready, form, keys = found
+        names, form, keys = found
         decision = limiter.charge(form, keys)
-        return open_account(request, ready.names, ready.alone, decision)
+        return open_account(request, names, form.alone, decision)
     account = account_of(request)
     if all_decided(account, demands):
         return _strictest(request, account, demands)
@@ -73,9 +73,9 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     limiter = limits.current or limits.get_limiter()
     found = at_once(request, demands, limiter, may_block=False)
     if found is not None:
-        ready, form, keys = found
+        names, form, keys = found
         decision = await limiter.acharge(form, keys)
-        return open_account(request, ready.names, ready.alone, decision)
+        return open_account(request, names, form.alone, decision)
     account = account_of(request)
     if all_decided(account, demands):
         return _strictest(request, account, demands)

@@ -85,9 +85,9 @@ class Limiter:
         """What is known of a claim's windows, whoever makes it."""
         return self._planner.form(claim)
 
-    def join(self, forms: Sequence[Form]) -> Form | None:
+    def join(self, forms: tuple[Form, ...]) -> Form | None:
         """What `charge` needs of claims; None where `check` has to look at them first."""
-        return self._planner.join(tuple(forms))
+        return self._planner.join(forms)
 
     def charge(self, form: Form, keys: tuple[str, ...]) -> Decision:
         """What `check` decides of claims whose windows are known."""

@@ -144,7 +144,7 @@ def _single(limiter: Limiter, name: str, cost: int) -> _Single:
     profile = registry.get(name)
     form = None
     if profile.limit_for is None and cost >= 0:
-        form = limiter.join([limiter.form(Claim(profile, "", profile.policies, cost))])
+        form = limiter.join((limiter.form(Claim(profile, "", profile.policies, cost)),))
     axis = profile.axis if has_spellings(profile.axis) else None
     if len(_singles) >= _MOST_SINGLES:
         _singles.clear()

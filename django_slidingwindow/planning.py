@@ -26,6 +26,7 @@ class Form:
     __slots__ = (
         "after",
         "afters",
+        "alone",
         "before",
         "exact",
         "joined",
@@ -55,6 +56,8 @@ class Form:
         self.joined = not afters
         # Where there is one window, as for most profiles.
         self.after = afters[0] if len(afters) == 1 else None
+        # One window, which is enforced: its answer is all that there is to tell.
+        self.alone = len(lines) == 1 and not lines[0].observed
         # None if some of them observe, or have no limit to take a share of.
         self.limits = (
             None
@@ -99,6 +102,7 @@ class Planner:
         # own, and by cost.
         self._forms: dict[tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]] = {}
         self._joined: dict[tuple[Form, ...], Form] = {}
+        self._apart: dict[tuple[Form, ...], Form | None] = {}
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
@@ -132,10 +136,16 @@ class Planner:
 
         None where there are none, and where two may be the same, if whom they count is.
         """
+        if forms in self._apart:
+            return self._apart[forms]
+        if len(self._apart) >= _MOST:
+            self._apart.clear()
         ends = [(form.before, after) for form in forms for after in form.afters]
-        if not ends or len(set(ends)) < len(ends):
-            return None
-        return forms[0] if len(forms) == 1 else self._join(forms)
+        joined = None
+        if ends and len(set(ends)) == len(ends):
+            joined = forms[0] if len(forms) == 1 else self._join(forms)
+        self._apart[forms] = joined
+        return joined
 
     def _join(self, forms: tuple[Form, ...]) -> Form:
         found = self._joined.get(forms)

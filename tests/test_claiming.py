@@ -35,6 +35,10 @@ PROFILES = {
     "watched": {"axis": "ip", "rate": "0/m", "mode": "observe"},
     "closed": {"axis": "ip", "rate": "0/m"},
     "free": {"axis": "ip", "rate": lambda identifier, request: "7/m"},
+    "plans": {"axis": "tenant", "rate": lambda identifier, request: ["7/m", "90/h"]},
+    "unlimited": {"axis": "ip", "rate": lambda identifier, request: None},
+    "twice": {"axis": "ip", "rate": lambda identifier, request: ["7/m", "8/m"]},
+    "planned key": {"axis": "header:X-API-Key", "rate": lambda identifier, request: "9/m"},
     "tenant": {"axis": "tenant", "rate": "9/m"},
     "session": {"axis": "session", "rate": "9/m"},
     "both": {"axis": "tenant+ip", "rate": "9/m"},
@@ -87,6 +91,8 @@ def asked(*demands, **extra):
         [Demand(("burst", "site")), Demand(("site", "key"), cost=2), Demand(("burst",), cost=0)],
         [Demand(("burst", "pair"), methods=frozenset({"GET"}))],
         [Demand(("user", "burst", "tenant", "session", "both"))],
+        [Demand(("free",), cost=2)],
+        [Demand(("plans", "burst", "unlimited")), Demand(("planned key", "free"))],
     ],
 )
 def test_both_ways_find_the_same(demands):
@@ -102,19 +108,26 @@ def test_both_ways_find_the_same(demands):
         Demand(("burst",), cost=lambda request: 2),
         # Not counted, and counted by another.
         Demand(("burst",), methods=frozenset({"POST"})),
-        Demand(("free",)),
         # Without the header nobody is counted.
         Demand(("key",)),
         Demand(("keys",)),
+        Demand(("planned key",)),
+        # Two windows that are one.
+        Demand(("twice",)),
     ],
-    ids=["choice", "cost", "methods", "limit", "nobody", "nobody of two"],
+    ids=["choice", "cost", "methods", "nobody", "nobody of two", "nobody planned", "twice"],
 )
 def test_whatever_has_to_be_asked_is_left_to_the_flow(demand):
     assert at_once(Demand(("burst",)), demand, may_block=True) is None
     assert at_once(demand, may_block=True) is None
 
 
-@pytest.mark.parametrize("name", ["user", "session", "tenant", "both"])
+def test_request_without_any_limit_is_left_to_the_flow():
+    assert at_once(Demand(("unlimited",)), may_block=True) is None
+    assert at_once(Demand(("unlimited", "burst")), may_block=True) is not None
+
+
+@pytest.mark.parametrize("name", ["user", "session", "tenant", "both", "free", "plans"])
 def test_whatever_may_block_is_left_to_the_flow_on_an_event_loop(name):
     assert at_once(Demand((name,))) is None
     assert at_once(Demand((name,)), may_block=True) is not None
@@ -150,6 +163,48 @@ def test_whom_to_count_is_asked_once_even_if_there_is_no_answer(project, check, 
         (record,) = caplog.records
         assert record.exc_info[1] is found
     assert limits.peek("burst", CLIENT).remaining == (3 if found is None else 4)
+
+
+@pytest.mark.parametrize("check", [guard.check, async_to_sync(acheck)], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "found", [None, ValueError("no such plan"), "nonsense"], ids=["none", "error", "wrong"]
+)
+def test_limit_is_asked_for_once_even_if_there_is_none(project, check, found, caplog):
+    asked = []
+
+    def planned(identifier, request):
+        asked.append((identifier, request))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    profiles = PROFILES | {"planned": {"axis": "tenant", "rate": planned}}
+    project.SLIDING_WINDOW |= {"PROFILES": profiles}
+    for names in (("planned",), ("burst", "planned", "free")):
+        request = get()
+        asked.clear()
+        decision = check(request, Demands([Demand(names)]))
+        assert asked == [("42", request)]
+        if found is None:
+            assert decision.allowed
+            assert decision.reason == (decisions.ALLOWED if "burst" in names else "unlimited")
+            assert guard.find_account(request).decided == dict.fromkeys(names, decision)
+        else:
+            assert decision.reason == decisions.IDENTITY_ERROR
+            assert "planned" in caplog.records[-1].getMessage()
+    assert limits.peek("burst", CLIENT).remaining == (3 if found is None else 4)
+
+
+def test_limit_that_changes_is_applied_at_once(project):
+    limit = ["3/m"]
+    project.SLIDING_WINDOW |= {
+        "PROFILES": {"planned": {"axis": "ip", "rate": lambda identifier, request: limit[0]}}
+    }
+    limited = rate_limit("planned")(view)
+    assert limit_of(limited) == 3
+    limit[0] = "9/m"
+    assert limit_of(limited) == 9
+    assert limits.peek("planned", CLIENT).remaining == 6
 
 
 def test_demands_that_are_no_fixed_set_are_left_to_the_flow():
@@ -310,6 +365,8 @@ def seen(request):
         *(("burst",), ("daily",), ("site",), ("key",), ("watched",), ("closed",)),
         *(("burst", "site"), ("site", "daily", "key"), ("burst", "watched"), ("burst", "closed")),
         *(("tenant",), ("user",), ("session",), ("both", "tenant", "pair")),
+        *(("free",), ("plans",), ("unlimited",), ("twice",), ("planned key",)),
+        *(("burst", "free"), ("unlimited", "plans", "watched"), ("plans", "unlimited", "closed")),
     ],
     ids="-".join,
 )
