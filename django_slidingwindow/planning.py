@@ -102,7 +102,8 @@ class Planner:
         # own, and by cost.
         self._forms: dict[tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]] = {}
         self._joined: dict[tuple[Form, ...], Form] = {}
-        self._apart: dict[tuple[Form, ...], Form | None] = {}
+        # Whether windows of these forms are surely not the same.
+        self._apart: dict[tuple[Form, ...], bool] = {}
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
@@ -136,16 +137,15 @@ class Planner:
 
         None where there are none, and where two may be the same, if whom they count is.
         """
-        if forms in self._apart:
-            return self._apart[forms]
-        if len(self._apart) >= _MOST:
-            self._apart.clear()
-        ends = [(form.before, after) for form in forms for after in form.afters]
-        joined = None
-        if ends and len(set(ends)) == len(ends):
-            joined = forms[0] if len(forms) == 1 else self._join(forms)
-        self._apart[forms] = joined
-        return joined
+        apart = self._apart.get(forms)
+        if apart is None:
+            if len(self._apart) >= _MOST:
+                self._apart.clear()
+            ends = [(form.before, after) for form in forms for after in form.afters]
+            apart = self._apart[forms] = 0 < len(ends) == len(set(ends))
+        if not apart:
+            return None
+        return forms[0] if len(forms) == 1 else self._join(forms)
 
     def _join(self, forms: tuple[Form, ...]) -> Form:
         found = self._joined.get(forms)

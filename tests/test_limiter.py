@@ -695,15 +695,19 @@ class TestPrepared:
                 claims = [Claim(of, "x", of.policies, cost) for of in (one, other)]
                 assert limiter.check(claims).allowed
                 assert limiter.check(claims[:1]).verdicts[0].profile == one.name
+                joined = limiter.join(tuple(map(limiter.form, claims)))
+                assert joined is not None
+                assert joined.profiles == (one, other)
         sizes = [
             len(kept)
             for kept in (
                 limiter._planner._forms,
                 limiter._planner._joined,
+                limiter._planner._apart,
                 limiter._fallback._shares,
             )
         ]
-        bounded = sizes[:2] if module == "planning" else sizes[2:]
+        bounded = sizes[:3] if module == "planning" else sizes[3:]
         assert min(bounded) >= 1
         assert max(bounded) <= 2
 
