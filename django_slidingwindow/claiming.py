@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from django.core.exceptions import ImproperlyConfigured
 
 from . import decisions as reasons
-from .account import ACCOUNT, Account, Told, account_of, decide
+from .account import ACCOUNT, Account, First, Told, account_of, decide
 from .callables import Ask, ask, in_thread
 from .claims import Claim
 from .conf import conf
@@ -136,10 +136,18 @@ def _asked(request: HttpRequest, ready: Ready, limiter: Limiter) -> AtOnce | Non
     return None
 
 
-def all_decided(account: Account, demands: Sequence[Demand]) -> bool:
-    """Whether nothing is left to be claimed, as far as `at_once` knows the demands."""
-    names = demands.ready.names if type(demands) is Demands else ()
-    return names != () and account.exempt is not None and account.decided.keys() >= set(names)
+def decided_before(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
+    """What the only check so far has decided, if it was of all that is demanded now.
+
+    As far as `at_once`, which was asked before, knows the demands.
+    """
+    first = getattr(request, ACCOUNT, None)
+    if type(first) is not First or type(demands) is not Demands:
+        return None
+    ready: Ready = demands.ready
+    if not ready.names or (ready.methods is not None and request.method not in ready.methods):
+        return None
+    return first.decision if set(ready.names).issubset(first.profiles) else None
 
 
 def _prepare(demands: Demands, limiter: Limiter) -> Ready:
@@ -158,7 +166,7 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
                 costs[name] = max(cost, costs.get(name, 0))
             else:
                 costs[name], known = 0, False
-    asked = Ready(limiter, edition, tuple(costs))
+    asked = Ready(limiter, edition, tuple(costs), methods=methods)
     if not known:
         return asked
     questions: list[_Question] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import limits
 from .account import Account, account_of, decide, find_account, open_account, strictest
 from .callables import Ask, aanswer, answer
-from .claiming import all_decided, at_once, claims_of
+from .claiming import at_once, claims_of, decided_before
 from .conf import conf
 from .decisions import Decision
 from .demands import Demand, Usage, demands_of, is_exempt, methods_from, usages
@@ -53,9 +53,10 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         names, form, keys = found
         decision = limiter.charge(form, keys)
         return open_account(request, names, form.alone, decision)
+    before = decided_before(request, demands)
+    if before is not None:
+        return before
     account = account_of(request)
-    if all_decided(account, demands):
-        return _strictest(request, account, demands)
     claims = drive(claims_of(request, account, demands), answer)
     if claims:
         decision = limiter.check(claims)
@@ -76,9 +77,10 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
         names, form, keys = found
         decision = await limiter.acharge(form, keys)
         return open_account(request, names, form.alone, decision)
+    before = decided_before(request, demands)
+    if before is not None:
+        return before
     account = account_of(request)
-    if all_decided(account, demands):
-        return _strictest(request, account, demands)
     claims = await adrive(claims_of(request, account, demands), aanswer)
     if claims:
         decision = await limiter.acheck(claims)

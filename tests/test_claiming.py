@@ -269,6 +269,29 @@ def test_what_is_decided_is_not_claimed_again_and_nobody_is_asked(monkeypatch):
     assert limits.peek("daily", CLIENT).remaining == 48
 
 
+@pytest.mark.parametrize("check", [guard.check, async_to_sync(acheck)], ids=["sync", "async"])
+def test_second_check_of_a_method_that_is_not_counted_decides_nothing(check):
+    request = get()
+    decision = check(request, Demands([Demand(("burst", "daily"))]))
+    posts, gets = (
+        Demand(("burst",), cost=costs, methods=frozenset({method}))
+        for method, costs in (("POST", 1), ("GET", lambda request: pytest.fail("it was asked")))
+    )
+    assert check(request, Demands([posts])) is None
+    assert check(request, Demands([gets])) is decision
+    assert limits.peek("burst", CLIENT).remaining == 3
+
+
+def test_second_check_by_what_a_function_chooses_finds_the_first():
+    request = get()
+    decision = guard.check(request, Demands([Demand(("burst", "daily"))]))
+    chosen = Demands([Demand(lambda request: "burst")])
+    assert guard.check(request, chosen) is decision
+    # Now that there is more to keep of the request than a first decision.
+    assert guard.check(request, Demands([Demand(("daily",))])) is decision
+    assert limits.peek("burst", CLIENT).remaining == 3
+
+
 def test_what_is_not_decided_yet_is_claimed_by_the_second_check():
     request = get()
     guard.check(request, Demands([Demand(("burst",))]))

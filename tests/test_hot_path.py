@@ -293,9 +293,9 @@ MOST_CALLS = {
     "profile and cost by function": 115,
     "three profiles": 106,
     "refused": 48,
-    "two decorators": 124,
+    "two decorators": 113,
     "middleware": 62,
-    "middleware and decorator": 148,
+    "middleware and decorator": 135,
 }
 
 
