@@ -77,8 +77,9 @@ class Asker:
             lanes = [self._store.lane(plan.keys[0])]
         else:
             lanes = [self._store.lane(plan.keys[group[0]]) for group in groups]
+        asked = [*dict.fromkeys(lanes)]
         # What only looks is no probe: a server that cannot write may answer it.
-        if not (self.breaker.permit(lanes) if writes else self._all_closed(lanes)):
+        if not (self.breaker.permit(asked) if writes else self._all_closed(asked)):
             return None
         return groups, lanes
 
@@ -127,10 +128,15 @@ class Asker:
         try:
             answers: list[list[int] | StoreError] = yield Together(calls)
         except BaseException as error:
-            for lane in lanes:
+            for lane in set(lanes):
                 self._report(lane, error, proves=proves)
             raise
+        # Of a lane, one tells for all: an outage if there is any.
+        told: dict[str, list[int] | StoreError] = {}
         for lane, answer in zip(lanes, answers, strict=True):
+            if lane not in told or (isinstance(answer, StoreError) and answer.outage):
+                told[lane] = answer
+        for lane, answer in told.items():
             if isinstance(answer, StoreError):
                 self._report(lane, answer, proves=proves)
             elif proves:

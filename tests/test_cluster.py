@@ -23,10 +23,11 @@ from django_slidingwindow.stores.base import Evaluate, Line, Lines, Reset
 from django_slidingwindow.stores.cluster import ClusterStore, store_of
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.routing import slot_of
-from django_slidingwindow.stores.topology import Address
+from django_slidingwindow.stores.topology import SLOTS, Address
 from tests.contender import Contenders
 from tests.load import Load
 from tests.servers import RedisCluster as RunningCluster
+from tests.servers import RedisServer
 from tests.servers.redis import HOST, free_port, wait_until
 from tests.troubles import frozen
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
-    from tests.servers import RedisCluster, RedisServer
+    from tests.servers import RedisCluster
 
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
 LIMIT = 50
@@ -511,6 +512,30 @@ class TestSeveralSlots:
         assert decision.allowed
         assert decision.reason == decisions.OBSERVED
         assert used("three", two) == [1]
+
+
+class TestOneShard:
+    """A cluster of one node: several slots, which go away and come back together."""
+
+    def test_check_of_several_slots_finds_the_node_back(self, settings: SettingsWrapper) -> None:
+        with RedisServer("cluster-enabled yes") as node, node.client() as client:
+            client.execute_command("CLUSTER ADDSLOTS", *range(SLOTS))
+            wait_until(lambda: client.cluster("info")["cluster_state"] == "ok", "it serves all")
+            settings.CACHES = caches(node.url)
+            settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 0.3}
+            limiter = limits.get_limiter()
+            claims = [claim("many", name) for name in ("a", "b", "c")]
+            assert limiter.check(claims).source == decisions.REDIS
+            with frozen(node):
+                wait_until(
+                    lambda: (
+                        limiter.check(claims).source == decisions.LOCAL
+                        and limiter.breaker.state != CLOSED
+                    ),
+                    "its breaker opens",
+                )
+            wait_until(lambda: limiter.check(claims).source == decisions.REDIS, "it is asked again")
+            assert limiter.breaker.state == CLOSED
 
 
 @pytest.fixture(scope="module")

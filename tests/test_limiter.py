@@ -679,6 +679,51 @@ class TestSeveralCalls:
         assert limiter.reset([]) == 0
 
 
+class OneNode(Store):
+    """Slots that are all on one node: they fail together, and no one call can hold them."""
+
+    def lane(self, key: str) -> str:
+        return "node"
+
+    def lanes(self) -> list[str]:
+        return ["node"]
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        return [[i] for i in range(len(keys))] if len(keys) > 1 else None
+
+
+class TestSlotsOfOneNode:
+    def test_one_check_that_fails_is_one_failure(self) -> None:
+        store = OneNode()
+        limiter = Limiter(store)
+        away(store)
+        for state in (CLOSED, CLOSED, OPEN):
+            claims = [claim(name, limit=10) for name in "abc"]
+            assert limiter.check(claims).source == decisions.LOCAL
+            assert limiter.breaker.state == state
+        assert len(store.calls) == 9
+
+    def test_check_of_several_is_a_probe_and_finds_the_node_back(self) -> None:
+        store = OneNode()
+        limiter = Limiter(store)
+        claims = [claim(name, limit=10) for name in "abc"]
+        away(store)
+        for _ in range(3):
+            limiter.check(claims)
+        recovers(limiter, store)
+        assert limiter.check(claims).source == decisions.REDIS
+        assert limiter.breaker.state == CLOSED
+
+    def test_error_of_one_slot_is_no_outage_of_its_node(self) -> None:
+        store = OneNode()
+        limiter = Limiter(store)
+        for number, error in enumerate((SPOILED, AWAY)):
+            store.fails = lambda call: error if "{b}" in call.keys[0] else None  # type: ignore[union-attr]  # noqa: B023
+            for _ in range(3):
+                limiter.check([claim(name, limit=10) for name in "abc"])
+            assert limiter.breaker.state == (CLOSED, OPEN)[number]
+
+
 class TestPrepared:
     """What is prepared for a profile is kept, but never too much of it."""
 
