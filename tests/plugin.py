@@ -7,6 +7,7 @@ pytest reads conftest.py. Each xdist worker is a process, and so has a server.
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,9 @@ SERVER = pytest.StashKey[RedisServer]()
 def pytest_load_initial_conftests(
     early_config: pytest.Config,
 ) -> Generator[None, object, object]:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a shell. What tests start would ignore it as well, and never end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         server = RedisServer().start()
     except redis_binary.RedisNotFoundError as error:
