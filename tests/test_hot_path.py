@@ -289,7 +289,7 @@ MOST_CALLS = {
     "refused check": 19,
     "decorator": 50,
     "tenant": 52,
-    "limit by function": 103,
+    "limit by function": 107,
     "profile and cost by function": 115,
     "three profiles": 106,
     "refused": 48,

@@ -52,7 +52,7 @@ class Connections:
         """
         connection = self._take(deadline, wait=False)
         try:
-            connection.send(payload)
+            connection.socket.sendall(payload)
             yield
             answers: list[Any] = connection.receive(replies)
         except BaseException:

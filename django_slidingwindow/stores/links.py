@@ -161,14 +161,8 @@ class Deadline:
 
         Without what redis-py does around it: health checks, and three calls for each read.
         """
-        self.send(payload)
+        self.socket.sendall(payload)
         return self.receive(replies)
-
-    def send(self, payload: bytes) -> None:
-        try:
-            self.socket.sendall(payload)
-        except TimeoutError:
-            raise RedisTimeoutError("timed out") from None
 
     def receive(self, replies: int) -> list[Any]:
         reader = self.reader
