@@ -281,9 +281,11 @@ class TestHit:
     KEYS = (key("few", "hit"),)
 
     @pytest.fixture(params=[None, 5.0], ids=["no limit", "limit"])
-    def store(self, request: pytest.FixtureRequest, use: Callable[..., Any]) -> Any:
+    def store(self, request: pytest.FixtureRequest, use: Callable[..., Any]) -> Iterator[Any]:
         use()
-        return store_of("default", budget=request.param)
+        store = store_of("default", budget=request.param)
+        yield store
+        store.close()
 
     @pytest.fixture
     def lines(self) -> Lines:
@@ -343,6 +345,7 @@ class TestHit:
             store.hit(self.KEYS, lines)
         assert raised.value.outage
         assert store.topology.doubts(Address(HOST, node.port))
+        store.close()
 
 
 class TestSeveralSlots:

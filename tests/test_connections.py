@@ -6,7 +6,7 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 PING = pack(b"PING")
 # Much longer than a budget, much shorter than a machine's bad day.
 SOON = 5.0
+
+
+Serve = Callable[..., list[Server]]
 
 
 def link_to(port: int, limit: float | None = None, most: int = 10, **options: Any) -> Link:
@@ -113,25 +116,36 @@ class TestLink:
         connection.disconnect()
 
 
-class TestExchangeAll:
-    def servers(self, *ports: int, most: int = 10) -> list[Server]:
-        return [Server(link_to(port, most=most)) for port in ports]
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Makes servers for some ports, and closes what they leave open."""
+    made: list[Server] = []
 
+    def make(*ports: int, most: int = 10) -> list[Server]:
+        made.extend(Server(link_to(port, most=most)) for port in ports)
+        return made
+
+    yield make
+    for server in made:
+        server.close()
+
+
+class TestExchangeAll:
     def test_error_of_one_stands_beside_the_replies_of_others(
-        self, redis_server: RedisServer
+        self, redis_server: RedisServer, serve: Serve
     ) -> None:
         with listening(drip=b"!") as nonsense:
             ports = redis_server.port, free_port(), nonsense, redis_server.port
-            asked = [(server, PING + PING, 2) for server in self.servers(*ports)]
+            asked = [(server, PING + PING, 2) for server in serve(*ports)]
             found = exchange_all(asked, later(1.0))
         assert found[0] == found[3] == [b"PONG", b"PONG"]
         assert isinstance(found[1], RedisConnectionError)
         assert isinstance(found[2], RedisError)
 
     def test_server_whose_connections_are_in_use_is_asked_last(
-        self, redis_server: RedisServer
+        self, redis_server: RedisServer, serve: Serve
     ) -> None:
-        (busy, free) = self.servers(redis_server.port, redis_server.port, most=1)
+        (busy, free) = serve(redis_server.port, redis_server.port, most=1)
         asked = [
             (busy, pack(b"APPEND", b"order", b"1"), 1),
             (busy, pack(b"APPEND", b"order", b"2"), 1),
@@ -144,17 +158,19 @@ class TestExchangeAll:
         assert isinstance(error, ResponseError)
 
     def test_error_of_one_that_is_asked_last_stands_in_its_place(
-        self, redis_server: RedisServer
+        self, redis_server: RedisServer, serve: Serve
     ) -> None:
-        (server,) = self.servers(redis_server.port, most=1)
+        (server,) = serve(redis_server.port, most=1)
         halves = server.in_halves(PING, 1, later(SOON))
         next(halves)
         (error,) = exchange_all([(server, PING, 1)], later(0.05))
         halves.close()
         assert isinstance(error, MaxConnectionsError)
 
-    def test_interruption_closes_what_was_begun(self, redis_server: RedisServer) -> None:
-        (first, second) = self.servers(redis_server.port, redis_server.port)
+    def test_interruption_closes_what_was_begun(
+        self, redis_server: RedisServer, serve: Serve
+    ) -> None:
+        (first, second) = serve(redis_server.port, redis_server.port)
         interrupted: Any = second
 
         def interrupt(*arguments: Any) -> Any:
