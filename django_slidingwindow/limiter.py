@@ -145,6 +145,10 @@ class Limiter:
     async def areset(self, keys: Sequence[str]) -> int:
         return await adrive(self._reset(keys), self._aanswer)
 
+    def close(self) -> None:
+        """Closes idle connections; whoever asks again makes new ones."""
+        self.store.close()
+
     def keys(self, claim: Claim) -> tuple[str, ...]:
         """The keys of the windows that a claim meets."""
         return self._planner.plan([claim]).keys

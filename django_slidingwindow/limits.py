@@ -51,9 +51,9 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
     finally:
         with _lock:
             current, _make = before
-            if changes != _changes:
-                # It was made for settings that have changed since.
-                current = None
+        if changes != _changes:
+            # It was made for settings that have changed since.
+            _forget_limiter()
 
 
 def _make_limiter() -> Limiter:
@@ -67,12 +67,19 @@ _make: Callable[[], Limiter] = _make_limiter
 _changes = 0
 
 
-def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
+def _forget_limiter() -> None:
     global current, _changes
+    with _lock:
+        limiter, current = current, None
+        _changes += 1
+    if limiter is not None:
+        # Left to the garbage collector, its sockets would warn that nobody has closed them.
+        limiter.close()
+
+
+def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
     if setting in (NAME, "CACHES"):
-        with _lock:
-            current = None
-            _changes += 1
+        _forget_limiter()
 
 
 setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -366,6 +367,33 @@ class TestConnections:
             assert asked(connections, pack(b"ECHO", long)) == long
             assert isinstance(asked(connections, pack(b"NONSENSE")), ResponseError)
         assert connections._made == len(connections._idle) == 1
+        connections.close()
+
+    @pytest.mark.parametrize("most", [1, 2])
+    def test_idle_connection_that_another_takes_first_is_waited_for_again(
+        self, redis_server: RedisServer, most: int
+    ) -> None:
+        connections = connections_to(redis_server, most=most)
+
+        class Taken(deque[Any]):
+            """Idle connections, of which another thread is about to take the only one."""
+
+            looks = 0
+
+            def __bool__(self) -> bool:
+                self.looks += 1
+                return self.looks == 1 or len(self) > 0
+
+        first = connections.in_halves(PING, 1, later(SOON))
+        next(first)
+        connections._idle = Taken()
+        if most == 1:
+            with pytest.raises(MaxConnectionsError):
+                connections.exchange(PING, 1, later(0.05))
+        else:
+            assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+        assert connections._made == most
+        first.close()
         connections.close()
 
     def test_exchange_in_halves_pauses_between_sending_and_reading(

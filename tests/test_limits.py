@@ -370,6 +370,36 @@ def test_the_limiter_is_made_once_and_again_when_settings_change(settings: Any) 
     assert limits.get_limiter().prefix == "other"
 
 
+def test_limiter_of_settings_that_have_changed_keeps_no_connection(redis: Redis) -> None:
+    def connections() -> int:
+        return len([found for found in redis.client_list() if found["id"] not in before])
+
+    before = {found["id"] for found in redis.client_list()}
+    limiter = limits.get_limiter()
+    for _ in range(2):
+        limits.check(profile(), "ann")
+        assert connections() == 1
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PREFIX": "other"}):
+            wait_until(lambda: connections() == 0, "the server has heard of it")
+            limits.check(profile(), "ann")
+            assert connections() == 1
+        wait_until(lambda: connections() == 0, "the server has heard of it")
+    # Whoever has kept it goes on.
+    claim = limits._claim(profile(), "ann", 1)
+    assert limiter.check([claim]).remaining == 0
+    limiter.close()
+
+
+def test_limiter_that_outlives_its_settings_elsewhere_keeps_no_connection(redis: Redis) -> None:
+    before = {found["id"] for found in redis.client_list()}
+    limits.check(profile(), "ann")
+    with limits.limiters_from(lambda: Limiter(MemoryStore())):
+        assert len(redis.client_list()) == len(before) + 1
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PREFIX": "other"}):
+            limits.check(profile(), "ann")
+    wait_until(lambda: {f["id"] for f in redis.client_list()} <= before, "it is closed")
+
+
 def test_a_shield_of_no_seconds_is_none(settings: Any) -> None:
     assert limits.get_limiter().shield is None
     settings.SLIDING_WINDOW = {}

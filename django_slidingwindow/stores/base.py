@@ -96,6 +96,10 @@ class Store(Protocol):
         """The parts that there are now."""
         ...
 
+    def close(self) -> None:
+        """Closes idle connections; event loops close their own."""
+        ...
+
 
 class DividedStore(Store, Protocol):
     """One whose `groups` may say that no one call can hold all keys."""

@@ -129,18 +129,24 @@ class Connections:
 
     def _make(self, deadline: float | None, wait: bool) -> Any:
         with self._freed:
-            patience: float | None = 0.0
-            if wait:
-                patience = None if deadline is None else deadline - time.monotonic()
-            if not self._freed.wait_for(
-                lambda: bool(self._idle) or self._made < self._most, patience
-            ):
-                raise MaxConnectionsError("all connections are in use")
-            if self._idle:
-                connection = self._idle.pop()
-                connection.deadline = deadline
-                return connection
-            self._made += 1
+            while True:
+                patience: float | None = 0.0
+                if wait:
+                    patience = None if deadline is None else deadline - time.monotonic()
+                if not self._freed.wait_for(
+                    lambda: bool(self._idle) or self._made < self._most, patience
+                ):
+                    raise MaxConnectionsError("all connections are in use")
+                try:
+                    connection = self._idle.pop()
+                except IndexError:
+                    # There was none, or another has taken it: that needs no lock.
+                    if self._made < self._most:
+                        self._made += 1
+                        break
+                else:
+                    connection.deadline = deadline
+                    return connection
         connection = None
         try:
             connection = self._find(deadline).sync()

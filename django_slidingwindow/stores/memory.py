@@ -61,6 +61,9 @@ class MemoryStore:
     def lanes(self) -> list[str]:
         return [""]
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     async def arun(self, call: Call) -> list[int]:
         return self.run(call)
 

@@ -46,8 +46,10 @@ class RedisCluster:
         return SlotMigration(self, slot, self.owner(slot), target)
 
     def flush(self) -> None:
-        with self.client() as client:
-            client.flushall(target_nodes=redis.RedisCluster.PRIMARIES)
+        for node in self.nodes:
+            # A replica is emptied by its primary.
+            with contextlib.suppress(redis.ReadOnlyError), node.client() as client:
+                client.flushall()
 
     def start(self) -> Self:
         try:
