@@ -33,6 +33,8 @@ class Size:
     growth_keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     growth_costs: tuple[int, ...] = (1, 10, 100, 1_000)
     flood_seconds: float = 3.0
+    outage_rounds: int = 160
+    """More than of others: what is added there is a small difference of large times."""
     wrk_seconds: int = 2
     wrk_rounds: int = 5
     starts: int = 25
@@ -60,6 +62,7 @@ QUICK = Size(
     growth_policies=(1, 2, 4, 8),
     growth_keys=(1_000, 100_000),
     flood_seconds=0.5,
+    outage_rounds=12,
     wrk_seconds=1,
     wrk_rounds=1,
     starts=7,
@@ -85,6 +88,7 @@ TINY = Size(
     growth_keys=(10, 100),
     growth_costs=(1, 10),
     flood_seconds=0.2,
+    outage_rounds=2,
     wrk_seconds=1,
     wrk_rounds=1,
     starts=2,

@@ -69,10 +69,10 @@ def _case(
         (state, way): [] for state in limiters for way in ways
     }
     bench.server.flush()
-    bench.progress.begin(f"{TITLE}: {case}", size.rounds)
+    bench.progress.begin(f"{TITLE}: {case}", size.outage_rounds)
     # The clock says what a request waits for; on one core it would be a Redis without a network.
     with bench.server.own_core():
-        for _ in range(size.rounds):
+        for _ in range(size.outage_rounds):
             for state, limiter in limiters.items():
                 with limiters_from(lambda limiter=limiter: limiter):  # type: ignore[misc]
                     for way, measure in ways.items():
