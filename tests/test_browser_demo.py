@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -67,7 +68,10 @@ class Visitor:
 
     def wait_for(self, selector: str, text: str) -> None:
         message = f"{selector} never said {text!r}"
-        WebDriverWait(self.browser, 40, 0.05).until(lambda _: text in self.text(selector), message)
+        # Another page may come between finding it and reading it.
+        gone = [StaleElementReferenceException]
+        waiting = WebDriverWait(self.browser, 40, 0.05, ignored_exceptions=gone)
+        waiting.until(lambda _: text in self.text(selector), message)
 
     def choose(self, name: str, value: str) -> None:
         self.click(f"input[name={name}][value='{value}']")
