@@ -323,14 +323,15 @@ class TestHit:
         self, store: ClusterStore, lines: Lines, cluster: RedisCluster
     ) -> None:
         store.hit(self.KEYS, lines)
-        with cluster.client() as client:
+        node = cluster.owner(slot_of(self.KEYS[0]))
+        with node.client() as client:
             client.delete(self.KEYS[0])
             client.rpush(self.KEYS[0], "spoiled")
         for _ in range(2):
             with pytest.raises(StoreError, match="WRONGTYPE") as raised:
                 store.hit(self.KEYS, lines)
             assert not raised.value.outage
-        assert not store.topology.doubts(Address(HOST, cluster.owner(slot_of(self.KEYS[0])).port))
+        assert not store.topology.doubts(Address(HOST, node.port))
 
     def test_node_that_is_away_is_doubted(
         self, use: Callable[..., Any], lines: Lines, cluster: RedisCluster
