@@ -129,6 +129,22 @@ def recovers(limiter: Limiter, store: Store) -> None:
         breaker._probe_at = 0.0
 
 
+def overtaken(
+    store: Store,
+    other: Limiter,
+    number: int,
+    then: Callable[[Call], StoreError | None] = lambda call: None,
+) -> None:
+    """Before the call of that number another takes the last hit of `b`; `then` says what fails."""
+
+    def fails(call: Call) -> None:
+        if len(store.calls) == number:
+            store.fails = then
+            other.check([claim("b", limit=1)])
+
+    store.fails = fails
+
+
 class TestOutage:
     def test_store_that_is_away_is_asked_three_times_and_then_left_alone(
         self, store: Store
@@ -575,12 +591,7 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         other = Limiter(split)
 
-        def race(call: Call) -> None:
-            if len(split.calls) == 4:
-                split.fails = lambda call: None
-                other.check([claim("b", limit=1)])
-
-        split.fails = race
+        overtaken(split, other, 4)
         decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
         assert not decision.allowed
         assert decision.source == decisions.REDIS
@@ -590,13 +601,7 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         other = Limiter(split)
 
-        def race(call: Call) -> StoreError | None:
-            if len(split.calls) == 4:
-                split.fails = lambda call: AWAY if isinstance(call, Refund) else None
-                other.check([claim("b", limit=1)])
-            return None
-
-        split.fails = race
+        overtaken(split, other, 4, lambda call: AWAY if isinstance(call, Refund) else None)
         decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
         assert outcomes([decision]) == [(False, decisions.REDIS)]
         assert not limiter.check([claim("a", limit=1)]).allowed, "it stays until it expires"
@@ -605,14 +610,9 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         other = Limiter(split)
 
-        def race(call: Call) -> None:
-            if len(split.calls) == 5:
-                split.fails = lambda call: None
-                other.check([claim("b", limit=1)])
-
         # So that it has as little left as the other, and comes first by its name.
         other.check([claim("a", limit=1)])
-        split.fails = race
+        overtaken(split, other, 5)
         decision = limiter.check([claim("a", cost=0, limit=1), claim("b", limit=1)])
         assert outcomes([decision]) == [(False, decisions.REDIS)]
         assert not any(isinstance(call, Refund) for call in split.calls)
@@ -643,12 +643,7 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         other = Limiter(split)
 
-        def race(call: Call) -> None:
-            if len(split.calls) == 4:
-                split.fails = lambda call: None
-                other.check([claim("b", limit=1)])
-
-        split.fails = race
+        overtaken(split, other, 4)
         claims = [claim("a", limit=9), claim("b", limit=1), claim("c", limit=9)]
         assert not limiter.check(claims).allowed
         assert [call for call in split.calls if isinstance(call, Refund)] == []
