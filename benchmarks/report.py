@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .chapters import CHAPTERS, HEAD, Column, tenth, times, whole
-from .contenders.base import BARE
+from .contenders.base import BARE, LEAST_VIEW, LEAST_WINDOWS
 from .facts import PACKAGES
 from .goals import GOALS, Goal
 from .pictures import bars, lines
@@ -130,6 +130,9 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _pictures(results: Results) -> dict[str, str]:
+    # What is no limiter stands in the tables alone.
+    drawn = [row for row in results.rows if row.contender not in (LEAST_VIEW, LEAST_WINDOWS)]
+    results = Results(drawn, results.facts)
     found = {}
     for section, unit in (("library", "× floor"), ("views", "added, × floor")):
         for case in results.cases(section):

@@ -94,6 +94,11 @@ def test_a_goal_that_is_missed_says_where_the_time_goes(
     text = page.read_text(encoding="utf-8")
     assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
     assert ("With all left out that can be, it is 0.58." in text) == told
+    # It is no limiter, and so in no picture.
+    assert f"| {LEAST_VIEW} |" in text
+    picture = (tmp_path / "pictures" / "views-allowed.svg").read_text(encoding="utf-8")
+    assert "ours, decorator" in picture
+    assert LEAST_VIEW not in picture
 
 
 def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
