@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.needs import CHROMIUM, require, which
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -20,9 +21,8 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-r
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[WebDriver]:
     """Chromium without a window, with a profile of its own."""
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("no chromium and chromedriver here (Debian: chromium, chromium-driver)")
+    require(CHROMIUM)
+    browser, driver = map(which, CHROMIUM.programs)
     from selenium import webdriver
 
     with tempfile.TemporaryDirectory() as profile:

@@ -8,6 +8,7 @@ from tests.browser import chromium  # noqa: F401, a fixture
 from tests.databases import _database_settings, log_database  # noqa: F401, fixtures
 from tests.plugin import SERVER
 from tests.servers import RedisCluster, RedisServer, SentinelGroup
+from tests.support import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +19,13 @@ SHARED_GROUPS = ("cluster", "sentinels", "log_database")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Send the tests of one group of servers to one worker: it is started once."""
     for item in items:
         for name in SHARED_GROUPS:
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(name))
+    selection.select(config, items)
 
 
 @pytest.fixture(scope="session")

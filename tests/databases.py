@@ -22,6 +22,7 @@ from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from tests.servers.redis import WATCHDOG
+from tests.support.needs import MARIADB, POSTGRESQL, Need, require, which
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ALIAS = "log"
-# Where Debian keeps the programs that are not for everyday use.
-PLACES = ["/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))]
-PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), *PLACES])
 # Both servers refuse to run as root.
 USER: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.getuid() == 0 else {}
 
@@ -39,8 +37,7 @@ USER: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.getuid() == 
 class DatabaseServer:
     """A server on a socket in a folder of its own; faster than safe."""
 
-    programs: tuple[str, ...]
-    package: str
+    need: Need
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="db-"))
@@ -48,12 +45,6 @@ class DatabaseServer:
         self._watchdog: subprocess.Popen[bytes] | None = None
         if USER:
             shutil.chown(self.folder, **USER)
-
-    @classmethod
-    def missing(cls) -> str:
-        """Why it cannot run here; empty if it can."""
-        lost = [name for name in cls.programs if shutil.which(name, path=PATH) is None]
-        return f"no {' and no '.join(lost)} here (Debian: {cls.package})" if lost else ""
 
     def create(self) -> None:
         raise NotImplementedError
@@ -122,7 +113,7 @@ class DatabaseServer:
         self.stop()
 
     def run(self, *command: str) -> None:
-        program = shutil.which(command[0], path=PATH)
+        program = which(command[0])
         assert program, command
         done = subprocess.run(
             [program, *command[1:]],
@@ -147,8 +138,7 @@ class DatabaseServer:
 
 
 class PostgreSQL(DatabaseServer):
-    programs = ("initdb", "postgres")
-    package = "postgresql"
+    need = POSTGRESQL
 
     def create(self) -> None:
         # A collation that is not by code points, as most servers have it.
@@ -157,7 +147,7 @@ class PostgreSQL(DatabaseServer):
                  *language)  # fmt: skip
 
     def command(self) -> list[str]:
-        program = shutil.which("postgres", path=PATH)
+        program = which("postgres")
         assert program
         settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "fsync=off"]
         settings += ["synchronous_commit=off", "full_page_writes=off", "max_wal_size=4GB"]
@@ -176,15 +166,14 @@ class PostgreSQL(DatabaseServer):
 
 
 class MariaDB(DatabaseServer):
-    programs = ("mariadb-install-db", "mariadbd")
-    package = "mariadb-server"
+    need = MARIADB
 
     def create(self) -> None:
         self.run("mariadb-install-db", "--no-defaults", f"--datadir={self.folder}/data",
                  "--auth-root-authentication-method=normal", "--skip-test-db")  # fmt: skip
 
     def command(self) -> list[str]:
-        program = shutil.which("mariadbd", path=PATH)
+        program = which("mariadbd")
         assert program
         return [
             program,
@@ -267,8 +256,7 @@ def _database_settings() -> Iterator[Callable[[str], dict[str, Any]]]:
                 path = f"{folder}/{name}.sqlite3"
                 return {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "OPTIONS": {}}
             server = SERVERS[kind]
-            if server.missing():
-                pytest.skip(server.missing())
+            require(server.need)
             if kind not in running:
                 running[kind] = stack.enter_context(server())
             with added("main", running[kind].settings), connections["main"].cursor() as cursor:

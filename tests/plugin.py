@@ -1,4 +1,4 @@
-"""What has to be there before Django is: this process's own Redis server.
+"""Start this process's own Redis server before Django reads its settings.
 
 Loaded by `-p tests.plugin`, because pytest-django reads the settings earlier than
 pytest reads conftest.py. Each xdist worker is a process, and so has a server.
@@ -14,7 +14,8 @@ import pytest
 import redis_binary
 
 from tests.servers import RedisServer
-from tests.servers.redis import server_version
+from tests.servers.redis import server_name
+from tests.support.reporting import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,32 +40,21 @@ def pytest_load_initial_conftests(
     return (yield)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("suite", "the suite of django_slidingwindow")
+    group.addoption("--progress", action="store_true", help="lines of progress instead of dots")
+    group.addoption(
+        "--quick", action="store_true", help="leave out what takes long: an answer in a minute"
+    )
+    group.addoption(
+        "--servers", action="store_true", help="only what starts a server, a browser or a load"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.get("CI") == "true" and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(SkipsFail())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reporter(config, server_name()))
 
 
 def pytest_report_header() -> str:
-    version = ".".join(map(str, server_version()))
-    return f"redis server: {redis_binary.find()} {version}"
-
-
-class SkipsFail:
-    """In CI everything is installed, so a skipped test is one that nobody runs."""
-
-    def __init__(self) -> None:
-        self.skipped = 0
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.skipped += report.skipped and not hasattr(report, "wasxfail")
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.skipped += report.skipped
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.skipped and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.skipped:
-            terminalreporter.write_sep("=", f"CI=true: {self.skipped} skipped", red=True)
+    return f"server: {server_name()} ({redis_binary.find()})"

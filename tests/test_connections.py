@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 PING = pack(b"PING")
+RESET = pack(b"RESET")
 # Much longer than a budget, much shorter than a machine's bad day.
 SOON = 5.0
 
@@ -309,8 +310,9 @@ class TestExchange:
         self, parser: type
     ) -> None:
         with RedisServer(password="right") as server:
-            connection = link_to(server.port, parser_class=parser).sync()
+            connection = link_to(server.port, parser_class=parser, password="right").sync()
             connection.connect()
+            assert connection.exchange(RESET, 1) == [b"RESET"]  # logs out
             with pytest.raises(AuthenticationError):
                 connection.exchange(PING, 1)
             connection.disconnect()

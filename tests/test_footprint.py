@@ -17,7 +17,7 @@ from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Pr
 from django_slidingwindow.stores.base import Evaluate, Line, Refund
 from django_slidingwindow.stores.redis import RedisStore
 from tests.engine import SECOND, START, Clock
-from tests.servers.redis import server_version
+from tests.support.needs import JEMALLOC, require
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -107,9 +107,7 @@ def test_fifty_hits_within_one_microsecond_are_fifty_hits(
 
 
 def test_a_compact_log_stays_small(redis: Redis, store: RedisStore, clock: Clock) -> None:
-    allocator = redis.info("memory")["mem_allocator"]
-    if server_version() < (7,) or not allocator.startswith("jemalloc"):
-        pytest.skip(f"the sizes are those of Redis 7.0 with jemalloc, not of {allocator}")
+    require(JEMALLOC, "jemalloc" in redis.info("memory")["mem_allocator"])
     policy = Policy(limit=10_000, window=86_400)
     key = "throttle:tenant:{tenant}:paid:c86400.00"
     assert len(key) == 39
@@ -129,9 +127,7 @@ def test_a_compact_log_stays_small(redis: Redis, store: RedisStore, clock: Clock
 def test_sub_windows_stay_small_however_many_hits_they_hold(
     redis: Redis, store: RedisStore, clock: Clock, resolution: int, most: int
 ) -> None:
-    allocator = redis.info("memory")["mem_allocator"]
-    if server_version() < (7,) or not allocator.startswith("jemalloc"):
-        pytest.skip(f"the sizes are those of Redis 7.0 with jemalloc, not of {allocator}")
+    require(JEMALLOC, "jemalloc" in redis.info("memory")["mem_allocator"])
     policy = Policy(limit=10**8, window=86_400, algorithm="buckets", resolution=resolution)
     key = "throttle:tenant:{tenant}:paid:b86400.00"
     # Two windows, and of the first all has left.

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.forking import CHILDREN, LIMIT, TIMES
 
@@ -16,8 +13,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from tests.servers import RedisServer
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
 def test_parent_and_children_use_connections_of_their_own(

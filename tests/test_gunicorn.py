@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tests.servers import RedisServer
 
-pytest.importorskip("gunicorn", reason="gunicorn is not installed")
-
 WORKERS = 3
 LIMIT = 60
 

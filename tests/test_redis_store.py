@@ -23,6 +23,7 @@ from django_slidingwindow.stores.base import Evaluate, Line, Lines
 from django_slidingwindow.stores.redis import RedisStore
 from tests.servers import RedisServer
 from tests.servers.redis import HOST, has_tls, wait_until
+from tests.support.needs import TLS, require
 from tests.test_footprint import commands_of
 
 if TYPE_CHECKING:
@@ -101,19 +102,19 @@ def test_a_unix_socket(
     fresh_server: RedisServer, alias: Callable[..., str], asked: Callable[..., dict[str, str]]
 ) -> None:
     found = asked(RedisStore(alias(fresh_server.unix_url.replace("db=0", "db=2"))), fresh_server)
-    assert found["addr"].startswith(f"{fresh_server.folder}/redis.sock")
+    assert f"{fresh_server.folder}/redis.sock" in found["addr"]  # Valkey puts it in brackets
     assert found["db"] == "2"
 
 
-@pytest.mark.skipif(not has_tls(), reason="this Redis was built without TLS")
 def test_tls(alias: Callable[..., str], asked: Callable[..., dict[str, str]]) -> None:
+    require(TLS, has_tls())
     with RedisServer(tls=True) as server:
         assert server.url.startswith("rediss://")
         assert asked(RedisStore(alias(server.url)), server)["name"] == NAME
 
 
-@pytest.mark.skipif(not has_tls(), reason="this Redis was built without TLS")
 def test_a_certificate_that_nobody_vouches_for_is_refused(alias: Callable[..., str]) -> None:
+    require(TLS, has_tls())
     with RedisServer(tls=True) as server:
         store = RedisStore(alias(server.url.partition("?")[0]))
         with pytest.raises(StoreError, match=r"(?i)certificate"):
@@ -363,6 +364,7 @@ class TestHit:
     ) -> None:
         store = RedisStore("default", budget=30)
         call = Evaluate(self.KEYS[:count], self.LINES[:count], writes=True)
+        store.run(call)  # connects; what a new connection sends depends on the server
         assert commands_of(redis, lambda: hit(count)) == commands_of(redis, lambda: store.run(call))
         store.close()
 

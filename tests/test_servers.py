@@ -8,6 +8,7 @@ from django.core.cache import cache
 
 from tests.servers import RedisCluster, RedisServer, SentinelGroup
 from tests.servers.redis import HOST, has_tls
+from tests.support.needs import TLS, require
 
 
 def test_cache_alias_is_the_server_of_this_worker(redis: redis.Redis) -> None:
@@ -43,8 +44,8 @@ def test_server_with_password_and_users_answers_on_both_sockets() -> None:
             client.get("another key")
 
 
-@pytest.mark.skipif(not has_tls(), reason="this Redis server was built without TLS")
 def test_server_with_tls_is_verified_by_its_own_authority() -> None:
+    require(TLS, has_tls())
     with RedisServer(tls=True) as server:
         with server.client() as client:
             assert client.ping()

@@ -58,9 +58,10 @@ def bytes_a_key(algorithm: str, hits: int, keys: int | None = None) -> int:
 
 
 def _used(client: Any) -> int:
-    """Without what connections take, which comes and goes by itself."""
+    """Return the memory in use, without connections and Lua, which come and go by themselves."""
     memory = client.info("memory")
-    return int(memory["used_memory"]) - int(memory["mem_clients_normal"])
+    passing = int(memory["mem_clients_normal"]) + int(memory["used_memory_lua"])
+    return int(memory["used_memory"]) - passing
 
 
 def _costs(hits: int) -> list[int]:

