@@ -145,7 +145,7 @@ class Reporter:
         return f"{state}, about {_minutes(elapsed / done * (self._total - done))} left"
 
     def _print(self, line: str) -> None:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         reporter.ensure_newline()
         reporter.write_line(line)
         reporter.flush()
