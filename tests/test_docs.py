@@ -361,4 +361,5 @@ def test_memory_is_about_what_the_tables_say() -> None:
     for name, *cells in rows:
         sizes = dict(zip(HITS, (int(cell.replace(",", "")) for cell in cells), strict=True))
         found = bytes_a_key(code_in(name)[0], 100, keys=400)
-        assert 0.5 * sizes[100] < found < 1.5 * sizes[100], name
+        # The server's own memory comes and goes as well: up to 100 bytes for each of the keys.
+        assert abs(found - sizes[100]) < 0.5 * sizes[100] + 100, name
