@@ -7,7 +7,6 @@ only as long as trusted proxies wrote it. What stands further left anybody can c
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from ipaddress import ip_network
@@ -18,6 +17,7 @@ from django.core.signals import setting_changed
 
 from .addresses import LONGEST, Address, Network, counted, parse_address
 from .conf import NAME, conf
+from .forwarded import forwarded_for
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -30,8 +30,6 @@ logger = logging.getLogger("django_slidingwindow")
 
 _META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
 _MOST_HOPS = 16_384
-# Compiled when it is first used: few have such proxies.
-_FOR = r'(?i)(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^\s;"]*))\s*(?=;|$)'
 
 _warned = False
 
@@ -171,19 +169,12 @@ def client_of(request: HttpRequest) -> Hop:
 
 
 def _written(header: str, kind: str) -> Iterator[Hop | None]:
-    """What the proxies wrote, the nearest first; None for what is no address."""
+    """Yield the hops that the proxies wrote, the nearest first; None for a text without address."""
     if not header:
         return
-    for entry in reversed(header.split(",")):
-        # A quote that a client left open must not swallow what a proxy appended,
-        # so commas separate even between quotes; an address has none.
-        yield _hops[_for(entry) if kind == FORWARDED else entry.strip()]
-
-
-def _for(element: str) -> str:
-    """The node that sent the request, from an element of `Forwarded` (RFC 7239)."""
-    found = re.findall(_FOR, element)
-    return found[0][0] or found[0][1] if len(found) == 1 else ""
+    entries = forwarded_for(header) if kind == FORWARDED else reversed(header.split(","))
+    for entry in entries:
+        yield _hops[entry.strip()]
 
 
 def _warn_of_forwarding() -> None:

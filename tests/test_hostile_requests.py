@@ -127,6 +127,8 @@ def test_spoofed_start_of_the_chain_is_no_bypass_behind_a_proxy(site, spoofed):
         'for="[2001:db8:{n}::1]:443"',
         "for=1.1.1.{n};for=2.2.2.{n}",
         'for="\\"1.1.1.{n}',
+        'for=1.1.1.{n};x="',
+        'for=1.1.1.{n};x="\\',
         "by=1.1.1.{n}",
     ],
 )
@@ -143,6 +145,22 @@ def test_spoofed_start_of_forwarded_is_no_bypass(site, spoofed):
         for number in range(6)
     ]
     assert admitted(requests) == LIMIT
+
+
+def test_host_that_a_proxy_quotes_in_forwarded_is_no_bypass(site, redis):
+    behind_proxies(site, FORWARDED_HEADER="forwarded")
+    requests = [
+        (
+            "/ip/",
+            {
+                "REMOTE_ADDR": PROXY,
+                "HTTP_FORWARDED": f'for={CLIENT};host="x,for=6.6.6.{number};y"',
+            },
+        )
+        for number in range(6)
+    ]
+    assert admitted(requests) == LIMIT
+    assert windows(redis) == [f"throttle:ip:{{{CLIENT}}}:ip:c60"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from ipaddress import ip_address
 
 import pytest
@@ -148,15 +149,31 @@ def test_mapped_peer_is_trusted_as_the_address_that_it_is(client):
         # A client's open quote does not hide what the proxy appends.
         (f'for="{LIE}, for={CLIENT}', CLIENT),
         (f'for="{LIE};x=", for={CLIENT}', CLIENT),
+        (f'for="{LIE}, for="[2001:db8::1]"', "2001:db8::1"),
+        # Separators and escapes inside quotes are text.
+        (f'for={CLIENT};host="x,for={LIE};y"', CLIENT),
+        (f'host="x,for={LIE};y";for={CLIENT}', CLIENT),
+        (f'for={CLIENT};host="\\",for={LIE};x=\\""', CLIENT),
+        (f'for={LIE}, for="{CLIENT[:-1]}\\{CLIENT[-1]}"', CLIENT),
         ("for=_secret", PROXY),
         ("for=unknown", PROXY),
         ("proto=https", PROXY),
         (f"for={LIE};for={CLIENT}", PROXY),
         (f"xfor={LIE}", PROXY),
+        (f"for={CLIENT};broken", PROXY),
+        (f'for={CLIENT};host="x"y', PROXY),
+        (f'for={CLIENT};"host"=x', PROXY),
     ],
 )
 def test_forwarded_of_rfc_7239_is_read_where_it_is_chosen(client, header, expected):
     assert client(kind="forwarded", HTTP_FORWARDED=header) == expected
+
+
+def test_forwarded_of_16_kb_of_spaces_is_read_in_little_time(client):
+    """A quadratic expression took five seconds."""
+    before = time.thread_time()
+    assert client(kind="forwarded", HTTP_FORWARDED=f'for={" " * 16_384}"') == PROXY
+    assert time.thread_time() - before < 1
 
 
 def test_only_the_chosen_header_is_read(client):
