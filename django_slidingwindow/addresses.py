@@ -50,13 +50,19 @@ def _parse_address(text: str) -> Address | None:
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address that stands in an IPv6 one: mapped, or by a translator's prefix."""
+    """Return the IPv4 address inside an IPv6 one: mapped, or by a translator's prefix.
+
+    A dual-stack socket shows its IPv4 peers as mapped addresses. A translator (NAT64) shows those
+    of the internet by a prefix that it must not use for private ones (RFC 6052, 3.1), so a private
+    address behind that prefix is not the one that the settings mean.
+    """
     if address.version == 4:
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     number = int(address)
-    return IPv4Address(number & _LOW_32) if number & ~_LOW_32 == _NAT64 else address
+    inside = IPv4Address(number & _LOW_32)
+    return inside if number & ~_LOW_32 == _NAT64 and inside.is_global else address
 
 
 def counted(address: Address, ipv6_prefix: int) -> str:

@@ -63,11 +63,15 @@ class Exemptions:
         return not self.functions and not self.staff
 
     def covers_address(self, request: HttpRequest) -> bool:
+        """Whether the client's address is exempt.
+
+        A trusted proxy never is: if it names no client, it may speak for anybody.
+        """
         try:
-            address = client_of(request).address
+            client = client_of(request)
         except UnknownClientError:
             return False
-        return address is not None and any(address in network for network in self.networks)
+        return not client.trusted and any(client.address in network for network in self.networks)
 
 
 @cache

@@ -501,6 +501,26 @@ def test_exemption_that_cannot_work_is_told(found: Any, value: object, said: str
 
 
 @pytest.mark.parametrize(
+    ("value", "proxy"),
+    [
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("10.1.0.0/16", "10.0.0.0/8"),
+        ("10.0.0.0/8", "10.1.2.3"),
+        ("fd00::1", "fd00::/8"),
+    ],
+)
+def test_warns_when_a_trusted_proxy_is_exempt(found: Any, value: str, proxy: str) -> None:
+    said = one(found(EXEMPT=["192.0.2.0/24", "staff", value], TRUSTED_PROXIES=[proxy]), "W055")
+    assert repr(value) in said
+    assert repr(proxy) in said
+
+
+def test_networks_apart_may_be_exempt_and_trusted(found: Any) -> None:
+    trusted = ["10.0.0.0/24", "fd00::/64", "unix"]
+    assert found(EXEMPT=["10.0.1.0/24", "fd00:0:0:1::/64", "staff"], TRUSTED_PROXIES=trusted) == []
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         ("nowhere.response", "ModuleNotFoundError"),

@@ -184,10 +184,20 @@ def test_host_that_a_proxy_quotes_in_forwarded_is_no_bypass(site, redis):
             "::FFFF:cb00:7109",
             "0:0:0:0:0:ffff:cb00:7109",
             "::ffff:203.0.113.9%eth0",
-            "64:ff9b::cb00:7109",
         ],
+        ["9.9.9.9", "::ffff:9.9.9.9", "64:ff9b::9.9.9.9", "64:ff9b::909:909"],
+        [f"64:ff9b::10.0.0.{number}" for number in range(6)],
     ],
-    ids=["spellings", "hosts of a /64", "dotted", "6to4", "teredo ports", "mapped"],
+    ids=[
+        "spellings",
+        "hosts of a /64",
+        "dotted",
+        "6to4",
+        "teredo ports",
+        "mapped",
+        "translated",
+        "translated private",
+    ],
 )
 def test_one_client_has_one_window_by_all_its_addresses(site, redis, addresses):
     """express-rate-limit skipped the subnet of addresses such as 2001:db8::1.2.3.4."""
@@ -206,7 +216,7 @@ def test_one_client_has_one_window_by_all_its_addresses(site, redis, addresses):
     "addresses",
     [
         [f"::ffff:203.0.113.{number}" for number in range(6)],
-        [f"64:ff9b::203.0.113.{number}" for number in range(6)],
+        [f"64:ff9b::9.9.9.{number}" for number in range(6)],
         [f"2001:0:4136:e378:8000:63bf:34ff:8ef{number}" for number in range(6)],
         [f"2002:cb00:710{number}::1" for number in range(6)],
         [f"2001:db8:0:{number}::1" for number in range(6)],
@@ -236,6 +246,54 @@ def test_garbage_that_a_proxy_wrote_counts_against_the_proxy(site, redis, garbag
     ]
     assert admitted(requests) == LIMIT
     assert windows(redis) == [f"throttle:ip:{{{PROXY}}}:ip:c60"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "unknown", "garbage", f"{CLIENT},", f"{CLIENT}, garbage, 10.0.0.2", "10.0.0.2"],
+)
+@pytest.mark.parametrize("more", [{}, {"EXEMPT": ["10.0.0.0/8", lambda request: False]}])
+def test_proxy_that_names_no_client_is_not_exempt(site, header, more):
+    behind_proxies(site, **{"EXEMPT": ["10.0.0.0/8"], **more})
+    extra = {"REMOTE_ADDR": PROXY}
+    if header is not None:
+        extra["HTTP_X_FORWARDED_FOR"] = header
+    assert admitted([("/ip/", extra)] * (LIMIT + 2)) == LIMIT
+
+
+def test_client_that_a_proxy_names_is_exempt_by_its_address(site):
+    behind_proxies(site, EXEMPT=[f"{CLIENT}/32"])
+    extra = {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": CLIENT}
+    assert admitted([("/ip/", extra)] * (LIMIT + 2)) == LIMIT + 2
+    assert admitted([("/ip/", {"REMOTE_ADDR": CLIENT})] * (LIMIT + 2)) == LIMIT + 2
+
+
+WRAPPED = {
+    "64:ff9b::10.0.0.1": "NAT64",
+    "64:ff9b:1::10.0.0.1": "NAT64, local",
+    "64:ff9b:1:a00:0:100::": "NAT64, local, /48",
+    "2002:a00:1::1": "6to4",
+    "2001:0:4136:e378:8000:63bf:f5ff:fffe": "Teredo",
+    "::10.0.0.1": "compatible",
+    "::ffff:0:10.0.0.1": "translated",
+    "fe80::5efe:10.0.0.1": "ISATAP",
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED, ids=WRAPPED.values())
+def test_private_address_inside_another_is_neither_trusted_nor_exempt(site, wrapped):
+    behind_proxies(site)
+    spoofed = [
+        ("/ip/", {"REMOTE_ADDR": wrapped, "HTTP_X_FORWARDED_FOR": f"1.1.1.{n}"}) for n in range(5)
+    ]
+    assert admitted(spoofed) == LIMIT
+    chained = [
+        ("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": f"1.1.2.{n}, {wrapped}"})
+        for n in range(5)
+    ]
+    assert admitted(chained) == 0
+    site.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["10.0.0.0/8"]}
+    assert admitted([("/ip/", {"REMOTE_ADDR": wrapped})] * (LIMIT + 2)) == 0
 
 
 def test_peer_without_an_address_is_refused_and_no_error():

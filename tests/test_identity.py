@@ -80,7 +80,13 @@ async def aidentifier(request, axis, anonymous="ip"):
         ("2001:0:4136:e378:8000:1234:34ff:8ef6", "teredo:203.0.113.9"),
         ("2001:0:4136:e378:8000:63bf:34ff:8ef5", "teredo:203.0.113.10"),
         # So are IPv4 clients behind a translator.
-        ("64:ff9b::203.0.113.9", "203.0.113.9"),
+        ("64:ff9b::9.9.9.9", "9.9.9.9"),
+        ("64:ff9b::9.9.9.8", "9.9.9.8"),
+        # Translators have no private addresses, so these are one client's invention.
+        ("64:ff9b::10.0.0.1", "64:ff9b::/64"),
+        ("64:ff9b::127.0.0.1", "64:ff9b::/64"),
+        ("64:ff9b:1::10.0.0.1", "64:ff9b:1::/64"),
+        ("::10.0.0.1", "::/64"),
         ("no address", "no address"),
     ],
 )

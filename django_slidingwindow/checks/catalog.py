@@ -198,6 +198,12 @@ BAD_RESPONSE = _add(
     "SLIDING_WINDOW['RESPONSE'] is {value!r}: {problem}",
     "Name a function (request, decision) -> HttpResponse by its dotted path.",
 )
+EXEMPT_PROXY = _add(
+    "W055",
+    "SLIDING_WINDOW['EXEMPT'] has {value!r}, which overlaps {proxy!r} in TRUSTED_PROXIES.",
+    "Name the proxies alone in TRUSTED_PROXIES, and in EXEMPT networks without a proxy. A trusted "
+    "proxy is never exempt by its address, because it speaks for others.",
+)
 
 # The middleware
 MIDDLEWARE_TWICE = _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -28,8 +28,8 @@ def check_proxies(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_trust(project: Project) -> Iterator[CheckMessage]:
-    for value in project.conf.trusted_proxies:
-        if _network_problem(value) is None and ipaddress.ip_network(value).prefixlen == 0:
+    for value in _networks(project.conf.trusted_proxies):
+        if ipaddress.ip_network(value).prefixlen == 0:
             yield catalog.TRUSTS_ALL(value=value)
 
 
@@ -42,6 +42,13 @@ def check_exemptions(project: Project) -> Iterator[CheckMessage]:
                 problem = "cannot be called with (request)."
         if problem is not None:
             yield catalog.BAD_EXEMPTION(value=value, problem=problem)
+
+
+def check_exempt_proxies(project: Project) -> Iterator[CheckMessage]:
+    for value in _networks(project.conf.exempt):
+        for proxy in _networks(project.conf.trusted_proxies):
+            if ipaddress.ip_network(value).overlaps(ipaddress.ip_network(proxy)):
+                yield catalog.EXEMPT_PROXY(value=value, proxy=proxy)
 
 
 def check_response(project: Project) -> Iterator[CheckMessage]:
@@ -73,6 +80,10 @@ def check_async_operations(project: Project) -> Iterator[CheckMessage]:
         return
     for name in ninja.uncharged_operations(get_resolver().url_patterns):
         yield catalog.UNCHARGED_OPERATION(name=name)
+
+
+def _networks(values: Iterable[Any]) -> list[str]:
+    return [value for value in values if _network_problem(value) is None]
 
 
 def _network_problem(value: Any) -> str | None:

@@ -33,6 +33,7 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     edges.check_proxies,
     edges.check_trust,
     edges.check_exemptions,
+    edges.check_exempt_proxies,
     edges.check_response,
     edges.check_middleware_once,
     edges.check_rules_read,
