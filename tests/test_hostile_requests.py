@@ -29,6 +29,7 @@ urlpatterns = [
     path("pair/", rate_limit("pair")(seen)),
     path("session/", rate_limit("session")(seen)),
     path("endpoint/<path:rest>", rate_limit("endpoint")(seen)),
+    path("items/<str:name>", seen),
 ]
 SETTINGS = {
     "LOG": False,
@@ -402,6 +403,31 @@ def test_paths_of_one_route_are_no_bypass():
     paths = ["a", "b", "a/b", "..", "%2e%2e", "A", "a;x=1", "a?x=1", "%00", "\u202e"]
     requests = [(f"/endpoint/{text}", {"REMOTE_ADDR": CLIENT}) for text in paths]
     assert admitted(requests) == LIMIT
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "^/items/.*$",
+        "^/items/.+$",
+        r"^/items/.*\Z",
+        "^/(?!items/free$)",
+        "(?m)^/(?!items/free$)",
+        "^/items/[^/]*$",
+    ],
+)
+@pytest.mark.parametrize("name", ["a%0Ab", "%0Aa", "a%0A", "free%0A", "%0A", "a%0D%0Ab"])
+def test_newline_in_a_path_does_not_escape_a_rule(site, rule, name):
+    site.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+    site.SLIDING_WINDOW = {**SETTINGS, "RULES": [{"path": rule, "profiles": ["ip"]}]}
+    assert admitted([(f"/items/{name}", {})] * (LIMIT + 2)) == LIMIT
+
+
+def test_rule_for_a_whole_path_does_not_match_the_same_path_with_a_newline(site):
+    site.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+    site.SLIDING_WINDOW = {**SETTINGS, "RULES": [{"path": "^/items/a$", "profiles": ["ip"]}]}
+    assert admitted([("/items/a%0A", {})] * (LIMIT + 2)) == LIMIT + 2
+    assert admitted([("/items/a", {})] * (LIMIT + 2)) == LIMIT
 
 
 def test_method_in_another_case_is_the_same_method():
