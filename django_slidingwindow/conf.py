@@ -148,6 +148,11 @@ class Conf:
         """Django's own MIDDLEWARE; the checks ask."""
         return settings.MIDDLEWARE
 
+    @property
+    def session_engine(self) -> str:
+        """Django's own SESSION_ENGINE; the checks ask."""
+        return settings.SESSION_ENGINE
+
     def reset(self) -> None:
         """Forgets what was read."""
         vars(self).clear()

@@ -5,7 +5,7 @@
 | `ip` | the client's address, IPv6 by its network |
 | `user` | the user's primary key; without a user as the profile's `anonymous` says |
 | `user_or_ip` | the user's primary key, else the address |
-| `session` | a keyed hash of the session's id; without a session as `anonymous` says |
+| `session` | a keyed hash of the session's id; without a session that exists as `anonymous` says |
 | `endpoint` | the view's name in the URLconf, or its route, and the code behind it |
 | `global` | the same for all |
 | `header:X-API-Key` | a keyed hash of the header |
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -44,6 +45,7 @@ EVERYBODY = "all"
 # Axes that count the address of somebody who is nobody, and how they write it.
 _PERSONAL = ("user", "user_or_ip", "session")
 _ADDRESS = "ip:"
+_SIGNED_COOKIES = "django.contrib.sessions.backends.signed_cookies"
 
 Find: TypeAlias = "Callable[[HttpRequest], str | None]"
 """Whom a request counts against; None for nobody."""
@@ -239,22 +241,30 @@ def _session(skip: bool, request: HttpRequest, key: str | None) -> str | None:
 
 
 def _load_session(request: HttpRequest) -> str | None:
-    """The key of a session that exists: anybody can invent one that does not."""
-    session = getattr(request, "session", None)
-    if session is None:
-        return None
-    session.get("")  # loads it
-    key: str | None = session.session_key
-    return key
+    """Return the key of a session that the server keeps, or None.
+
+    Anybody can invent a key. Some engines keep an invented one, but none has data for it.
+    """
+    session = _session_of(request)
+    # Loads the session, as its first use in the view would.
+    return session.session_key if session is not None and session.keys() else None
 
 
 async def _aload_session(request: HttpRequest) -> str | None:
+    session = _session_of(request)
+    return session.session_key if session is not None and await session.akeys() else None
+
+
+def _session_of(request: HttpRequest) -> Any:
+    """Return the request's session; None if its key is no identity.
+
+    In a signed cookie the key is all of the session's data, and changes with the data. A client
+    may keep every cookie that it was ever given, and each of them stays valid.
+    """
     session = getattr(request, "session", None)
-    if session is None:
-        return None
-    await session.aget("")
-    key: str | None = session.session_key
-    return key
+    # Imported by the middleware where the project has chosen it.
+    cookies = sys.modules.get(_SIGNED_COOKIES)
+    return None if cookies is not None and isinstance(session, cookies.SessionStore) else session
 
 
 def _reset(*, setting: str, **kwargs: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
@@ -77,6 +78,10 @@ def limit(identifier: str, request: object) -> str:
 
 class OwnSessionMiddleware(SessionMiddleware):
     """A project's variant."""
+
+
+class SessionStore(SessionBase):
+    """Makes this module a session engine that is not derived from one of Django's."""
 
 
 class CallableObject:
@@ -451,6 +456,31 @@ def test_session_axis_without_sessions_is_told(found: Any, settings: Any) -> Non
     settings.MIDDLEWARE = []
     assert "'own'" in one(found(PROFILES=profiles), "W045")
     assert found(PROFILES=profiles, IDENTITIES={"session": tenant}) == []
+
+
+@pytest.mark.parametrize("engine", ["db", "cached_db", "cache", "file"])
+def test_session_engine_on_the_server_is_left_alone(found: Any, settings: Any, engine: str) -> None:
+    settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
+    assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
+
+
+@pytest.mark.parametrize("engine", ["django.contrib.sessions.backends.signed_cookies", __name__])
+def test_warns_when_the_session_engine_does_not_tell_which_sessions_exist(
+    found: Any, settings: Any, engine: str
+) -> None:
+    settings.SESSION_ENGINE = engine
+    profiles = {"own": {"axis": "session", "rate": "1/m"}, "ip": {"axis": "ip", "rate": "1/m"}}
+    said = one(found(PROFILES=profiles), "W047")
+    assert "'own'" in said
+    assert engine in said
+    assert found(PROFILES=profiles, IDENTITIES={"session": tenant}) == []
+
+
+def test_session_engine_that_cannot_be_imported_is_left_to_django(
+    found: Any, settings: Any
+) -> None:
+    settings.SESSION_ENGINE = "nowhere"
+    assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
 
 
 @pytest.mark.parametrize("axis", ["user", "user_or_ip"])

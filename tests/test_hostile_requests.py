@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
@@ -394,8 +395,28 @@ def test_api_key_is_limited_and_never_stored(redis, secret):
     assert key.isascii()
 
 
-def test_invented_session_ids_are_no_bypass():
+ENGINES = ["db", "cached_db", "cache", "file", "signed_cookies"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("engine", ENGINES)
+def test_invented_session_ids_are_no_bypass(site, engine):
+    site.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
     requests = [("/session/", {"HTTP_COOKIE": f"sessionid={n:032}"}) for n in range(6)]
+    assert admitted(requests) == LIMIT
+
+
+def test_old_sessions_in_signed_cookies_are_no_bypass(site):
+    """Every change gives a new cookie, and the old ones stay valid."""
+    site.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    cookies = []
+    for number in range(6):
+        session = CookieStore()
+        session["cart"] = number
+        session.save()
+        cookies.append(session.session_key)
+    assert len(set(cookies)) == 6
+    requests = [("/session/", {"HTTP_COOKIE": f"sessionid={cookie}"}) for cookie in cookies]
     assert admitted(requests) == LIMIT
 
 

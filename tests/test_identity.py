@@ -7,6 +7,8 @@ import threading
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.cache import SessionStore
+from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
+from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
@@ -144,6 +146,7 @@ def test_header_that_wsgi_keeps_elsewhere_is_found():
 @pytest.mark.parametrize("way", ["sync", "async"])
 async def test_session_that_exists_counts_by_its_hash(redis, way):
     session = SessionStore()
+    session["cart"] = 5
     await session.asave()
     request = get()
     request.session = SessionStore(session.session_key)
@@ -157,6 +160,63 @@ async def test_invented_session_counts_by_address(redis, way):
     request.session = SessionStore("inventedinventedinventedinvented")
     assert await both(way, request, "session") == f"ip:{CLIENT}"
     assert await both(way, request, "session", "skip") is None
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_empty_session_counts_by_address(redis, way):
+    session = SessionStore()
+    await session.asave()
+    request = get()
+    request.session = SessionStore(session.session_key)
+    assert await both(way, request, "session") == f"ip:{CLIENT}"
+
+
+class KeepingStore(SessionStore):
+    """Keeps the key that a client invents, as some engines do."""
+
+    def load(self):
+        return {}
+
+    async def aload(self):
+        return {}
+
+
+class OwnCookieStore(CookieStore):
+    """A project's variant of sessions in signed cookies."""
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("store", [KeepingStore, CookieStore, OwnCookieStore])
+async def test_invented_session_counts_by_address_where_the_engine_keeps_its_key(way, store):
+    request = get()
+    request.session = store("inventedinventedinventedinvented")
+    assert await both(way, request, "session") == f"ip:{CLIENT}"
+    assert await both(way, request, "session", "skip") is None
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_session_in_a_signed_cookie_counts_by_address_and_is_not_loaded(way):
+    saved = CookieStore()
+    saved["cart"] = 5
+    await saved.asave()
+    request = get()
+    request.session = CookieStore(saved.session_key)
+    assert await both(way, request, "session") == f"ip:{CLIENT}"
+    assert not request.session.accessed
+
+
+@pytest.mark.django_db
+def test_session_is_loaded_by_one_query_which_the_view_does_not_repeat(
+    django_assert_num_queries,
+):
+    saved = DatabaseStore()
+    saved["cart"] = 5
+    saved.save()
+    request = get()
+    request.session = DatabaseStore(saved.session_key)
+    with django_assert_num_queries(1):
+        assert identifier(request, "session") == keyed_hash(saved.session_key)
+        assert request.session["cart"] == 5
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])

@@ -11,9 +11,13 @@ from ..policies import Profile
 from ..registry import near
 from . import catalog
 from .callables import accepts, found, name_of
+from .problem import Problem
 from .project import Project
 
 _SESSIONS = "django.contrib.sessions.middleware.SessionMiddleware"
+_ENGINES = "django.contrib.sessions.backends."
+_ON_THE_SERVER = {f"{_ENGINES}{name}" for name in ("db", "cache", "file")}
+"""Where the stores are defined that give no data for an id that they did not issue."""
 _USERS = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
 
@@ -52,12 +56,23 @@ def check_sessions(project: Project) -> Iterator[CheckMessage]:
     yield from _check_middleware(project, "session", _SESSIONS, catalog.NO_SESSIONS)
 
 
+def check_session_engine(project: Project) -> Iterator[CheckMessage]:
+    engine = project.session_engine
+    store, problem = found(f"{engine}.SessionStore")
+    if problem is not None or "session" in project.conf.identities:
+        return  # Django itself reports an engine that cannot be imported
+    if not any(base.__module__ in _ON_THE_SERVER for base in store.__mro__):
+        for profile in project.profiles():
+            if "session" in parts(profile):
+                yield catalog.NO_SESSION_KEYS(name=profile.name, engine=engine)
+
+
 def check_users(project: Project) -> Iterator[CheckMessage]:
     yield from _check_middleware(project, "user", _USERS, catalog.NO_USERS)
 
 
 def _check_middleware(
-    project: Project, axis: str, path: str, problem: catalog.Problem
+    project: Project, axis: str, path: str, problem: Problem
 ) -> Iterator[CheckMessage]:
     if axis in project.conf.identities or project.middleware_like(path):
         return

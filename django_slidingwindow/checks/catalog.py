@@ -5,34 +5,10 @@ An id is never used for another problem. docs/checks.md has a row for each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from ..installed import NOT_INSTALLED, NOT_INSTALLED_HINT
+from .problem import Problem
 
-from django.core import checks
-
-from ..installed import APP, NOT_INSTALLED, NOT_INSTALLED_HINT
-
-_LEVELS = {"E": checks.ERROR, "W": checks.WARNING, "I": checks.INFO}
 CATALOG: dict[str, Problem] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One kind of problem; called with the facts, it gives the message for Django."""
-
-    number: str
-    text: str
-    """What is wrong, with the facts to fill in between braces."""
-    hint: str
-
-    @property
-    def id(self) -> str:
-        return f"{APP}.{self.number}"
-
-    def __call__(self, **facts: Any) -> checks.CheckMessage:
-        return checks.CheckMessage(
-            _LEVELS[self.number[0]], self.text.format(**facts), hint=self.hint, id=self.id
-        )
 
 
 def _add(number: str, text: str, hint: str) -> Problem:
@@ -173,6 +149,14 @@ NO_USERS = _add(
     "The profile {name!r} counts by user, and MIDDLEWARE has no AuthenticationMiddleware.",
     "Add 'django.contrib.auth.middleware.AuthenticationMiddleware', unless something else sets "
     "request.user: without a user, everybody is anonymous.",
+)
+NO_SESSION_KEYS = _add(
+    "W047",
+    "The profile {name!r} counts by session, and the session engine {engine} does not tell which "
+    "sessions exist.",
+    "Use an engine that keeps sessions on the server: Django's db, cached_db, cache or file. "
+    "Sessions in signed cookies are never counted, because a client may keep every cookie that it "
+    "was given. Silence this check for an engine that has no data for an id it did not issue.",
 )
 
 # Proxies and exemptions

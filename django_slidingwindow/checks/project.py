@@ -30,6 +30,7 @@ class Project:
     """All profiles by name as they are written, right or wrong."""
     usages: Sequence[Usage]
     middleware: Sequence[str]
+    session_engine: str
     caches: Mapping[str, Mapping[str, Any]]
 
     @classmethod
@@ -48,6 +49,7 @@ class Project:
             configs=configs,
             usages=usages(),
             middleware=conf.middleware,
+            session_engine=conf.session_engine,
             caches=caches.settings,
         )
 

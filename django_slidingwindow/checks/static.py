@@ -29,6 +29,7 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     axes.check_axes,
     axes.check_resolvers,
     axes.check_sessions,
+    axes.check_session_engine,
     axes.check_users,
     edges.check_proxies,
     edges.check_trust,
