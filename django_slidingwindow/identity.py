@@ -30,6 +30,7 @@ from django.utils.module_loading import import_string
 
 from .callables import Ask, both_forms, in_thread
 from .conf import NAME, conf
+from .credentials import meta_key, one_spelling
 from .keys import join_identifiers
 from .proxies import canonical_ip, counted_client
 from .registry import near
@@ -73,8 +74,10 @@ def canonical(axis: str, identifier: str) -> str:
         return canonical_ip(identifier)
     if axis in _PERSONAL and identifier.startswith(_ADDRESS):
         return _ADDRESS + canonical_ip(identifier.removeprefix(_ADDRESS))
-    if axis == "session" or axis.startswith(HEADER):
+    if axis == "session":
         return keyed_hash(identifier)
+    if axis.startswith(HEADER):
+        return keyed_hash(one_spelling(meta_key(axis.removeprefix(HEADER)), identifier))
     if "+" in axis:
         axes, parts = axis.split("+"), _split_identifiers(identifier)
         if len(axes) == len(parts):
@@ -183,14 +186,8 @@ def _global(request: HttpRequest) -> str:
 _QUICK: dict[str, Find] = {"ip": _ip, "endpoint": _endpoint, "global": _global}
 
 
-def meta_key(header: str) -> str:
-    """Where a request keeps the header."""
-    name = header.strip().upper().replace("-", "_")
-    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
-
-
 def _header(key: str, request: HttpRequest) -> str | None:
-    value = request.META.get(key)
+    value = one_spelling(key, request.META.get(key) or "")
     return keyed_hash(value) if value else None
 
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.test import RequestFactory, override_settings
+from rest_framework.permissions import IsAuthenticated
 
 from django_slidingwindow import limits
 from django_slidingwindow.contrib import opentelemetry
@@ -234,6 +235,16 @@ def test_drf_page_refuses_in_the_frameworks_own_form(tmp_path: Path) -> None:
         answers = [view(one) for one in made]
     assert [answer.status_code for answer in answers] == [202] * 10 + [429]
     assert "Retry-After" in answers[-1].headers
+
+
+def test_drf_page_limits_guessing(tmp_path: Path) -> None:
+    with project("docs/frameworks.md", tmp_path) as modules:
+        view = modules["urls.py"].urlpatterns[0].callback
+        modules["api.py"].Orders.permission_classes = [IsAuthenticated]
+        refused = [view(request()).status_code for _ in range(6)]
+        rule = [settings.SLIDING_WINDOW["RULES"][0]["path"], settings.MIDDLEWARE[-1]]
+    assert refused == [403] * 5 + [429]
+    assert rule == ["^/api/", "django_slidingwindow.middleware.RateLimitMiddleware"]
 
 
 def test_pages_of_tests_pass_as_a_projects_tests(tmp_path: Path, redis_server: RedisServer) -> None:

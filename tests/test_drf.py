@@ -12,7 +12,7 @@ import http_sf
 import pytest
 from django.contrib.auth.models import User
 from django.http import HttpResponse
-from django.test import Client, override_settings
+from django.test import Client, RequestFactory, override_settings
 from django.urls import path
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import api_view, throttle_classes
@@ -23,6 +23,7 @@ from rest_framework.views import APIView
 
 from django_slidingwindow import limits
 from django_slidingwindow.contrib.drf import ProfileThrottle
+from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
 PROFILES = {
@@ -284,6 +285,33 @@ def test_user_is_the_one_that_drf_has_authenticated(client, url):
     assert statuses("2") == [200, 200, 429]
     assert statuses("") == [200, 200, 429]
     assert statuses("nobody") == [403, 403, 403]
+
+
+GUESSES = [{"X-User": "nobody"}] * 4
+
+
+def test_throttle_never_sees_failed_authentication(client):
+    statuses = [client.get("/OneThrottle/", headers=guess).status_code for guess in GUESSES]
+    assert statuses == [403] * 4
+
+
+def test_rule_limits_guessing(client, settings):
+    settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+    settings.SLIDING_WINDOW = {
+        **settings.SLIDING_WINDOW,
+        "RULES": [{"path": "^/OneThrottle/", "profiles": ["narrow"]}],
+    }
+    statuses = [client.get("/OneThrottle/", headers=guess).status_code for guess in GUESSES]
+    assert statuses == [403, 403, 429, 429]
+
+
+def test_decorator_may_limit_guessing_alone(redis):
+    failed = rate_limit("narrow", charge_when=lambda response: response.status_code == 403)
+    view = failed(View.as_view())
+    right = [view(RequestFactory().get("/", headers={"X-User": "1"})) for _ in range(4)]
+    wrong = [view(RequestFactory().get("/", headers=guess)) for guess in GUESSES]
+    assert [response.status_code for response in right] == [200] * 4
+    assert [response.status_code for response in wrong] == [403, 403, 429, 429]
 
 
 def test_decision_is_on_the_request(client):

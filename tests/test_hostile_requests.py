@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
 from django.http import HttpResponse
@@ -27,6 +29,7 @@ urlpatterns = [
     path("ip/", rate_limit("ip")(seen)),
     path("tenant/", rate_limit("tenant")(seen)),
     path("key/", rate_limit("key")(seen)),
+    path("authorization/", rate_limit("authorization")(seen)),
     path("pair/", rate_limit("pair")(seen)),
     path("session/", rate_limit("session")(seen)),
     path("endpoint/<path:rest>", rate_limit("endpoint")(seen)),
@@ -40,6 +43,7 @@ SETTINGS = {
         "ip": {"axis": "ip", "limit": LIMIT, "window": 60},
         "tenant": {"axis": "tenant", "limit": LIMIT, "window": 60},
         "key": {"axis": "header:X-API-Key", "limit": LIMIT, "window": 60},
+        "authorization": {"axis": "header:Authorization", "limit": LIMIT, "window": 60},
         "pair": {"axis": "tenant+other", "limit": 1, "window": 60},
         "session": {"axis": "session", "limit": LIMIT, "window": 60},
         "endpoint": {"axis": "ip+endpoint", "limit": LIMIT, "window": 60},
@@ -396,6 +400,17 @@ def test_api_key_is_limited_and_never_stored(redis, secret):
 
 
 ENGINES = ["db", "cached_db", "cache", "file", "signed_cookies"]
+
+
+def test_spellings_of_the_scheme_are_no_bypass(redis):
+    cases = ["".join(letters) for letters in product(*zip("bear", "BEAR", strict=True))]
+    requests = [
+        ("/authorization/", {"HTTP_AUTHORIZATION": f"{case}er{blank}secret"})
+        for case in cases
+        for blank in (" ", "  ", "\t")
+    ]
+    assert admitted(requests) == LIMIT
+    assert len(windows(redis)) == 1
 
 
 @pytest.mark.django_db

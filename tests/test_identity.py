@@ -138,6 +138,14 @@ def test_header_counts_by_its_hash_and_a_request_without_it_not_at_all():
     assert identifier(get(HTTP_X_API_KEY=""), "header:X-API-Key") is None
 
 
+def test_authorization_counts_as_one_however_it_is_spelled():
+    axis = "header:Authorization"
+    values = ["Bearer secret", "bearer secret", "BEARER  secret", " Bearer\tsecret "]
+    found = {identifier(get(HTTP_AUTHORIZATION=value), axis) for value in values}
+    assert found == {canonical(axis, value) for value in values} == {keyed_hash("bearer secret")}
+    assert identifier(get(HTTP_AUTHORIZATION=" "), axis) is None
+
+
 def test_header_that_wsgi_keeps_elsewhere_is_found():
     request = RequestFactory().post("/", b"{}", content_type="application/json")
     assert identifier(request, "header:Content-Type") == keyed_hash("application/json")

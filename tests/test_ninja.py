@@ -250,6 +250,18 @@ def test_identity_sees_what_ninja_has_authenticated(get, url):
     assert statuses("wrong") == [401, 401, 401]
 
 
+@pytest.mark.parametrize("url", ["sync/token", "async/token", "async/sync_token"])
+def test_rule_limits_guessing_which_no_throttle_sees(get, settings, url):
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    settings.SLIDING_WINDOW = {
+        **settings.SLIDING_WINDOW,
+        "RULES": [{"path": "^/wrapped/", "profiles": ["narrow"]}],
+    }
+    headers = {"Authorization": "Bearer wrong"}
+    statuses = [get(f"/wrapped/{url}", headers=headers).status_code for _ in range(4)]
+    assert statuses == [401, 401, 429, 429]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_denied_while_the_store_is_away_is_503(fresh_server, kind):
     backend = "django_redis.cache.RedisCache"

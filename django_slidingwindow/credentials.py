@@ -1,0 +1,34 @@
+"""Headers that identify a client: where a request keeps them, and one spelling of each value."""
+
+from __future__ import annotations
+
+from binascii import a2b_base64
+
+_WITH_SCHEME = ("HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION")
+
+
+def meta_key(header: str) -> str:
+    """Return the key of `request.META` that holds the header."""
+    name = header.strip().upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+
+
+def one_spelling(key: str, value: str) -> str:
+    """Return the value of a header in the one spelling that stands for all that mean the same.
+
+    White space around a value means nothing (RFC 9110, 5.5). In `Authorization` the scheme has any
+    case, and any white space separates it from the credentials. Those of the scheme Basic are
+    base64, in which decoders skip foreign characters.
+    """
+    if key not in _WITH_SCHEME:
+        return value.strip()
+    scheme, *words = value.split() or [""]
+    credentials = " ".join(words)
+    if scheme.lower() == "basic":
+        try:
+            decoded = a2b_base64(credentials.encode("ascii", "replace"))
+        except ValueError:
+            pass
+        else:
+            credentials = decoded.decode("latin-1")
+    return f"{scheme.lower()} {credentials}".strip()
