@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
 from django.contrib.sessions.backends.signed_cookies import SessionStore as CookieStore
+from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
@@ -241,6 +243,31 @@ def test_entry_with_port_or_brackets_is_the_address_in_it(site, redis):
     requests = [("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": e}) for e in entries]
     assert admitted(requests) == LIMIT
     assert windows(redis) == ["throttle:ip:{203.0.113.9}:ip:c60"]
+
+
+async def test_header_with_underscores_is_no_bypass_under_asgi(site):
+    """Django before 5.2.13 joins it to the header that the proxy writes."""
+    behind_proxies(site)
+    statuses = []
+    for number in range(6):
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/ip/",
+            "query_string": b"",
+            "client": (PROXY, 4711),
+            "headers": [
+                (b"host", b"testserver"),
+                (b"x-forwarded-for", CLIENT.encode()),
+                # After the real one, and so nearer to the server.
+                (b"x_forwarded_for", b"1.1.1.%d" % number),
+            ],
+        }
+        server = ApplicationCommunicator(ASGIHandler(), scope)
+        await server.send_input({"type": "http.request", "body": b"", "more_body": False})
+        statuses.append((await server.receive_output(timeout=30))["status"])
+        await server.wait(timeout=30)
+    assert statuses == [200] * LIMIT + [429] * LIMIT
 
 
 @pytest.mark.parametrize("garbage", ["garbage", "1.2.3.4.5", "\x00", "[", "x" * 10_000, "%"])
