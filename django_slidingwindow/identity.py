@@ -240,10 +240,10 @@ def _session(skip: bool, request: HttpRequest, key: str | None) -> str | None:
 def _load_session(request: HttpRequest) -> str | None:
     """Return the key of a session that the server keeps, or None.
 
-    Anybody can invent a key. Some engines keep an invented one, but none has data for it.
+    Anybody can invent a key, and some engines keep it, but they have no data for it. Loads the
+    session, as its first use in the view would.
     """
     session = _session_of(request)
-    # Loads the session, as its first use in the view would.
     return session.session_key if session is not None and session.keys() else None
 
 

@@ -1,4 +1,4 @@
-"""One kind of problem that a check can report."""
+"""What a check reports: an id, a text and a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEVELS = {"E": checks.ERROR, "W": checks.WARNING, "I": checks.INFO}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Return the message for Django when called with the facts."""
+    """One kind of problem. Call it with the facts to get the message for Django."""
 
     number: str
     text: str
