@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import signals
 from .claims import Claim
 from .decisions import ALLOW, DENY, OBSERVED, Decision
-from .demands import Choice, Demand
+from .demands import Demand
 from .policies import ENFORCE, Policy
 from .quick import new
 
@@ -37,24 +36,40 @@ class Account:
     """Whether one policy was looked at and no other, so that the decision says all of it."""
     told: dict[str, Told] | None = None
     """What was found out of profiles before claims are made of it."""
-    # By the choice's id; the choice is kept as well, so that the id stays its own.
-    _chosen: Mapping[int, tuple[Choice, tuple[str, ...]]] = MappingProxyType({})
 
-    decided: dict[str, Decision | None]
-    """By profile; None for one that does not count this request."""
+    def __init__(self) -> None:
+        self.met: dict[int, tuple[Demand, tuple[str, ...]]] = {}
+        """The demands that were charged or refused, with their profiles, by the demand's id. The
+        demand is kept, so that no other one gets its id."""
+        self.asked: dict[str, dict[str, int]] = {}
+        """By profile and identifier: the hits that this request has asked for."""
+        self.decided: dict[str, Decision | None] = {}
+        """By profile; None for one that does not count this request."""
 
-    def profiles(self, demand: Demand) -> tuple[str, ...] | None:
-        """The profiles of a demand; None for a choice that was not made yet."""
-        profiles = demand.profiles
-        return profiles if isinstance(profiles, tuple) else self.chosen(profiles)
+    def profiles(self, demand: Demand) -> tuple[str, ...]:
+        """Return the profiles of a demand; none where it was not met."""
+        return self.met[id(demand)][1] if id(demand) in self.met else ()
 
-    def chosen(self, choice: Choice) -> tuple[str, ...] | None:
-        """What a choice answered; None if it was not made yet."""
-        return self._chosen.get(id(choice), (None, None))[1]
+    def missing(self, profile: str, identifier: str, cost: int) -> int | None:
+        """Return the hits to ask for where a profile is named again; None if there are none.
 
-    def choose(self, choice: Choice, names: tuple[str, ...]) -> None:
-        """Remembers what a choice answered."""
-        self._chosen = {**self._chosen, id(choice): (choice, names)}
+        A request costs a profile what the dearest place that names it says: the difference to
+        what was asked before is asked now. Where the identifier has changed meanwhile, the new
+        one is asked for all of it, and the old one stays charged.
+        """
+        asked = self.asked[profile]
+        most = max(cost, *asked.values())
+        if identifier not in asked:
+            return most
+        return most - asked[identifier] or None
+
+    def record(self, claim: Claim, decision: Decision) -> None:
+        """Remember what a claim asked for, and the stricter of its profile's decisions."""
+        name, identifier = claim.profile.name, claim.identifier
+        asked = self.asked.setdefault(name, {})
+        asked[identifier] = asked.get(identifier, 0) + claim.cost
+        before = self.decided.get(name)
+        self.decided[name] = decision if before is None else strictest((before, decision))
 
     def replace(self, old: Decision, new: Decision) -> None:
         """Remembers one decision in the place of another."""
@@ -65,7 +80,10 @@ class Account:
 class First(NamedTuple):
     """In the place of an account until somebody wants more: most requests are checked once."""
 
-    profiles: tuple[str, ...]
+    demands: Any
+    """The `Demands` that were met."""
+    told: dict[str, Told]
+    """By profile: whom it counts."""
     decision: Decision
     alone: bool
 
@@ -77,7 +95,15 @@ def find_account(request: HttpRequest) -> Account | None:
         return found
     account = Account()
     account.exempt = False
-    account.decided = dict.fromkeys(found.profiles, found.decision)
+    for demand in found.demands:
+        # All of it is fixed, or there would be an account.
+        account.met[id(demand)] = demand, demand.profiles
+        for name in demand.profiles:
+            told: Any = found.told[name]
+            identifier = told[0] if isinstance(told, tuple) else told
+            asked = account.asked.setdefault(name, {identifier: 0})
+            asked[identifier] = max(asked[identifier], demand.cost)
+    account.decided = dict.fromkeys(found.told, found.decision)
     account.decisions = (found.decision,)
     account.alone = found.alone
     setattr(request, ACCOUNT, account)
@@ -89,21 +115,24 @@ def account_of(request: HttpRequest) -> Account:
     account = find_account(request)
     if account is None:
         account = Account()
-        account.decided = {}
         setattr(request, ACCOUNT, account)
         request.rate_limit = None  # type: ignore[attr-defined]
     return account
 
 
 def open_account(
-    request: HttpRequest, profiles: tuple[str, ...], alone: bool, decision: Decision
+    request: HttpRequest,
+    demands: Sequence[Demand],
+    told: dict[str, Told],
+    alone: bool,
+    decision: Decision,
 ) -> Decision:
     """What `account_of` and `decide` do, for the first decision of a request.
 
     `alone`: of one policy, which is enforced.
     """
     alone = alone and decision.source not in _UNSEEN
-    setattr(request, ACCOUNT, new(First, (profiles, decision, alone)))
+    setattr(request, ACCOUNT, new(First, (demands, told, decision, alone)))
     request.rate_limit = decision  # type: ignore[attr-defined]
     if not decision.allowed or decision.reason == OBSERVED:
         signals.tell_refusal(request, decision)
@@ -115,7 +144,7 @@ def decide(
 ) -> None:
     """Remembers what was decided of the claims, and tells of a refusal."""
     for claim in claims:
-        account.decided[claim.profile.name] = decision
+        account.record(claim, decision)
     if account.decisions:
         account.decisions += (decision,)
         account.alone = False

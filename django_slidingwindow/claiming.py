@@ -35,8 +35,9 @@ logger = logging.getLogger("django_slidingwindow")
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
 _Step: TypeAlias = "tuple[str, Find, Form]"
 _Question: TypeAlias = "tuple[Profile, Find, int]"
-AtOnce: TypeAlias = "tuple[tuple[str, ...], Form, tuple[str, ...]]"
-"""The profiles, the form of all their windows, and the windows' keys."""
+_Found: TypeAlias = "dict[str, Told]"
+AtOnce: TypeAlias = "tuple[_Found, Form, tuple[str, ...]]"
+"""Whom each profile counts, the form of all the windows, and the windows' keys."""
 Counted: TypeAlias = "Generator[Ask, Any, tuple[str | None, tuple[Policy, ...]]]"
 
 
@@ -55,8 +56,6 @@ class Ready:
     """Whose the forms are."""
     edition: object
     """Of the profiles."""
-    names: tuple[str, ...] = ()
-    """Of the profiles; none where the request has a say in that."""
     steps: tuple[_Step, ...] = ()
     """Of each profile the name, how to tell whom it counts, and the form of its windows."""
     form: Form | None = None
@@ -106,7 +105,7 @@ def at_once(
             account_of(request).told = told
             return None
         keys += form.keys(identifier)
-    return ready.names, ready.form, keys
+    return told, ready.form, keys
 
 
 def _asked(request: HttpRequest, ready: Ready, limiter: Limiter) -> AtOnce | None:
@@ -131,28 +130,23 @@ def _asked(request: HttpRequest, ready: Ready, limiter: Limiter) -> AtOnce | Non
     else:
         joined = limiter.join(tuple(forms)) if keys else None
         if joined is not None:
-            return ready.names, joined, keys
+            return told, joined, keys
     account_of(request).told = told
     return None
 
 
 def decided_before(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
-    """What the only check so far has decided, if it was of all that is demanded now.
-
-    As far as `at_once`, which was asked before, knows the demands.
-    """
+    """Return the decision of the only check so far, if it has met all these demands."""
     first = getattr(request, ACCOUNT, None)
     if type(first) is not First or type(demands) is not Demands:
         return None
-    ready: Ready = demands.ready
-    if not ready.names or (ready.methods is not None and request.method not in ready.methods):
-        return None
-    return first.decision if set(ready.names).issubset(first.profiles) else None
+    return first.decision if demands.ids <= first.demands.ids else None
 
 
 def _prepare(demands: Demands, limiter: Limiter) -> Ready:
     # Before the profiles are read: they may change meanwhile.
     edition = registry.edition
+    unknown = Ready(limiter, edition)
     costs: dict[str, int] = {}
     exempt = exemptions()
     known = exempt is None or exempt.by_address
@@ -160,15 +154,14 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
     for demand in demands:
         names, cost = demand.profiles, demand.cost
         if demand.methods != methods or not isinstance(names, tuple):
-            return Ready(limiter, edition)
+            return unknown
         for name in names:
             if isinstance(cost, int):
                 costs[name] = max(cost, costs.get(name, 0))
             else:
                 costs[name], known = 0, False
-    asked = Ready(limiter, edition, tuple(costs), methods=methods)
     if not known:
-        return asked
+        return unknown
     questions: list[_Question] = []
     blocks = asks = False
     for name, units in costs.items():
@@ -177,11 +170,11 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
             find, may_block = finder(profile.axis, profile.anonymous)
         except ImproperlyConfigured:
             # Who is exempt must not meet an error of the others' profiles.
-            return asked
+            return unknown
         asks = asks or profile.limit_for is not None
         blocks = blocks or may_block or asks
         questions.append((profile, find, units))
-    ready = Ready(limiter, edition, asked.names, blocks=blocks, methods=methods, exempt=exempt)
+    ready = Ready(limiter, edition, blocks=blocks, methods=methods, exempt=exempt)
     if asks:
         ready.questions = tuple(questions)
     else:
@@ -194,7 +187,13 @@ def _prepare(demands: Demands, limiter: Limiter) -> Ready:
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:
-    """The flow that finds what the request has to be charged; nothing if it is denied already."""
+    """The flow that finds what the request has to be charged; nothing if it is denied already.
+
+    A demand is asked once. Another one that names the same profile is asked as well, because
+    it may cost more, and because more may be known of the request by now: who the user is, for
+    example. What the request was charged before is not charged again.
+    """
+    told, account.told = account.told, None
     if account.exempt is None:
         exempt = exemptions()
         account.exempt = exempt is not None and (yield from exempt.covers(request))
@@ -208,31 +207,40 @@ def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand])
             # Asked in place, where a call of its own would be a good part of the time.
             if demand.methods is not None and not demand.covers(request):
                 continue
+            key = id(demand)
+            if key in account.met:
+                continue
             names = demand.profiles
             if not isinstance(names, tuple):
-                names = yield from _choose(account, names, request)
+                # What stands here if the choice fails.
+                account.met[key] = demand, ("",)
+                names = yield from _choose(names, request)
+            account.met[key] = demand, names
             cost = demand.cost
             for name in names:
-                if name not in decided:
-                    if not isinstance(cost, int):
-                        cost = yield from _cost(cost, request)
-                    if cost > costs.get(name, -1):
-                        costs[name] = cost
+                if not isinstance(cost, int):
+                    cost = yield from _cost(cost, request)
+                if cost > costs.get(name, -1):
+                    costs[name] = cost
         for name, units in costs.items():
             profile = registry.get(name)
             # Outside of what an unknown identity forgives: one that is not configured is an error.
             known_by = resolvers(profile.axis, profile.anonymous)
             try:
-                identifier, policies = yield from _counted(profile, known_by, request, account)
+                identifier, policies = yield from _counted(profile, known_by, request, told)
             except Exception:
                 logger.exception("whom the rate-limit profile %r counts is unknown", name)
                 if conf.identity_error != "allow" and not profile.observed:
                     raise _UnknownError(name) from None
                 identifier = None
             if identifier is None:
-                decided[name] = None
-            else:
-                claims.append(new(Claim, (profile, identifier, policies, units)))
+                decided.setdefault(name, None)
+                continue
+            missing: int | None = units
+            if name in account.asked:
+                missing = account.missing(name, identifier, units)
+            if missing is not None:
+                claims.append(new(Claim, (profile, identifier, policies, missing)))
     except _UnknownError as unknown:
         denied = _denied(unknown.profile)
         decided |= dict.fromkeys((*costs, unknown.profile), denied)
@@ -241,25 +249,18 @@ def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand])
     return claims
 
 
-def _choose(
-    account: Account, choice: Choice, request: HttpRequest
-) -> Generator[Ask, Any, tuple[str, ...]]:
-    """The profiles that a demand's function answers, or has answered for this request."""
-    chosen = account.chosen(choice)
-    if chosen is not None:
-        return chosen
-    names: tuple[str, ...] = ()
+def _choose(choice: Choice, request: HttpRequest) -> Generator[Ask, Any, tuple[str, ...]]:
+    """The profiles that a demand's function answers."""
     try:
         found = yield ask(choice, request)
-        if found is not None:
-            names = (found,) if isinstance(found, str) else tuple(found)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, str) else tuple(found)
     except Exception:
         logger.exception("the choice of a rate-limit profile failed: %r", choice)
         if conf.identity_error != "allow":
-            account.choose(choice, ("",))
             raise _UnknownError("") from None
-    account.choose(choice, names)
-    return names
+        return ()
 
 
 def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Generator[Ask, Any, int]:
@@ -271,17 +272,17 @@ def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Gener
 
 
 def _counted(
-    profile: Profile, known_by: Sequence[Resolver], request: HttpRequest, account: Account
+    profile: Profile, known_by: Sequence[Resolver], request: HttpRequest, told: _Found | None
 ) -> Counted:
     """Whom the profile counts, None for nobody, and by which policies; asks for both."""
-    if account.told is not None and profile.name in account.told:
+    if told is not None and profile.name in told:
         # Taken out: an error that stays would keep the request, which keeps the error.
-        told = account.told.pop(profile.name)
-        if isinstance(told, Exception):
-            raise told
-        if isinstance(told, tuple):
-            return told
-        identifier = told
+        known = told.pop(profile.name)
+        if isinstance(known, Exception):
+            raise known
+        if isinstance(known, tuple):
+            return known
+        identifier = known
     else:
         identifier = yield from identify(known_by, request)
     policies: tuple[Policy, ...] = profile.policies

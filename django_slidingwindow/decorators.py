@@ -13,7 +13,7 @@ from django.http.response import HttpResponseBase
 
 from . import guard, headers, responses
 from .callables import is_async
-from .demands import EXEMPT, Demand, add_demand, declare
+from .demands import EXEMPT, Demand, declare, own_demands, set_demands
 from .installed import require_installed
 from .policies import parse_cost
 
@@ -43,10 +43,11 @@ def rate_limit(
     answers False: `charge_when=lambda response: response.status_code == 401` counts
     failed logins alone. If the view raises, there is no response and the charge stays.
 
-    Several on one view are charged together, in one call, by the outermost: a refusal by
-    one spends nothing on the others. The middleware, where it is used, charges them with
-    its own rules, before other decorators of the view run. The decision is at
-    `request.rate_limit`. Sync views stay sync, async ones async.
+    It counts the requests that reach it. Inside of `login_required` it counts those that
+    are logged in; outside, strangers as well. Several directly above each other are charged
+    together, in one call, by the outermost: a refusal by one spends nothing on the others.
+    Where nothing stands above them, the middleware charges them together with its rules.
+    The decision is at `request.rate_limit`. Sync views stay sync, async ones async.
     """
     require_installed()
     demand = Demand(
@@ -122,8 +123,7 @@ def _limited(
             headers.show(response, plain)
         return response
 
-    add_demand(wrapper, demand)
-    demands = guard.demands_of(wrapper)
+    demands = set_demands(wrapper, (demand, *own_demands(view)))
     return wrapper
 
 
@@ -145,8 +145,7 @@ def _limited_async(
             headers.show(response, plain)
         return response
 
-    add_demand(wrapper, demand)
-    demands = guard.demands_of(wrapper)
+    demands = set_demands(wrapper, (demand, *own_demands(view)))
     return wrapper
 
 
@@ -184,33 +183,53 @@ def rate_limit_exempt(view: View) -> View:
             return view(*args, **kwargs)
 
     setattr(wrapper, EXEMPT, True)
+    set_demands(wrapper, own_demands(view))
     return cast(View, wrapper)
 
 
 class RateLimitMixin(_View):
     """Limits a class-based view by attributes, which mean what `rate_limit`'s arguments do.
 
-    `as_view` may set them for one URL: `as_view(rate_limit_profiles=["login"])`.
+    `as_view` may set them for one URL: `as_view(rate_limit_profiles=["login"])`. It counts the
+    requests that reach its `dispatch`: classes to the left of it and decorators of `dispatch`
+    come first. `class Page(LoginRequiredMixin, RateLimitMixin, View)` counts those that are
+    logged in.
     """
 
     rate_limit_profiles: str | Sequence[str] | Callable[[HttpRequest], Any] | None = None
     rate_limit_cost: int | Callable[[HttpRequest], Any] = 1
     rate_limit_methods: str | Iterable[str] | None = None
     rate_limit_charge_when: Callable[[Any], Any] | None = None
+    # What `dispatch` is decorated with, if another one runs before it; `as_view` sets it.
+    _rate_limit_inside: Callable[..., Any] | None = None
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Callable[..., Any]:
         """Django's, limited."""
-        view: Callable[..., Any] = super().as_view(**initkwargs)
 
         def given(name: str) -> Any:
             return initkwargs.get(name, getattr(cls, name))
 
         if not given("rate_limit_profiles"):
-            return view
-        return rate_limit(
+            return cast("Callable[..., Any]", super().as_view(**initkwargs))
+        limit = rate_limit(
             profile=given("rate_limit_profiles"),
             cost=given("rate_limit_cost"),
             methods=given("rate_limit_methods"),
             charge_when=given("rate_limit_charge_when"),
-        )(view)
+        )
+        outermost = cls.dispatch is RateLimitMixin.dispatch
+        if not outermost:
+            initkwargs["_rate_limit_inside"] = limit
+        view: Callable[..., Any] = super().as_view(**initkwargs)
+        # Decorated in any case, so that the usages know the view.
+        limited = limit(view)
+        return limited if outermost else view
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Django's, limited where `as_view` could not do so for the whole view."""
+        plain = super().dispatch
+        if self._rate_limit_inside is None:
+            return plain(request, *args, **kwargs)
+        # As Django's method_decorator does it.
+        return self._rate_limit_inside(partial(plain))(request, *args, **kwargs)

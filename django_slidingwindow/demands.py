@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import ref
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -13,7 +14,7 @@ Choice: TypeAlias = "Callable[[HttpRequest], Any]"
 """Answers a profile's name, several, or None; or something to await that does."""
 
 EXEMPT = "rate_limit_exempt"
-_DEMAND = "_rate_limit_demand_"
+_DEMANDS = "_rate_limit_demands"
 
 
 class Demand(NamedTuple):
@@ -41,6 +42,10 @@ class Demands(tuple[Demand, ...]):
     # Of `claiming`.
     ready: Any = None
 
+    def __init__(self, demands: Iterable[Demand]) -> None:
+        self.ids = frozenset(map(id, self))
+        """The ids of the demands: two demands that are equal may stand in different places."""
+
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
     """The methods of a demand; GET covers HEAD, which does the same work."""
@@ -66,21 +71,38 @@ def demands_from(
     return tuple(Demand(item, cost, methods_from(methods)) for item in found)
 
 
-def add_demand(view: Callable[..., Any], demand: Demand) -> None:
-    """Writes the demand on the view, beside those that it has."""
-    # An attribute each: Django's method_decorator and as_view merge attributes by name.
-    setattr(view, f"{_DEMAND}{id(demand)}", demand)
+def set_demands(view: Callable[..., Any], demands: Iterable[Demand]) -> Demands:
+    """Write on a view what it demands before any other code of it runs, and return that."""
+    found = Demands(demands)
+    # Other decorators copy the attribute to the functions that they wrap around this one; the
+    # reference tells them apart. It is weak, so that no view keeps itself alive.
+    setattr(view, _DEMANDS, (ref(view), found))
+    return found
+
+
+def own_demands(view: Callable[..., Any]) -> Demands:
+    """Return what `set_demands` wrote on this view; nothing if another decorator wraps it."""
+    written = getattr(view, "__dict__", {}).get(_DEMANDS)
+    if written is None or written[0]() is not view:
+        return _NO_DEMANDS
+    found: Demands = written[1]
+    return found
+
+
+_NO_DEMANDS = Demands(())
 
 
 def demands_of(view: Callable[..., Any]) -> Demands:
-    """The demands that decorators have declared on a view, whatever else wraps it."""
-    attributes: dict[str, Any] = getattr(view, "__dict__", {})
-    found = [value for name, value in attributes.items() if name.startswith(_DEMAND)]
-    for finder in _finders:
-        found += finder(view)
+    """Return what the middleware charges for a view, together with its rules.
+
+    These are the demands that nothing stands in front of. A `rate_limit` inside of another
+    decorator charges the requests that reach it: `login_required`, for example, sends
+    strangers away, and they must not use up a window that all users share.
+    """
+    found = own_demands(view) or Demands([demand for finder in _finders for demand in finder(view)])
     if not found and isinstance(view, partial):
         return demands_of(view.func)
-    return Demands(found)
+    return found
 
 
 Finder: TypeAlias = "Callable[[Callable[..., Any]], Iterable[Demand]]"

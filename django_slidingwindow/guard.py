@@ -1,7 +1,8 @@
 """From a request and what is demanded of it to one decision, in one call of the limiter.
 
 Decorators, the middleware and the adapters of other frameworks all come here. What
-they demand is remembered on the request, so a profile is charged once, whoever asks.
+they demand is remembered on the request. `Account.missing` says what a request is charged
+where several of them name one profile.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ __all__ = [
 def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     """The strictest decision over the demands; None if nothing counts this request.
 
-    Profiles that were charged for this request before are not charged again, but
-    their decisions count. Either all the others are charged, or none.
+    What this request was charged before is not charged again, but those decisions count.
+    Either all the rest is charged, or nothing.
     """
     if not demands or not conf.enabled:
         _without_limit(request)
@@ -50,9 +51,9 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
     limiter = limits.current or limits.get_limiter()
     found = at_once(request, demands, limiter, may_block=True)
     if found is not None:
-        names, form, keys = found
+        told, form, keys = found
         decision = limiter.charge(form, keys)
-        return open_account(request, names, form.alone, decision)
+        return open_account(request, demands, told, form.alone, decision)
     before = decided_before(request, demands)
     if before is not None:
         return before
@@ -63,7 +64,7 @@ def check(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision
-    return _strictest(request, account, demands)
+    return _strictest(account, demands)
 
 
 async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | None:
@@ -74,9 +75,9 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
     limiter = limits.current or limits.get_limiter()
     found = at_once(request, demands, limiter, may_block=False)
     if found is not None:
-        names, form, keys = found
+        told, form, keys = found
         decision = await limiter.acharge(form, keys)
-        return open_account(request, names, form.alone, decision)
+        return open_account(request, demands, told, form.alone, decision)
     before = decided_before(request, demands)
     if before is not None:
         return before
@@ -87,7 +88,7 @@ async def acheck(request: HttpRequest, demands: Sequence[Demand]) -> Decision | 
         decide(request, account, claims, decision)
         if len(account.decisions) == 1:
             return decision
-    return _strictest(request, account, demands)
+    return _strictest(account, demands)
 
 
 def refund(request: HttpRequest, demand: Demand) -> None:
@@ -122,11 +123,7 @@ def settled(request: HttpRequest, demands: Sequence[Demand]) -> bool:
         return False
     if account.exempt:
         return True
-    for demand in demands:
-        names = account.profiles(demand) if demand.covers(request) else ()
-        if names is None or not all(name in account.decided for name in names):
-            return False
-    return True
+    return all(id(demand) in account.met or not demand.covers(request) for demand in demands)
 
 
 def _without_limit(request: HttpRequest) -> None:
@@ -134,16 +131,13 @@ def _without_limit(request: HttpRequest) -> None:
         request.rate_limit = None  # type: ignore[attr-defined]
 
 
-def _strictest(
-    request: HttpRequest, account: Account, demands: Sequence[Demand]
-) -> Decision | None:
+def _strictest(account: Account, demands: Sequence[Demand]) -> Decision | None:
     """Of all the decisions that the demands have met."""
     # Several profiles share a decision.
     found: dict[int, Decision] = {}
     for demand in demands:
-        if demand.methods is None or demand.covers(request):
-            for name in account.profiles(demand) or ():
-                known = account.decided.get(name)
-                if known is not None:
-                    found[id(known)] = known
+        for name in account.profiles(demand):
+            known = account.decided.get(name)
+            if known is not None:
+                found[id(known)] = known
     return strictest([*found.values()]) if found else None

@@ -115,6 +115,8 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
         return {}
+    if decisions[1:]:
+        verdicts = _once(verdicts)
     tightest = _tightest(verdicts)
     form = _form(tightest)
     fields = form.fields(tightest)
@@ -235,6 +237,15 @@ def _partition_key(key: str) -> str:
     whom = key.partition("}")[0]
     digest = hmac.digest(conf.hash_key, f"pk:{whom}".encode(), "sha256")
     return base64.b64encode(digest[:_PARTITION_KEY_BYTES]).decode()
+
+
+def _once(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return one verdict for each policy: the tightest, where a request met a policy twice."""
+    found: dict[tuple[str, Policy], Verdict] = {}
+    for verdict in verdicts:
+        policy = verdict.profile, verdict.policy
+        found[policy] = _tightest([found.get(policy, verdict), verdict])
+    return [*found.values()]
 
 
 def _tightest(verdicts: list[Verdict]) -> Verdict:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
     """The flow that gives back what the demand's profiles were charged for this request."""
     account = account_of(request)
-    names = account.profiles(demand) if demand.covers(request) else ()
+    names = account.profiles(demand)
+    given: dict[str, int] = {}
     for decision in account.decisions:
-        mine = {name for name in names or () if account.decided.get(name) is decision}
+        mine = {verdict.profile for verdict in decision.verdicts}.intersection(names)
         receipt = decision.receipt
         if not mine or receipt is None or not receipt.use():
             continue
@@ -31,7 +32,10 @@ def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
         taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
         limiter = get_limiter()
         yield Ask(limiter.refund, limiter.arefund, (replace(decision, receipt=taken),))
-        after = replace(_without(decision, taken), receipt=_part(receipt, kept))
+        for charges, _ in taken.parts:
+            for charge in charges:
+                given[charge.key] = given.get(charge.key, 0) + charge.cost
+        after = replace(_without(decision, given), receipt=_part(receipt, kept))
         account.replace(decision, after)
         show(request, account)
 
@@ -44,9 +48,8 @@ def _part(receipt: Receipt, keys: set[str]) -> Receipt:
     return Receipt(tuple(part for part in parts if part[0]), local=receipt.local)
 
 
-def _without(decision: Decision, taken: Receipt) -> Decision:
-    """The decision as the headers have to tell it once the charges are given back."""
-    costs = {charge.key: charge.cost for charges, _ in taken.parts for charge in charges}
+def _without(decision: Decision, costs: dict[str, int]) -> Decision:
+    """The decision as the headers have to tell it once so many hits of each key are given back."""
     verdicts = []
     for verdict in decision.verdicts:
         left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))

@@ -296,21 +296,23 @@ def test_profile_that_is_named_twice_is_charged_once(make):
     assert left("daily") == 99
 
 
-def test_demands_are_known_through_other_decorators(make):
-    def other(view):
-        @functools.wraps(view)
-        def wrapper(*args, **kwargs):
-            return view(*args, **kwargs)
+def other(view):
+    """A decorator, of which nobody knows what it does."""
 
-        return wrapper
+    @functools.wraps(view)
+    def wrapper(*args, **kwargs):
+        return view(*args, **kwargs)
 
-    view = rate_limit("daily")(other(rate_limit("burst", cost=2, methods="POST")(make())))
-    expected = {
-        Demand(("daily",)),
-        Demand(("burst",), cost=2, methods=frozenset({"POST"})),
-    }
-    assert set(guard.demands_of(view)) == expected
-    assert set(guard.demands_of(functools.partial(view, pk=1))) == expected
+    return wrapper
+
+
+def test_demands_are_those_that_no_other_decorator_stands_above(make):
+    view = rate_limit("daily")(rate_limit("burst", cost=2, methods="POST")(make()))
+    expected = (Demand(("daily",)), Demand(("burst",), cost=2, methods=frozenset({"POST"})))
+    assert guard.demands_of(view) == guard.demands_of(rate_limit_exempt(view)) == expected
+    assert guard.demands_of(functools.partial(view, pk=1)) == expected
+    assert guard.demands_of(rate_limit("closed")(other(view))) == (Demand(("closed",)),)
+    assert guard.demands_of(other(view)) == ()
     assert guard.demands_of(make()) == guard.demands_of(functools.partial(make())) == ()
     assert guard.demands_of(len) == ()
 
@@ -395,7 +397,7 @@ def page(request):
 def test_class_is_limited_by_its_dispatch(page):
     view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
     assert statuses(view, 3) == [200, 200, 429]
-    assert guard.demands_of(view) == (Demand(("burst",)),)
+    assert guard.demands_of(view) == (), "what else decorates the method is not known"
 
 
 def test_class_is_limited_by_one_of_its_methods(page):
@@ -410,18 +412,46 @@ def test_async_class_is_checked_on_its_loop_and_in_no_thread(monkeypatch):
     assert statuses(view, 3) == [200, 200, 429]
 
 
-@pytest.mark.parametrize("how", ["list", "stack"])
-def test_class_knows_all_its_demands(page, how):
-    if how == "list":
-        both = [rate_limit("burst"), rate_limit("daily")]
-        page = method_decorator(both, name="dispatch")(page)
-    else:
-        page = method_decorator(rate_limit("burst"), name="dispatch")(page)
-        page = method_decorator(rate_limit("daily"), name="dispatch")(page)
-    view = page.as_view()
-    assert set(guard.demands_of(view)) == {Demand(("burst",)), Demand(("daily",))}
+def test_decorators_of_one_method_decorator_are_charged_together(page):
+    both = [rate_limit("daily"), rate_limit("burst")]
+    view = method_decorator(both, name="dispatch")(page).as_view()
     assert statuses(view, 4) == [200, 200, 429, 429]
     assert left("daily") == 98
+
+
+def test_several_method_decorators_are_charged_one_after_the_other(page):
+    page = method_decorator(rate_limit("burst"), name="dispatch")(page)
+    page = method_decorator(rate_limit("daily"), name="dispatch")(page)
+    assert statuses(page.as_view(), 4) == [200, 200, 429, 429]
+    assert left("daily") == 96
+
+
+def test_mixin_counts_what_reaches_its_dispatch(page):
+    class Gate:
+        def dispatch(self, request, *args, **kwargs):
+            assert "X-Key" in request.headers, "turned away"
+            return super().dispatch(request, *args, **kwargs)
+
+    name, attributes = "Limited", {"rate_limit_profiles": ["burst", "daily"]}
+    inside = type(name, (Gate, RateLimitMixin, page), attributes).as_view()
+    outside = type(name, (RateLimitMixin, Gate, page), attributes).as_view()
+    for view, charged in [(inside, 0), (outside, 1)]:
+        with pytest.raises(AssertionError, match="turned away"):
+            call(view)
+        assert left("daily") == 100 - charged
+    assert [call(inside, get(HTTP_X_KEY="a")).status_code for _ in range(3)] == [200, 429, 429]
+    assert guard.demands_of(inside) == ()
+    assert guard.demands_of(outside) == (Demand(("burst", "daily")),)
+
+
+def test_mixin_that_is_decorated_counts_what_reaches_it(page):
+    name = f"Decorated{page.__base__.__name__}"
+    limited = type(name, (RateLimitMixin, page), {"rate_limit_profiles": ["daily"]})
+    decorated = method_decorator(rate_limit("closed"), name="dispatch")(limited)
+    found, view = new_usages(decorated.as_view)
+    assert found == [Usage(f"{__name__}.{name}", ("daily",))]
+    assert call(view).status_code == 429
+    assert left("daily") == 100
 
 
 def test_mixin_limits_by_attributes(page):

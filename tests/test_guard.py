@@ -248,16 +248,16 @@ def test_choice_may_be_async(check):
     assert check(get(), [Demand(choose)]).profile == "daily"
 
 
-def test_choice_is_made_once_a_request(check):
+def test_choice_is_made_once_for_a_demand(check):
     calls = []
 
     def choose(request):
         calls.append(request)
         return "burst"
 
-    request = get()
+    request, demands = get(), [Demand(choose)]
     for _ in range(2):
-        check(request, [Demand(choose), Demand(choose)])
+        check(request, demands)
     assert calls == [request]
 
 

@@ -406,7 +406,7 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
         verdicts=(one,),
     )
     request = RequestFactory().get("/")
-    open_account(request, "burst", True, told)
+    open_account(request, (), {}, True, told)
     with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
         applied = HttpResponse(headers=own)
         headers.apply(applied, (told,))

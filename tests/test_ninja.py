@@ -307,8 +307,9 @@ def test_exempt_client_is_exempt_in_an_async_operation(settings, redis):
 async def test_charge_of_other_profiles_does_not_settle_those_of_an_async_operation(rf):
     request = rf.get("/")
     with limits_in_memory():
-        await guard.acheck(request, ProfileThrottle("wide").demands)
-        assert guard.settled(request, ProfileThrottle("wide").demands)
+        wide = ProfileThrottle("wide").demands
+        await guard.acheck(request, wide)
+        assert guard.settled(request, wide)
         with pytest.raises(ImproperlyConfigured, match="add_decorator"):
             ProfileThrottle("wide", "narrow").allow_request(request)
         with pytest.raises(ImproperlyConfigured, match="add_decorator"):

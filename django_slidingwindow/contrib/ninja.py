@@ -31,9 +31,10 @@ from ninja.throttling import BaseThrottle
 
 from .. import guard, headers, responses
 from ..decisions import Decision
-from ..demands import Choice, Demand, declare, demands_from, find_by
+from ..demands import Choice, Demand, Demands, declare, demands_from, find_by
 
 _CHARGED = "_rate_limit_ninja"
+_DEMANDS = "_rate_limit_demands"
 _THROTTLED = "_rate_limit_throttled"
 _MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 _HOW = (
@@ -77,7 +78,7 @@ class ProfileThrottle(BaseThrottle):
     def _decision(self, request: HttpRequest) -> Decision | None:
         if hasattr(request, _CHARGED):
             return cast("Decision | None", getattr(request, _CHARGED))
-        demands = self.demands
+        demands: Sequence[Demand] = self.demands
         match = request.resolver_match
         for operation in operations_of(match.func) if match is not None else ():
             if request.method in operation.methods and self in operation.throttle_objects:
@@ -180,9 +181,24 @@ def _finished(
     return response
 
 
-def _demands(operation: Operation) -> tuple[Demand, ...]:
+def _demands(operation: Operation) -> Demands:
+    """Return the demands of an operation's throttles, for its methods alone.
+
+    They are the same objects each time, so that the throttle finds what the middleware has
+    charged. Operations with other methods share the throttle and the path.
+    """
     throttles = [item for item in operation.throttle_objects if isinstance(item, ProfileThrottle)]
-    return tuple(demand for throttle in throttles for demand in throttle.demands)
+    made: tuple[list[ProfileThrottle], Demands] | None = getattr(operation, _DEMANDS, None)
+    if made is None or made[0] != throttles:
+        methods = frozenset(operation.methods)
+        demands = Demands(
+            demand._replace(methods=methods if demand.methods is None else methods & demand.methods)
+            for throttle in throttles
+            for demand in throttle.demands
+        )
+        made = throttles, demands
+        setattr(operation, _DEMANDS, made)
+    return made[1]
 
 
 def _is_uncharged(operation: Operation) -> bool:
@@ -190,13 +206,10 @@ def _is_uncharged(operation: Operation) -> bool:
 
 
 def _demands_of_view(view: Callable[..., Any]) -> Iterator[Demand]:
-    """What the middleware has to charge: each operation has methods of its own."""
+    """What the middleware has to charge."""
     for operation in operations_of(view):
         if _is_uncharged(operation):
-            methods = frozenset(operation.methods)
-            for demand in _demands(operation):
-                own = demand.methods
-                yield demand._replace(methods=methods if own is None else methods & own)
+            yield from _demands(operation)
 
 
 def _on_event_loop() -> bool:
