@@ -105,7 +105,12 @@ def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float)
     command = f"REDIS_URL={os.environ['REDIS_URL']} {manage}"
     print(SAID.format(**said, command=command, seconds=time.monotonic() - started), flush=True)
     config = uvicorn.Config(
-        application, lifespan="off", log_level="warning", timeout_graceful_shutdown=2
+        application,
+        lifespan="off",
+        log_level="warning",
+        # Uvicorn would believe X-Forwarded-For from this machine, which is where clients are.
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
     )
     uvicorn.Server(config).run(sockets=[listener])
 

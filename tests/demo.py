@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,9 +99,16 @@ class Demo:
             assert line, f"it ended, and had said: {self.said}"
             self.said += line
 
-    def get(self, path: str, *, key: str | None = None, **fields: str) -> Answer:
+    def get(
+        self,
+        path: str,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: str,
+    ) -> Answer:
         """The answer, whatever its status; fields make it a POST."""
-        headers = {"X-API-Key": f"demo-key-of-{key}"} if key else {}
+        headers = {**(headers or {}), **({"X-API-Key": f"demo-key-of-{key}"} if key else {})}
         data = urlencode(fields).encode() if fields else None
         try:
             response = _opener.open(Request(self.url + path, data, headers), timeout=30)

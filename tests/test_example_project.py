@@ -105,6 +105,25 @@ def test_expensive_report_is_made_by_a_job_that_waits_for_the_upstream(demo: Dem
     assert demo.get(f"/api/reports/{number}/", key="acme").status == 404
 
 
+def test_strangers_cannot_use_up_what_tenants_share(tmp_path: Path) -> None:
+    with Demo(tmp_path) as demo:
+        strangers = [demo.get("/api/reports/").status for _ in range(31)]
+        strangers += [demo.get("/api/reports/", of="2026").status for _ in range(31)]
+        assert strangers == [405] * 31 + [401] * 31
+        assert demo.get("/api/reports/", key="globex", of="2026").status == 202
+
+
+def test_client_cannot_choose_its_address(tmp_path: Path) -> None:
+    """Uvicorn believes X-Forwarded-For from this machine, unless told not to."""
+    with Demo(tmp_path) as demo:
+        statuses = [
+            demo.get("/status/", headers={"X-Forwarded-For": f"198.51.100.{number}"}).status
+            for number in range(200)
+        ]
+    assert statuses[:120] == [200] * 120
+    assert 429 in statuses[120:]
+
+
 def test_login_counts_failures_alone(demo: Demo) -> None:
     statuses = [
         demo.get("/api/login/", username="demo", password=demo.password).status for _ in range(2)

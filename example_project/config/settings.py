@@ -32,7 +32,8 @@ SLIDING_WINDOW = {
     "RULES": [
         {"path": r"^/api/", "profiles": ["ip_public", "tenant_soon"]},
     ],
-    # Behind a proxy, name it; otherwise X-Forwarded-For is ignored, as it must be.
+    # Behind a proxy, name it; otherwise X-Forwarded-For is ignored, as it must be. A server
+    # in front of Django must not read it either: uvicorn has proxy_headers for that.
     # "TRUSTED_PROXIES": ["10.0.0.0/8"],
 }
 

@@ -105,18 +105,22 @@ def login(request: HttpRequest) -> JsonResponse:
 
 @csrf_exempt  # an API key is no cookie
 @require_POST
+@tenant_required
 @rate_limit("endpoint_expensive")
 @rate_limit(profile=plan)
-@tenant_required
 def reports(request: HttpRequest) -> JsonResponse:
-    """Expensive for all together, and counted by plan as well: both or none are charged."""
+    """Expensive for all together, and counted by plan as well: both or none are charged.
+
+    Only tenants share the window of the endpoint: strangers are turned away above the limit,
+    and are counted by their address alone, by the middleware's rule.
+    """
     report = Report.objects.create(tenant=tenant_of(request))
     start_report(report)
     return JsonResponse({"report": report.pk, "state": report.state}, status=202)
 
 
-@rate_limit("endpoint_lightweight")
 @tenant_required
+@rate_limit("endpoint_lightweight")
 def report(request: HttpRequest, number: int) -> JsonResponse:
     found = get_object_or_404(Report, pk=number, tenant=tenant_of(request))
     return JsonResponse({"report": found.pk, "state": found.state})
