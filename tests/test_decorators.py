@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
+import weakref
 
 import pytest
 from asgiref.sync import iscoroutinefunction
@@ -315,6 +317,16 @@ def test_demands_are_those_that_no_other_decorator_stands_above(make):
     assert guard.demands_of(other(view)) == ()
     assert guard.demands_of(make()) == guard.demands_of(functools.partial(make())) == ()
     assert guard.demands_of(len) == ()
+
+
+def test_view_goes_when_nobody_needs_it_any_more(make):
+    """Django's method_decorator makes one at every request."""
+    gc.disable()
+    try:
+        view = weakref.ref(rate_limit("burst")(make()))
+        assert view() is None
+    finally:
+        gc.enable()
 
 
 # Charging by the response
