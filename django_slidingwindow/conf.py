@@ -136,6 +136,11 @@ class Conf:
         return self._get("LOG_CLIENT", False)
 
     @cached_property
+    def log_rows_per_minute(self) -> int:
+        """Rows that one process begins in a minute; what is beyond shares a row by profile."""
+        return self._get("LOG_ROWS_PER_MINUTE", 1_000)
+
+    @cached_property
     def log_identifiers(self) -> str:
         return self._get("LOG_IDENTIFIERS", "plain")
 

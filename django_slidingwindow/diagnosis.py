@@ -10,9 +10,9 @@ from typing import Any
 
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError
+from django.db import Error
 
-from . import readings, recorder
+from . import logwriter, readings, recorder
 from .algorithms import SCRIPT_VERSION, in_use, script
 from .breaker import CLOSED
 from .checks.register import TAG
@@ -20,7 +20,6 @@ from .conf import conf
 from .exceptions import StoreError
 from .keys import make_key
 from .limits import get_limiter
-from .logwriter import log_alias
 from .matching import configured
 from .models import Rejection
 from .policies import Policy
@@ -181,26 +180,41 @@ def _log() -> Iterator[Finding]:
     if not conf.log:
         yield Finding(name="log", level=OK, text="off: SLIDING_WINDOW['LOG'] is False")
         return
-    alias = log_alias()
+    alias = logwriter.log_alias()
     try:
         newest = Rejection.objects.using(alias).values_list("minute", flat=True).first()
-    except DatabaseError as error:
+    except Error as error:
         text = f"the table in the database {alias!r} cannot be read: {error}"
         yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
         return
+    try:
+        logwriter.try_to_write(alias)
+    except Error as error:
+        text = f"the table in the database {alias!r} cannot be written: {error}"
+        yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
+        return
     said = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
-    stats = recorder.stats()
-    troubled = bool(stats.down or stats.dropped or stats.failed)
-    yield Finding(
+    data = {"database": alias, "newest": newest.isoformat() if newest else None}
+    yield writer(recorder.stats(), f"the database {alias!r}: {said}", data)
+
+
+def writer(stats: recorder.Stats, said: str, data: dict[str, Any]) -> Finding:
+    """What the numbers say of this process's part of the log."""
+    text = (
+        f"{said}; in this process {stats.written:,} refusals written, {stats.dropped:,} dropped, "
+        f"{stats.unwritten:,} waiting, {stats.failed:,} batches failed"
+    )
+    if stats.deaths:
+        text += f"; the thread that writes died {stats.deaths:,} times"
+    if stats.error:
+        runs = "" if stats.running else " and no thread writes"
+        text += f"; the last attempt failed{runs}: {stats.error}"
+    troubled = stats.down or stats.dropped or stats.failed or stats.deaths or stats.error
+    return Finding(
         name="log",
         level=WARNING if troubled else OK,
-        text=f"the database {alias!r}: {said}; in this process {stats.written:,} refusals "
-        f"written, {stats.dropped:,} dropped, {stats.failed:,} batches failed",
-        data={
-            "database": alias,
-            "newest": newest.isoformat() if newest else None,
-            **asdict(stats),
-        },
+        text=text,
+        data={**data, **asdict(stats)},
     )
 
 

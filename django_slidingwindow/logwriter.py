@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from django.db import DataError, Error, IntegrityError, OperationalError, router
+from django.db import DataError, Error, IntegrityError, OperationalError, router, transaction
 
 from . import signals, upsert
 from .models import Rejection
@@ -32,6 +32,15 @@ def log_alias() -> str:
     return router.db_for_write(Rejection)
 
 
+def try_to_write(alias: str) -> None:
+    """Write a row of the log and take it back; raises what the database says against it."""
+    now = int(time.time())
+    group = Group(now // 60, "doctor", None, "", "", "", "", "")
+    with transaction.atomic(using=alias):
+        upsert.write([row_of(group, Tally(1, now, now, None))], alias)
+        transaction.set_rollback(True, using=alias)
+
+
 class LogWriter:
     """One writer at a time; nothing that the database does is raised."""
 
@@ -44,6 +53,8 @@ class LogWriter:
         """Statements that did not."""
         self.down = False
         """Whether the database was away when it was last asked."""
+        self.error = ""
+        """What it said then; empty if it was not away."""
         self._tallies = tallies
         self._sandbox = sandbox
         self._lock = threading.Lock()
@@ -61,8 +72,10 @@ class LogWriter:
                 self._taken = {}
 
     def give_up(self) -> None:
-        """Counts and tells what a process that ends takes along, though a write may hang."""
+        """Count and log what a process that ends takes along, though a write may hang."""
         rows = [*self._taken.values(), *self._tallies.take().values()]
+        if not rows:
+            return
         lost = sum(tally.hits for tally in rows)
         self._tallies.drop(lost)
         logger.error(
@@ -152,22 +165,28 @@ class LogWriter:
         )
 
     def _went_away(self, alias: str, error: Error) -> None:
+        self.error = error_text(error)
         if not self.down:
             self.down = True
             logger.warning(
-                "the rejection log cannot be written (%s: %s); it is kept in memory",
-                type(error).__name__,
-                printable(str(error).strip()),
+                "the rejection log cannot be written (%s); it is kept in memory",
+                self.error,
                 extra={"alias": alias, "waiting": len(self._tallies)},
             )
 
     def _came_back(self, alias: str) -> None:
         self.down = False
+        self.error = ""
         logger.warning(
             "the rejection log is written again; %d refusals were lost since the start",
             self._tallies.dropped,
             extra={"alias": alias, "dropped": self._tallies.dropped},
         )
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error as one line that a terminal can show."""
+    return f"{type(error).__name__}: {printable(str(error).strip())}"
 
 
 def _is_refusal(error: Error) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from django.db import connections
 
 from .decisions import Decision
-from .logwriter import LogWriter, log_alias
+from .logwriter import LogWriter, error_text, log_alias
 from .rejections import refusals
 from .sandbox import Sandbox, testing
 from .tallies import Tallies
@@ -49,11 +49,13 @@ class Stats:
     """What became of this process's refusals."""
 
     recorded: int
-    """Refusals."""
+    """Refusals. Each is written, dropped or unwritten."""
     written: int
     """Refusals that the table counts."""
     dropped: int
     """Refusals that it never will."""
+    unwritten: int
+    """Refusals that wait, or are being written now."""
     waiting: int
     """Rows that wait to be written."""
     batches: int
@@ -62,6 +64,12 @@ class Stats:
     """Statements that did not."""
     down: bool
     """Whether the database was away when it was last asked."""
+    running: bool
+    """Whether the thread that writes is alive; it starts with the first refusal."""
+    deaths: int
+    """How often that thread died and another took its place."""
+    error: str
+    """Why the last attempt to write failed; empty if it did not."""
 
 
 class Recorder:
@@ -86,9 +94,12 @@ class Recorder:
         self._writer = LogWriter(self._tallies, self._sandbox)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._deaths = 0
+        self._error = ""
         self._due = threading.Event()
         self._urgent = threading.Event()
         self._stopping = False
+        self._exit_is_told = False
         self._ended = False
 
     def record(self, request: Any, decision: Decision) -> None:
@@ -116,6 +127,10 @@ class Recorder:
         self._stopping = True
         thread, writer = self._thread, self._writer
         if thread is None:
+            if self._deaths:
+                # Its thread died, and no other could be started.
+                self._write()
+                writer.give_up()
             return
         self._due.set()
         self._urgent.set()
@@ -126,7 +141,7 @@ class Recorder:
             batches = writer.batches
             thread.join(min(seconds, left))
             if not thread.is_alive():
-                return
+                break
         writer.give_up()
 
     def at_exit(self) -> None:
@@ -136,31 +151,60 @@ class Recorder:
             self.stop()
 
     def stats(self) -> Stats:
-        tallies, writer = self._tallies, self._writer
+        tallies, writer, thread = self._tallies, self._writer, self._thread
+        # The newest number first: a refusal must not be written before it was recorded.
+        written, dropped = writer.written, tallies.dropped
+        recorded = tallies.recorded
         return Stats(
-            recorded=tallies.recorded,
-            written=writer.written,
-            dropped=tallies.dropped,
+            recorded=recorded,
+            written=written,
+            dropped=dropped,
+            unwritten=recorded - written - dropped,
             waiting=len(tallies),
             batches=writer.batches,
             failed=writer.failed,
             down=writer.down,
+            running=thread is not None and thread.is_alive(),
+            deaths=self._deaths,
+            error=self._error or writer.error,
         )
 
     def _start(self) -> None:
+        """Start the thread, unless one runs or the process ends."""
         with self._starting:
             if self._thread is not None or self._stopping:
                 return
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._run, name="django_slidingwindow.log", daemon=True
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # No memory or no more threads: the next refusal tries again.
+                self._note("the thread of the rejection log could not be started", error)
+            else:
+                self._thread = thread
+            if self._exit_is_told:
+                return
+            self._exit_is_told = True
         atexit.register(self.at_exit)
         if multiprocessing.parent_process() is not None:
             # A child that multiprocessing has forked ends without atexit.
             Finalize(None, self.at_exit, exitpriority=0)
 
     def _run(self) -> None:
+        """Write until the process ends. If this thread dies, start another one."""
+        try:
+            self._loop()
+        except BaseException as error:  # noqa: BLE001 -- SystemExit and GreenletExit as well
+            with self._starting:
+                self._thread = None
+                self._deaths += 1
+            self._note("the thread of the rejection log died; another one is started", error)
+            self._due.set()
+            self._start()
+
+    def _loop(self) -> None:
         pause = self._interval
         while True:
             self._due.wait()
@@ -178,14 +222,26 @@ class Recorder:
                 self._due.set()
 
     def _write(self) -> bool:
+        """Write what waits; False if some of it may wait on. Raises no Exception."""
+        done = False
         try:
-            return self._writer.write()
-        except Exception:
-            logger.exception("the rejection log could not be written")
-            return True
-        finally:
-            # None is kept: a fork or a failover would leave it in a bad state.
-            connections.close_all()
+            try:
+                done = self._writer.write()
+            finally:
+                # None is kept: a fork or a failover would leave it in a bad state.
+                connections.close_all()
+        except Exception as error:  # noqa: BLE001 -- of a router, a driver, a receiver
+            self._note("the rejection log could not be written", error)
+        else:
+            self._error = ""
+        return done
+
+    def _note(self, what: str, error: BaseException) -> None:
+        """Log an unexpected error, once until a write succeeds."""
+        text = error_text(error)
+        if text != self._error:
+            self._error = text
+            logger.error(what, exc_info=error)
 
 
 _recorder = Recorder()

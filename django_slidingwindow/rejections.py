@@ -26,6 +26,8 @@ from .registry import registry
 
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 OTHER_METHOD = "other"
+OVERFLOW = "overflow"
+"""The reason of the row that collects a profile's refusals beyond LOG_ROWS_PER_MINUTE."""
 _LENGTHS = {field.name: field.max_length for field in Rejection._meta.concrete_fields}
 
 
@@ -97,7 +99,13 @@ def _client(request: Any) -> tuple[str, str]:
         address = str(client_address(request))
     except UnknownClientError:
         address = ""
-    return address, request.META.get("HTTP_USER_AGENT", "")
+    # Cut here and not when it is written: thousands of rows may wait.
+    return address, request.META.get("HTTP_USER_AGENT", "")[: _LENGTHS["user_agent"]]
+
+
+def overflow(group: Group) -> Group:
+    """Return the group that collects what this minute has no more rows for, by profile."""
+    return group._replace(policy=None, key="", view="", method="", reason=OVERFLOW, source="")
 
 
 def row_of(group: Group, tally: Tally) -> Rejection:
@@ -107,14 +115,14 @@ def row_of(group: Group, tally: Tally) -> Rejection:
     return Rejection(
         minute=_moment(group.minute * 60),
         digest=_digest(group, axis, identifier, scope),
-        profile=_column(group.profile, "profile"),
+        profile=column(group.profile, "profile"),
         limit=None if policy is None else policy.limit,
         window=None if policy is None else policy.window,
         algorithm="" if policy is None else policy.algorithm,
-        axis=_column(axis, "axis"),
+        axis=column(axis, "axis"),
         identifier=identifier,
-        scope=_column(scope, "scope"),
-        view=_column(group.view, "view"),
+        scope=column(scope, "scope"),
+        view=column(group.view, "view"),
         method=group.method,
         reason=group.reason,
         source=group.source,
@@ -122,8 +130,8 @@ def row_of(group: Group, tally: Tally) -> Rejection:
         first_at=_moment(tally.first),
         last_at=_moment(tally.last),
         retry_after=tally.retry_after,
-        client=_column(tally.client, "client"),
-        user_agent=_column(tally.user_agent, "user_agent"),
+        client=column(tally.client, "client"),
+        user_agent=column(tally.user_agent, "user_agent"),
     )
 
 
@@ -131,7 +139,12 @@ def logged_identifier(identifier: str) -> str:
     """An identifier as the log holds it."""
     if conf.log_identifiers == "hash" and identifier:
         return keyed_hash(identifier)
-    return _column(identifier, "identifier")
+    return column(identifier, "identifier")
+
+
+def column(text: str, name: str) -> str:
+    """Return the text as the log holds it in this column: printable, and cut to its length."""
+    return printable(text)[: _LENGTHS[name]]
 
 
 def _whom(group: Group) -> tuple[str, str, str]:
@@ -150,10 +163,6 @@ def _digest(group: Group, *whom: str) -> uuid.UUID:
     text = repr((*whom, *group._replace(minute=0, key="")))
     # With a version: MariaDB takes no other.
     return uuid.UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5)
-
-
-def _column(text: str, name: str) -> str:
-    return printable(text)[: _LENGTHS[name]]
 
 
 def _moment(stamp: float) -> datetime:

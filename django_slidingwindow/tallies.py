@@ -1,11 +1,14 @@
-"""The refusals that wait to be written: added up, and never more than so many rows."""
+"""The refusals that wait to be written: added up, in a bounded number of rows.
+
+Two bounds: `max_rows` wait at a time, and LOG_ROWS_PER_MINUTE are begun in a minute."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 
-from .rejections import Group, Tally
+from .conf import conf
+from .rejections import Group, Tally, overflow
 
 
 class Tallies:
@@ -19,6 +22,9 @@ class Tallies:
         """Refusals that will never be written."""
         self._lock = threading.Lock()
         self._rows: dict[Group, Tally] = {}
+        self._minute = 0
+        self._begun: set[Group] = set()
+        """The rows of that minute, whether they wait or are written."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -31,6 +37,7 @@ class Tallies:
             if known is not None:
                 known.add(tally)
                 return False
+            group = self._within_bound(group)
             return self._merge(group, tally) and len(self._rows) == self.max_rows // 2
 
     def take(self) -> dict[Group, Tally]:
@@ -49,6 +56,19 @@ class Tallies:
         """Counts refusals that are given up."""
         with self._lock:
             self.dropped += hits
+
+    def _within_bound(self, group: Group) -> Group:
+        """Return the group, or the one that collects what is beyond LOG_ROWS_PER_MINUTE."""
+        minute, begun = group.minute, self._begun
+        # A thread may be late by a minute; a clock that was set back is not.
+        if not minute <= self._minute <= minute + 1:
+            self._minute = minute
+            begun.clear()
+        if group not in begun:
+            if len(begun) >= conf.log_rows_per_minute:
+                return overflow(group)
+            begun.add(group)
+        return group
 
     def _merge(self, group: Group, tally: Tally) -> bool:
         """True if it made a new row."""

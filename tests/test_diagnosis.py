@@ -182,6 +182,46 @@ def test_log_that_drops_is_a_warning(monkeypatch):
     assert "7 dropped" in log.text
 
 
+def test_log_whose_thread_died_is_a_warning(monkeypatch):
+    stats = replace(recorder.stats(), deaths=2, unwritten=9, running=True)
+    monkeypatch.setattr(recorder, "stats", lambda: stats)
+    log = found()["log"]
+    assert (log.level, log.data["deaths"], log.data["unwritten"]) == ("warning", 2, 9)
+    assert "the thread that writes died 2 times" in log.text
+    assert "9 waiting" in log.text
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [
+        (True, "the last attempt failed: OSError: bad"),
+        (False, "the last attempt failed and no thread writes: OSError: bad"),
+    ],
+)
+def test_log_that_fails_is_a_warning(monkeypatch, running, said):
+    stats = replace(recorder.stats(), error="OSError: bad", running=running)
+    monkeypatch.setattr(recorder, "stats", lambda: stats)
+    log = found()["log"]
+    assert log.level == "warning"
+    assert said in log.text
+
+
+def test_log_is_tried_and_keeps_nothing_of_it():
+    assert found()["log"].level == "ok"
+    assert not Rejection.objects.exists()
+
+
+def test_log_that_cannot_be_written_is_an_error():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TRIGGER closed BEFORE INSERT ON {Rejection._meta.db_table}"
+            " BEGIN SELECT RAISE(ABORT, 'read-only'); END"
+        )
+    log = found()["log"]
+    assert log.level == "error"
+    assert log.text == "the table in the database 'default' cannot be written: read-only"
+
+
 def test_log_without_its_table_is_an_error():
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {Rejection._meta.db_table} RENAME TO elsewhere")

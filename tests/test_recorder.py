@@ -18,12 +18,12 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models import Sum
 from django.test import override_settings
 
-from django_slidingwindow import listening, sandbox, signals, upsert
+from django_slidingwindow import decisions, listening, sandbox, signals, upsert
 from django_slidingwindow import recorder as module
 from django_slidingwindow.conf import conf
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
-from django_slidingwindow.rejections import Tally, refusals
+from django_slidingwindow.rejections import OVERFLOW, Tally, refusals, row_of
 from django_slidingwindow.tallies import Tallies
 from tests.databases import ALIAS, on_every_database
 from tests.rejections import refusal, request, verdict
@@ -75,7 +75,17 @@ def test_no_thread_runs_before_the_first_refusal(make: Callable[..., Recorder]) 
     recorder = make()
     assert threading.active_count() == before
     assert recorder.stats() == module.Stats(
-        recorded=0, written=0, dropped=0, waiting=0, batches=0, failed=0, down=False
+        recorded=0,
+        written=0,
+        dropped=0,
+        unwritten=0,
+        waiting=0,
+        batches=0,
+        failed=0,
+        down=False,
+        running=False,
+        deaths=0,
+        error="",
     )
 
 
@@ -173,7 +183,9 @@ def test_requests_go_on_while_the_database_is_away(
     wait_until(lambda: recorder.stats().failed >= 3, "it is tried again")
     stats = recorder.stats()
     assert stats.down
+    assert stats.error
     assert (stats.recorded, stats.written) == (200, 0)
+    assert stats.unwritten == 200 - stats.dropped
     assert stats.waiting <= 50
     assert stats.dropped >= 100
     with connections[log_database].cursor() as cursor:
@@ -251,6 +263,154 @@ def test_error_of_the_project_ends_neither_the_thread_nor_the_log(
         wait_until(lambda: "could not be written" in caplog.text, "it is told")
     refuse(recorder, 2)
     wait_until(lambda: hits() == 2, "it is written")
+
+
+def failing_once(error: BaseException) -> Callable[[], None]:
+    """Closes all connections, but raises the first time."""
+    errors = [error]
+    close_all = connections.close_all
+
+    def close() -> None:
+        close_all()
+        if errors:
+            raise errors.pop()
+
+    return close
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_connection_that_cannot_be_closed_does_not_end_the_log(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(connections, "close_all", failing_once(OSError("bad descriptor")))
+    recorder = make()
+    refuse(recorder, 5)
+    wait_until(lambda: recorder.stats().error == "OSError: bad descriptor", "it is noted")
+    assert recorder.stats().written == 5
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 7, "later refusals are written")
+    wait_until(lambda: not recorder.stats().error, "it is over")
+    assert recorder.stats().running
+    assert recorder.stats().deaths == recorder.stats().unwritten == 0
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the rejection log could not be written"]
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_died_is_replaced_and_counted(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(connections, "close_all", failing_once(SystemExit("enough")))
+    recorder = make()
+    refuse(recorder, 5)
+    wait_until(lambda: recorder.stats().deaths == 1, "it died")
+    wait_until(lambda: recorder.stats().running, "another one runs")
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 7, "later refusals are written")
+    assert recorder.stats().unwritten == 0
+    assert "thread of the rejection log died" in caplog.text
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_died_writing_leaves_what_it_had_not_taken_to_its_successor(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = make()
+    write, refused = upsert.write, []
+
+    def dying(rows: Any, using: str) -> None:
+        if not refused:
+            refused.append(len(rows))
+            refuse(recorder, 3)
+            raise SystemExit
+        write(rows, using)
+
+    monkeypatch.setattr(upsert, "write", dying)
+    refuse(recorder, 5)
+    wait_until(lambda: hits() == 3, "without another refusal it is written")
+    stats = recorder.stats()
+    assert (stats.recorded, stats.written, stats.dropped, stats.unwritten) == (8, 3, 5, 0)
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_cannot_be_started_is_tried_again_by_the_next_refusal(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        refuse(recorder, 5)
+    stats = recorder.stats()
+    assert (stats.running, stats.unwritten) == (False, 5)
+    assert stats.error == "RuntimeError: can't start new thread"
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the thread of the rejection log could not be started"]
+    refuse(recorder, 1)
+    wait_until(lambda: hits() == 6, "all is written")
+    wait_until(lambda: not recorder.stats().error, "it is over")
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+@pytest.mark.parametrize("away", [False, True])
+def test_process_that_ends_after_the_death_of_the_thread_writes_or_counts_what_waits(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 5)
+    first = recorder._thread
+
+    def dies() -> None:
+        raise SystemExit
+
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "_write", dies)
+        patch.setattr(threading.Thread, "start", full)
+        recorder._urgent.set()
+        first.join(60)
+    assert recorder.stats().deaths == 1
+    assert recorder.stats().unwritten == 5
+    if away:
+        monkeypatch.setattr(upsert, "write", lambda rows, using: 1 / 0)
+    recorder.stop()
+    stats = recorder.stats()
+    assert hits() == stats.written == (0 if away else 5)
+    assert stats.dropped == (5 if away else 0)
+    assert stats.unwritten == 0
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_refusals_after_the_last_write_of_a_process_are_counted_as_lost(
+    make: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = make()
+    refuse(recorder, 5)
+    recorder._stopping = True
+    recorder._due.set()
+    recorder._urgent.set()
+    recorder._thread.join(60)
+    refuse(recorder, 2)
+    recorder.stop()
+    assert hits() == 5
+    assert recorder.stats().dropped == 2
+    assert "2 refusals are lost" in caplog.text
 
 
 @on_sqlite
@@ -410,6 +570,81 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
     tallies.add(group, Tally(3, 0.0, 0.0, 0.0))
     tallies.put_back(taken)
     assert (len(tallies), tallies.dropped) == (4, 7)
+
+
+def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:
+    """Hits by minute, identifier and reason."""
+    rows = [row_of(group, tally) for group, tally in tallies.take().items()]
+    return {
+        (int(row.minute.timestamp() // 60), row.identifier, row.reason): row.hits for row in rows
+    }
+
+
+def tally(tallies: Tallies, name: str, now: float = 0.0, **values: Any) -> None:
+    for group, counted in refusals(request(), refusal(verdict(name, **values)), now):
+        tallies.add(group, counted)
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 3})
+def test_rows_beyond_the_bound_of_a_minute_are_counted_in_one_row_per_profile() -> None:
+    tallies = Tallies(max_rows=100)
+    for name in "abcdeab":
+        tally(tallies, name)
+    tally(tallies, "f", profile="api")
+    tally(tallies, "g", profile="api")
+    tally(tallies, "a", 60.0)
+    limit, beyond = decisions.LIMIT, OVERFLOW
+    rows = [row_of(group, counted) for group, counted in tallies.take().items()]
+    assert sum(row.hits for row in rows) == tallies.recorded == 10
+    found = {(row.first_at.minute, row.profile, row.identifier, row.reason): row for row in rows}
+    assert {key: row.hits for key, row in found.items()} == {
+        (0, "login", "a", limit): 2,
+        (0, "login", "b", limit): 2,
+        (0, "login", "c", limit): 1,
+        (0, "login", "", beyond): 2,
+        (0, "api", "", beyond): 2,
+        (1, "login", "a", limit): 1,
+    }
+    row = found[0, "login", "", beyond]
+    assert (row.view, row.method, row.source, row.limit) == ("", "", "", None)
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 2})
+def test_row_that_was_written_is_not_begun_anew_within_its_minute() -> None:
+    tallies = Tallies(max_rows=100)
+    for _ in range(3):
+        for name in "abc":
+            tally(tallies, name)
+        found = collected(tallies)
+        assert found == {(0, "a", "limit"): 1, (0, "b", "limit"): 1, (0, "", "overflow"): 1}
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 1})
+def test_clock_that_is_set_back_begins_a_new_minute_and_a_late_thread_does_not() -> None:
+    tallies = Tallies(max_rows=100)
+    tally(tallies, "a", 600.0)
+    tally(tallies, "b", 599.0)
+    tally(tallies, "c", 60.0)
+    assert collected(tallies) == {
+        (10, "a", "limit"): 1,
+        (9, "", "overflow"): 1,
+        (1, "c", "limit"): 1,
+    }
+
+
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 10})
+def test_rotating_identities_cannot_fill_the_log(make: Callable[..., Recorder]) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 1_000, identifiers=200)
+    assert recorder.flush()
+    another = make(interval=600)
+    refuse(another, 1_000, identifiers=200)
+    assert another.flush()
+    assert hits() == 2_000
+    assert Rejection.objects.count() <= 11 * minutes()
+    assert Rejection.objects.filter(reason=OVERFLOW, identifier="").exists()
 
 
 @pytest.mark.django_db(transaction=True)

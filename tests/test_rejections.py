@@ -144,6 +144,13 @@ def test_client_is_logged_where_that_is_allowed() -> None:
 
 
 @override_settings(SLIDING_WINDOW={"LOG_CLIENT": True})
+def test_user_agent_is_cut_when_it_is_taken() -> None:
+    ((_, tally),) = refusals(request(HTTP_USER_AGENT="\x1b" + "x" * 8_000), refusal(), NOW)
+    assert tally.user_agent == "\x1b" + "x" * 199
+    assert row(asked=request(HTTP_USER_AGENT="x" * 8_000)).user_agent == "x" * 200
+
+
+@override_settings(SLIDING_WINDOW={"LOG_CLIENT": True})
 def test_client_without_an_address_is_logged_as_none() -> None:
     assert row(asked=request(REMOTE_ADDR="")).client == ""
 

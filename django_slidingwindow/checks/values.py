@@ -92,6 +92,7 @@ VALUES: Mapping[str, Value] = {
     "LOG": _SWITCH,
     "LOG_DAYS": _whole(1),
     "LOG_CLIENT": _SWITCH,
+    "LOG_ROWS_PER_MINUTE": _whole(1),
     "LOG_IDENTIFIERS": _one_of("plain", "hash"),
     "ENABLED": _SWITCH,
 }
