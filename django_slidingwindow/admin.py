@@ -22,6 +22,7 @@ from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
 from .admin_views.searching import search
 from .models import Rejection
+from .rejections import OVERFLOW
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Rejection]
@@ -145,6 +146,8 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("identifier"))
     def who(self, row: Rejection) -> SafeString | str:
+        if row.reason == OVERFLOW:
+            return _("(others)")
         if not row.identifier:
             return "-"
         log = pages.url(self, "changelist", q=row.identifier)
@@ -185,7 +188,7 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("source"))
     def source_text(self, row: Rejection) -> str:
-        return f"{row.source}: {SOURCES.get(row.source, '')}"
+        return f"{row.source}: {SOURCES.get(row.source, '')}" if row.source else "-"
 
     @admin.display(description=_("now"))
     def live_keys(self, row: Rejection) -> SafeString | str:

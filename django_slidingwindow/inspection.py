@@ -63,6 +63,8 @@ class Page:
     states: list[KeyState]
     cursor: str
     """For the next page; "0" when there is none."""
+    seen: int
+    """Keys looked at."""
 
 
 def scan(
@@ -70,17 +72,18 @@ def scan(
     profile: str | None = None,
     axis: str | None = None,
     identifier: str | None = None,
+    blocked: bool = False,
     cursor: str = "0",
     count: int = 100,
 ) -> Page:
-    """A page of windows; it may hold fewer or more than `count`, or none.
+    """A page of windows, or of those that block; it may hold fewer or more than `count`.
 
     A whole identifier is looked up in the windows of the configured profiles. One
     that ends in "*" is searched for among all keys.
     """
     search = Search(profile=profile, axis=axis, identifier=identifier)
     cursor, keys = _find(search, cursor, count)
-    return Page(states=_states(_matches(keys, search)), cursor=cursor)
+    return Page(states=_found(_matches(keys, search), blocked), cursor=cursor, seen=len(keys))
 
 
 def walk(
@@ -94,9 +97,7 @@ def walk(
     """All windows, page by page; a window may come twice while keys are being moved."""
     search = Search(profile=profile, axis=axis, identifier=identifier)
     for matches in _pages(search, progress):
-        if blocked:
-            matches = [match for match, count in _counted(matches) if _is_full(match, count)]
-        yield from _states(matches)
+        yield from _found(matches, blocked)
 
 
 def keys_top(
@@ -131,6 +132,15 @@ def describe(key: str) -> KeyState | None:
     """The window of a key; None if it is empty or none of ours."""
     states = _states(_matches([key], Search()))
     return states[0] if states else None
+
+
+def describe_all(key: str) -> list[KeyState]:
+    """The window of a key first, then those of the profile's other policies; [] if it is empty."""
+    search = Search()
+    for match in _matches([key], search):
+        states = _states(_matches(search.beside(match), search))
+        return states if states and states[0].key == key else []
+    return []
 
 
 def hits(key: str) -> list[tuple[float, int]]:
@@ -180,6 +190,13 @@ def _counted(matches: list[Match]) -> Iterator[tuple[Match, int]]:
     for match, count in zip(matches, readings.counts(matches), strict=True):
         if count is not None:
             yield match, count
+
+
+def _found(matches: list[Match], blocked: bool) -> list[KeyState]:
+    """The windows; if `blocked`, those alone that block, at half the work for the others."""
+    if blocked:
+        matches = [match for match, count in _counted(matches) if _is_full(match, count)]
+    return _states(matches)
 
 
 def _is_full(match: Match, count: int) -> bool:

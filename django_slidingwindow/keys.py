@@ -55,11 +55,22 @@ def _quote(text: str) -> str:
     return quote(text, safe=_PLAIN, errors="surrogatepass")
 
 
+def escape_shortened(text: str) -> str | None:
+    """The escape of an identifier that `unescape` gave back shortened; None for any other."""
+    head, mark, digest = text.rpartition(_HASHED)
+    if not mark or _is_digest(digest) is None:
+        return None
+    return f"{_quote(head)}{_HASHED}{digest}"
+
+
 def unescape(text: str) -> str:
     """The identifier behind its text in a key; a shortened one stays shortened."""
     if text == _EMPTY:
         return ""
     return unquote(text, errors="surrogatepass")
+
+
+_is_digest = re.compile(r"[0-9a-f]{40}").fullmatch
 
 
 def _digest(text: str) -> str:
@@ -90,6 +101,11 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
     """The key of one window."""
     before, after = key_ends(prefix, axis, scope)
     return before + escape(identifier) + after + suffix(policy)
+
+
+def key_beside(key: str, policy: Policy) -> str:
+    """The key of the same identifier and scope under another policy."""
+    return f"{key.rpartition(':')[0]}:{suffix(policy)}"
 
 
 class KeyParts(NamedTuple):

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from .claims import Claim
 from .exceptions import PolicyError
 from .identity import canonical
-from .keys import KeyParts, escape, key_ends, parse_key
+from .keys import KeyParts, escape, escape_shortened, key_beside, key_ends, parse_key, suffix
 from .limiter import Limiter
 from .policies import MAX_LIMIT, Policy, Profile
 from .registry import registry
@@ -71,7 +71,20 @@ class Search:
             for identifier in (canonical(profile.axis, self._identifier), self._identifier):
                 policies = _policies(profile, identifier)
                 found |= dict.fromkeys(limiter.keys(Claim(profile, identifier, policies)))
+            # A long identifier stands there as its beginning and a hash.
+            shortened = escape_shortened(self._identifier)
+            if shortened is not None:
+                before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
+                stem = before + shortened + after
+                found |= dict.fromkeys(stem + suffix(policy) for policy in policies)
         return list(found)
+
+    def beside(self, match: Match) -> list[str]:
+        """The keys of the match's identifier under all policies of its profile."""
+        if match.profile is None:
+            return [match.key]
+        policies = self._policies(registry.get(match.profile), match.parts)
+        return [match.key, *(key_beside(match.key, policy) for policy in policies)]
 
     def match(self, key: str, prefix: str) -> Match | None:
         """The key's place in the configuration; None if it is not what is searched for."""

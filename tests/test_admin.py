@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from datetime import timezone as datetime_timezone
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -23,7 +25,9 @@ from django_slidingwindow.admin_views import export, live, summary, times, wordi
 from django_slidingwindow.demands import Demand
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.identity import keyed_hash
+from django_slidingwindow.keys import escape
 from django_slidingwindow.models import Rejection
+from tests.databases import on_every_database
 from tests.rejections import row
 
 pytestmark = pytest.mark.django_db
@@ -165,7 +169,8 @@ class TestLog:
 
     @pytest.mark.parametrize(
         "query", ["?before=x", "?before=1.x", "?before=999999999999999999999.1", "?when=2026-13-01",
-                  "?when=2026-11-16T99", "?when=soon", "?when=9999-12-31"],
+                  "?when=2026-11-16T99", "?when=soon", "?when=9999-12-31", "?when=0001-01-01",
+                  "?when=0001-01-01T00", "?when=1969-12-31"],
     )  # fmt: skip
     @pytest.mark.parametrize("page", ["changelist", "export"])
     def test_address_that_makes_no_sense_leads_back(
@@ -266,6 +271,61 @@ class TestLog:
             assert get(admin_client).context["cl"].summary.total == 101
 
 
+def hostile_addresses() -> Iterator[str]:
+    texts = ["a\x00b", "%ED%A0%80", "\ufffd", "é" * 300, "'%s"]
+    for text in texts:
+        for name in ("profile", "axis", "reason", "source", "q", "when", "before", "e", "p", "o"):
+            yield address("changelist", f"?{urlencode({name: text})}")
+        yield address("changelist", f"?{urlencode({'q': text + '*'})}")
+        yield address("export", f"?{urlencode({'profile': text, 'q': text})}")
+        for name in ("profile", "axis", "identifier", "blocked", "cursor"):
+            yield address("live", f"?{urlencode({name: text})}")
+        for key in (
+            text,
+            f"throttle:{text}:{{x}}:{text}:c60",
+            f"throttle:ip:{{{text}}}:login:c60",
+            f"throttle:{escape(text)}:{{{escape(text)}}}:{escape(text)}:c60",
+        ):
+            yield address("key", f"?{urlencode({'key': key})}")
+            yield address("unblock", f"?{urlencode({'key': key})}")
+    for before in ("-62135596800000000.1", "253402300799000000.1", f"0.{10**30}", f"0.-{10**30}"):
+        yield address("changelist", f"?before={before}")
+    for when in ("0001-01-01", "0001-01-01T00", "1970-01-01", "9998-12-31", "9999-12-31T23"):
+        yield address("changelist", f"?when={when}")
+        yield address("export", f"?when={when}")
+
+
+@on_every_database
+@pytest.mark.parametrize(
+    ("zone", "log_identifiers"), [("Pacific/Kiritimati", "plain"), ("Pacific/Midway", "hash")]
+)
+@pytest.mark.usefixtures("log_database", "redis")
+def test_no_address_makes_an_error(
+    admin_user: User, client: Client, zone: str, log_identifiers: str
+) -> None:
+    save()
+    client.force_login(admin_user)
+    configured = {"PROFILES": PROFILES, "LOG_IDENTIFIERS": log_identifiers}
+    with override_settings(SLIDING_WINDOW=configured), timezone.override(zone):
+        for url in hostile_addresses():
+            response = client.get(url)
+            assert response.status_code in (200, 302), url
+            b"".join(response)
+
+
+def test_profile_whose_name_cannot_be_printed_is_found_by_its_filter(admin_client: Client) -> None:
+    save(identifier="a", profile="%1Bodd")
+    assert listed(admin_client, f"?{urlencode({'profile': chr(27) + 'odd'})}") == ["a"]
+
+
+def test_row_beyond_the_bound_is_told_apart(admin_client: Client) -> None:
+    one = save(identifier="", reason="overflow", source="", limit=None, window=None, view="")
+    assert "(others)" in get(admin_client).content.decode()
+    text = get(admin_client, "change", "", one.pk).content.decode()
+    assert "overflow: beyond LOG_ROWS_PER_MINUTE, counted together" in text
+    assert listed(admin_client, "?reason=overflow") == [""]
+
+
 class TestPicture:
     def test_columns_are_hours_and_series_are_profiles(self, admin_client: Client) -> None:
         now = timezone.now()
@@ -360,6 +420,40 @@ class TestExport:
         assert export.cell(f"{start}cmd|' /C calc'!A0") == f"'{start}cmd|' /C calc'!A0"
         assert export.cell("a=b") == "a=b"
         assert export.cell(-1.5) == "-1.5"
+
+    @pytest.mark.parametrize("separator", [",", ";", "\t"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "=1+1",
+            "a;=1+1",
+            "a; =1+1",
+            'a;"=1+1"',
+            'a";"=1+1',
+            "a;;@SUM(1)",
+            "a\t=1+1",
+            "a\r\n=1+1",
+            "a;\uff1d1",
+            '";',
+            "a,;-1",
+        ],
+    )
+    def test_no_cell_is_a_formula_whatever_separates_them(
+        self, admin_client: Client, separator: str, text: str
+    ) -> None:
+        save(identifier=text, view=text, user_agent=text)
+        save(identifier=text, view=text, user_agent=text)
+        exported = get(admin_client, "export").getvalue().decode()
+        cells = [
+            cell
+            for line in csv.reader(io.StringIO(exported, newline=""), delimiter=separator)
+            for cell in line
+        ]
+        assert [cell for cell in cells if re.match(r"""[\s"]*[=+\-@\uff1d]""", cell)] == []
+
+    def test_usual_user_agent_is_exported_as_it_is(self) -> None:
+        usual = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+        assert export.cell(usual) == usual
 
     def test_export_goes_on_in_chunks_and_ends_at_a_bound(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -469,7 +563,45 @@ class TestLive:
         response = get(admin_client, "live", "?blocked=1")
         assert response.context["rows"] == []
         assert "blocked=1" in response.context["more"]
-        assert "Nothing so far." in response.content.decode()
+        text = response.content.decode()
+        assert "Nothing so far." in text
+        assert f"This page is partial: it looked at {response.context['seen']} keys" in text
+        assert 20 <= int(response.context["seen"]) < 200
+
+    def test_search_ends_when_its_time_is_over_and_can_go_on(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KEYS_A_SCAN", 10)
+        monkeypatch.setattr(live, "MOST_SECONDS", 0.0)
+        for i in range(100):
+            limits.check("tenant_free", f"t{i}")
+        key = block()
+        query, pages, found = "?blocked=1", 0, []
+        while query:
+            context = get(admin_client, "live", query).context
+            assert int(context["seen"]) < 100
+            found += [r.state.key for r in context["rows"]]
+            query = context["more"].partition("/live/")[2]
+            pages += 1
+        assert pages > 3
+        assert found == [key]
+
+    def test_whole_search_is_not_called_partial(self, admin_client: Client) -> None:
+        block()
+        assert "partial" not in get(admin_client, "live", "?blocked=1").content.decode()
+
+    def test_search_for_the_blocked_reads_of_others_their_hits_alone(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        for i in range(30):
+            limits.check("tenant_free", f"t{i}")
+        block()
+        redis.config_resetstat()
+        assert len(self.rows(admin_client, "?blocked=1")) == 1
+        # Redis 6.2 does not tell MEMORY USAGE from MEMORY.
+        stats = redis.info("commandstats")
+        asked = [stats[name]["calls"] for name in stats if name.startswith("cmdstat_memory")]
+        assert asked == [1]
 
     @pytest.mark.parametrize("query", ["?profile=gone", "?cursor=x", "?profile=broken"])
     def test_search_that_makes_no_sense_is_told(self, admin_client: Client, query: str) -> None:
@@ -570,6 +702,52 @@ class TestLive:
             assert LogEntry.objects.filter(object_repr=expected).count() == 1
             assert not LogEntry.objects.filter(object_repr__contains="203.0.113.9").exists()
 
+    @pytest.mark.parametrize("window", ["c60", "c3600"])
+    def test_unblocking_a_long_identifier_forgets_all_its_windows(
+        self, admin_client: Client, redis: Any, window: str
+    ) -> None:
+        name = "i" * 190 + "é" * 10
+        key = block(name).replace("c60", window)
+        assert len(redis.keys()) == 2
+        response = admin_client.post(address("unblock"), query_params={"key": key}, follow=True)
+        assert "2 windows were forgotten" in response.content.decode()
+        assert redis.keys() == []
+        assert limits.check("login", name).allowed
+
+    def test_row_of_a_long_identifier_leads_to_its_live_keys(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        name = "\x1b" + "i" * 200
+        key = block(name)
+        ((group, tally),) = rejections.refusals(None, limits.peek("login", name), 0.0)
+        one = rejections.row_of(group, tally)
+        one.save()
+        text = get(admin_client, "change", "", one.pk).content.decode()
+        link = html.unescape(re.search(r'href="([^"]*/live/[^"]*identifier[^"]*)"', text)[1])
+        found = admin_client.get(link).context["rows"]
+        assert {r.state.key for r in found} == {key, key.replace("c60", "c3600")}
+        text = get(admin_client, "key", f"?{urlencode({'key': key})}").content.decode()
+        assert f"/{one.pk}/change/" in text
+
+    def test_long_identifier_with_a_limit_by_function_is_unblocked_window_by_window(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        name = "i" * 200
+        for _ in range(4):
+            decision = limits.check("asked", name)
+        key = decision.verdicts[0].key
+        admin_client.post(address("unblock"), query_params={"key": key})
+        assert redis.keys() == []
+
+    def test_unblocking_a_window_without_hits_forgets_no_other(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        key = block()
+        redis.delete(key)
+        response = admin_client.post(address("unblock"), query_params={"key": key}, follow=True)
+        assert "There is no such window" in response.content.decode()
+        assert len(redis.keys()) == 1
+
     def test_unblocking_one_window_leaves_namesakes_alone(self, admin_client: Client) -> None:
         for _ in range(3):
             limits.check("watched", "*")
@@ -647,7 +825,7 @@ def test_redis_that_goes_away_in_the_middle_of_a_search_leaves_what_was_found(
         if len(calls) > 1:
             raise StoreError("gone")
         page = scan(**kwargs)
-        return inspection.Page(states=page.states, cursor="7")
+        return inspection.Page(states=page.states, cursor="7", seen=1)
 
     limits.check("tenant_free", "acme")
     monkeypatch.setattr(inspection, "scan", failing)

@@ -11,7 +11,9 @@ from django_slidingwindow.keys import (
     MAX_IDENTIFIER,
     KeyParts,
     escape,
+    escape_shortened,
     join_identifiers,
+    key_beside,
     make_key,
     parse_key,
     unescape,
@@ -150,6 +152,23 @@ def test_what_looks_like_a_shortened_identifier_is_told_from_one() -> None:
     parts = parse_key(make_key("t", "ip", shortened, "x", DAY), "t")
     assert parts is not None
     assert (parts.identifier, parts.shortened) == (shortened, False)
+
+
+@given(texts.map(lambda text: text + "a" * 200))
+def test_shortened_identifier_leads_back_to_its_escape(text: str) -> None:
+    assert escape_shortened(unescape(escape(text))) == escape(text)
+
+
+@pytest.mark.parametrize("text", ["", "acme", "acme#1", "#" + "g" * 40, "a#" + "0" * 41])
+def test_identifier_that_is_not_shortened_has_no_such_escape(text: str) -> None:
+    assert escape_shortened(text) is None
+
+
+def test_key_beside_another_differs_in_its_policy_alone() -> None:
+    hour = Policy(limit=1, window=3_600, algorithm="log")
+    for name in ("acme", "a:b", "a" * 200):
+        key = make_key("t", "ip", name, "x", DAY)
+        assert key_beside(key, hour) == make_key("t", "ip", name, "x", hour)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -19,7 +20,9 @@ COLUMNS = [
     field.name for field in Rejection._meta.concrete_fields if field.name not in ("id", "digest")
 ]
 # What a spreadsheet takes for the start of a formula; of =, + - and @ the wide ones as well.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# A cell starts with the text, and inside it behind each character that separates cells where
+# a spreadsheet is set so: the file's quotes mean nothing then, and may stand before a formula.
+_FORMULA = re.compile(r"""(^|[;\t\r\n])(?=[\s"']*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])""")
 
 
 class _Echo:
@@ -73,5 +76,4 @@ def cell(value: Any) -> str:
         return ""
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
-    text = str(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+    return _FORMULA.sub(r"\1'", value) if isinstance(value, str) else str(value)

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import decisions, overview
 from ..models import Rejection
+from ..rejections import OVERFLOW, column
 from .times import RECENT, Span, parse_span
 
 REASONS = {
@@ -21,6 +22,7 @@ REASONS = {
     decisions.FALLBACK: _("over the local limit, Redis away"),
     decisions.DENY: _("denied, Redis away"),
     decisions.IDENTITY_ERROR: _("nobody to count"),
+    OVERFLOW: _("beyond LOG_ROWS_PER_MINUTE, counted together"),
 }
 SOURCES = {
     decisions.REDIS: _("counted there"),
@@ -35,8 +37,9 @@ class _EqualFilter(admin.SimpleListFilter):
     """Rows whose column, which is the parameter's name, has the chosen value."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        return queryset if value is None else queryset.filter(**{str(self.parameter_name): value})
+        value, name = self.value(), str(self.parameter_name)
+        # A name that cannot be printed, or NUL, stands in the log as %xx.
+        return queryset if value is None else queryset.filter(**{name: column(value, name)})
 
 
 class ProfileFilter(_EqualFilter):

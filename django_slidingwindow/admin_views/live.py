@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..inspection import KeyState
 from ..keys import KeyParts, parse_key
 from ..models import Rejection
 from ..printable import printable
-from ..rejections import logged_identifier
+from ..rejections import column, logged_identifier
 from .filters import axes
 from .pages import may_unblock, page, require_view, url
 from .wording import duration, minute, number, policy, rate, share, window
@@ -32,6 +32,8 @@ from .wording import duration, minute, number, policy, rate, share, window
 KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
 MOST_SCANS = 50
+MOST_SECONDS = 1.0
+"""How long a page searches; its last scan may take it some milliseconds further."""
 RECENT_REJECTIONS = 20
 COLUMNS = 60
 
@@ -90,7 +92,7 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
     require_view(model_admin, request)
     asked = {name: request.GET.get(name, "") for name in ("profile", "axis", "identifier")}
     blocked = bool(request.GET.get("blocked"))
-    found, cursor, problem = _search(asked, blocked, request.GET.get("cursor") or "0")
+    found, cursor, seen, problem = _search(asked, blocked, request.GET.get("cursor") or "0")
     more = {**asked, "blocked": "1" if blocked else "", "cursor": cursor}
     return page(
         model_admin,
@@ -102,29 +104,34 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
         rows=[_row(model_admin, state) for state in found],
         problem=problem,
         more=url(model_admin, "live", **more) if cursor != "0" else "",
+        seen=number(seen),
         profiles=[state.name for state in overview.profiles()],
         axes=axes(),
     )
 
 
-def _search(asked: dict[str, str], blocked: bool, cursor: str) -> tuple[list[KeyState], str, str]:
-    """The windows, the cursor to go on with, and what is wrong."""
+def _search(
+    asked: dict[str, str], blocked: bool, cursor: str
+) -> tuple[list[KeyState], str, int, str]:
+    """The windows, the cursor to go on with, the keys looked at, and what is wrong."""
     wanted = {name: value.strip() or None for name, value in asked.items()}
     found: list[KeyState] = []
+    seen, until = 0, time.monotonic() + MOST_SECONDS
     try:
         for _scan in range(MOST_SCANS):
             # Every key of a scan is shown, or a cursor could not go on where it ended.
-            result = inspection.scan(**wanted, cursor=cursor, count=KEYS_A_SCAN)
-            found += [state for state in result.states if state.blocked or not blocked]
+            result = inspection.scan(**wanted, blocked=blocked, cursor=cursor, count=KEYS_A_SCAN)
+            found += result.states
+            seen += result.seen
             cursor = result.cursor
-            if cursor == "0" or len(found) >= KEYS_A_PAGE:
+            if cursor == "0" or len(found) >= KEYS_A_PAGE or time.monotonic() >= until:
                 break
     except StoreError:
-        return found, "0", _redis_is_away()
+        return found, "0", seen, _redis_is_away()
     except (ImproperlyConfigured, ValueError) as error:
-        return [], "0", str(error)
+        return [], "0", seen, str(error)
     found.sort(key=lambda state: (not state.blocked, -(state.use or 0.0), state.key))
-    return found, cursor, ""
+    return found, cursor, seen, ""
 
 
 def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
@@ -155,8 +162,11 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
 
 def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
     """What the log says of the window, the newest first."""
-    who = logged_identifier(parts.identifier)
-    found = Rejection.objects.filter(identifier=who, axis=parts.axis, scope=parts.scope)
+    found = Rejection.objects.filter(
+        identifier=logged_identifier(parts.identifier),
+        axis=column(parts.axis, "axis"),
+        scope=column(parts.scope, "scope"),
+    )
     return [
         {"row": row, "minute": minute(row.minute), "policy": policy(row), "hits": number(row.hits)}
         for row in found[:RECENT_REJECTIONS]
@@ -170,7 +180,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         raise PermissionDenied
     key = request.GET.get("key", "")
     try:
-        states = list(_windows(key))
+        states = inspection.describe_all(key)
         if request.method == "POST":
             forgotten = [state for state in states if inspection.reset_key(state.key)]
             _note(request, forgotten)
@@ -192,21 +202,6 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         shield=duration(conf.shield_seconds) if conf.shield_seconds else "",
         back=url(model_admin, "key", key=key),
     )
-
-
-def _windows(key: str) -> Iterator[KeyState]:
-    """The window of the key, and those of the profile's other policies."""
-    state = inspection.describe(key)
-    if state is None:
-        return
-    yield state
-    if state.profile is None:
-        return
-    same = inspection.scan(profile=state.profile, identifier=state.identifier).states
-    for other in same:
-        alike = (other.axis, other.identifier, other.scope)
-        if other.key != key and alike == (state.axis, state.identifier, state.scope):
-            yield other
 
 
 def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:

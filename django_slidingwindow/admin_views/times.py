@@ -7,6 +7,8 @@ from datetime import date, datetime, time, timedelta
 
 from django.utils import timezone
 
+# The years that every database knows in every time zone.
+_YEARS = range(1970, 9_999)
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 
 
@@ -41,10 +43,12 @@ def parse_span(text: str) -> Span:
     if text in RECENT:
         return last(RECENT[text])
     day, _at_hour, hour = text.partition("T")
+    start = date.fromisoformat(day)
+    if start.year not in _YEARS:
+        raise ValueError(f"the log has no year {start.year}")
     if not hour:
-        start = date.fromisoformat(day)
         return Span(_at(start, 0), _at(start + timedelta(days=1), 0))
-    start_at = _at(date.fromisoformat(day), int(hour))
+    start_at = _at(start, int(hour))
     return Span(start_at, start_at + timedelta(hours=1))
 
 
