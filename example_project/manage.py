@@ -1,6 +1,6 @@
 """Django's command line. `./scripts/demo` starts all of it; with a Redis of your own:
 
-REDIS_URL=redis://127.0.0.1:6379/0 python example_project/manage.py runserver
+DEBUG=1 REDIS_URL=redis://127.0.0.1:6379/0 python example_project/manage.py runserver
 """
 
 import os

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from example_project.config.secret import kept_secret
 from tests.demo import ROOT, SERVE, Demo, environment, processes
 from tests.servers import RedisServer
 from tests.servers.redis import wait_until
@@ -184,9 +188,82 @@ def test_demo_data_may_be_made_again(tmp_path: Path) -> None:
     count = "from shop.models import Tenant; from django_slidingwindow.models import Rejection;"
     count += "print('rows:', Tenant.objects.count(), Rejection.objects.count() > 300)"
     manage(tmp_path, "migrate", "--verbosity", "0")
-    passwords = {manage(tmp_path, "demo_data").strip() for _ in range(2)}
-    assert len(passwords) == 2, "a new password at each start"
+    manage(tmp_path, "demo_data")
+    assert "keeps its password" in manage(tmp_path, "demo_data")
     assert "rows: 3 True" in manage(tmp_path, "shell", "-c", count)
+
+
+def test_demo_data_leaves_users_and_tenants_that_exist_alone(tmp_path: Path) -> None:
+    make = """
+from django.contrib.auth.models import User
+from shop.models import Tenant, digest
+User.objects.create_user("demo", password="mine")
+Tenant.objects.create(slug="acme", name="Mine", key_digest=digest("mine"))
+"""
+    look = """
+from django.contrib.auth.models import User
+from shop.models import Tenant, digest
+demo, acme = User.objects.get(), Tenant.objects.get(slug="acme")
+print("kept:", demo.check_password("mine"), demo.is_superuser, acme.key_digest == digest("mine"))
+"""
+    manage(tmp_path, "migrate", "--verbosity", "0")
+    manage(tmp_path, "shell", "-c", make)
+    manage(tmp_path, "demo_data")
+    assert "kept: True False True" in manage(tmp_path, "shell", "-c", look)
+
+
+def test_second_start_says_that_the_password_is_as_before(tmp_path: Path) -> None:
+    with Demo(tmp_path) as first:
+        pass
+    with Demo(tmp_path) as again:
+        assert "password: as before (changepassword demo" in again.said
+        login = {"username": "demo", "password": first.password}
+        assert again.get("/api/login/", **login).status == 200
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The example, copied into somebody's own project."""
+    ignored = shutil.ignore_patterns("__pycache__", ".secret_key", "db.sqlite3*")
+    return Path(shutil.copytree(ROOT / "example_project", tmp_path / "copy", ignore=ignored))
+
+
+def settings_of(copy: Path, **variables: str) -> tuple[bool, str]:
+    """DEBUG and SECRET_KEY of a copy."""
+    rest = {k: v for k, v in os.environ.items() if k not in ("DEBUG", "SECRET_KEY")}
+    code = (
+        "import json; from config import settings as s; print(json.dumps([s.DEBUG, s.SECRET_KEY]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=copy,
+        env={**rest, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    debug, key = json.loads(done.stdout)
+    return debug, key
+
+
+def test_copy_of_the_settings_is_safe_as_it_is(copied: Path, tmp_path: Path) -> None:
+    debug, key = settings_of(copied)
+    assert debug is False
+    assert len(key) >= 50
+    assert settings_of(copied) == (False, key), "sessions outlive a restart"
+    kept = copied / ".secret_key"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert sorted(copied.glob("tmp*")) == []
+    kept.unlink()
+    assert settings_of(copied)[1] != key
+    assert settings_of(copied, DEBUG="1", SECRET_KEY="mine") == (True, "mine")
+
+
+def test_processes_that_start_at_once_have_one_secret(tmp_path: Path) -> None:
+    path = tmp_path / ".secret_key"
+    with ThreadPoolExecutor(8) as threads:
+        found = {threads.submit(kept_secret, path) for _ in range(64)}
+    assert len({one.result() for one in found}) == 1
 
 
 def test_redis_of_ones_own_is_used_and_has_no_plug(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import dj_database_url
 
+from config.secret import kept_secret
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 # 1. A cache alias of django-redis: the windows live in that server.
@@ -63,8 +65,10 @@ MIDDLEWARE = [
 
 # The rest is any Django project's.
 DATABASES = {"default": dj_database_url.config(default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}")}
-DEBUG = True
-SECRET_KEY = os.environ.get("SECRET_KEY", "for the example alone, which serves this machine only")
+# Safe as it is: DEBUG=1 asks for error pages that show code and settings, and without a
+# SECRET_KEY of the environment each copy of this project makes its own.
+DEBUG = os.environ.get("DEBUG") == "1"
+SECRET_KEY = os.environ.get("SECRET_KEY") or kept_secret(BASE_DIR / ".secret_key")
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 ROOT_URLCONF = "config.urls"
 STATIC_URL = "static/"

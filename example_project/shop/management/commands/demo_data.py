@@ -42,20 +42,23 @@ ATTACK_MINUTES = range(401, 431)
 
 
 class Command(BaseCommand):
-    help = "Creates the example's tenants, its admin (and prints the password), and a log."
+    help = (
+        "Creates the example's tenants, its admin (and prints the password), and a log. "
+        "Tenants and users that exist are left as they are."
+    )
 
     def handle(self, *args: Any, **options: Any) -> str:
+        """Return the password of the admin; empty if there was one already."""
         for slug, name, plan, key in TENANTS:
             fields = {"name": name, "plan": plan, "key_digest": digest(key)}
-            Tenant.objects.update_or_create(slug=slug, defaults=fields)
+            Tenant.objects.get_or_create(slug=slug, defaults=fields)
         Rejection.objects.bulk_create(_log(), ignore_conflicts=True)
-        password = secrets.token_urlsafe(9)
         User = get_user_model()  # noqa: N806
-        admin, _ = User.objects.get_or_create(
-            username="demo", defaults={"is_staff": True, "is_superuser": True}
-        )
-        admin.set_password(password)
-        admin.save()
+        if User.objects.filter(username="demo").exists():
+            self.stderr.write("The user demo exists, and keeps its password.")
+            return ""
+        password = secrets.token_urlsafe(9)
+        User.objects.create_superuser("demo", password=password)
         return password
 
 

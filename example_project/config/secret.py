@@ -1,0 +1,22 @@
+"""A SECRET_KEY that nobody else knows, for a project that was given none."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def kept_secret(path: Path) -> str:
+    """Return the secret in the file; make both if there is none. Only this user can read it."""
+    if not path.exists():
+        handle, new = tempfile.mkstemp(dir=path.parent)  # mode 0600
+        with open(handle, "w") as file:
+            file.write(secrets.token_urlsafe(50))
+        # Another process may be here as well: the first one wins, and nobody reads half a file.
+        with suppress(FileExistsError):
+            os.link(new, path)
+        os.unlink(new)
+    return path.read_text()
