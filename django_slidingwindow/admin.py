@@ -147,7 +147,7 @@ class RejectionAdmin(_ModelAdmin):
     @admin.display(description=_("identifier"))
     def who(self, row: Rejection) -> SafeString | str:
         if row.reason == OVERFLOW:
-            return _("(others)")
+            return str(_("(others)"))
         if not row.identifier:
             return "-"
         log = pages.url(self, "changelist", q=row.identifier)

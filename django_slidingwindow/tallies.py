@@ -1,6 +1,7 @@
 """The refusals that wait to be written: added up, in a bounded number of rows.
 
-Two bounds: `max_rows` wait at a time, and LOG_ROWS_PER_MINUTE are begun in a minute."""
+Two bounds: `max_rows` wait at a time, and LOG_ROWS_PER_MINUTE are begun in a minute.
+"""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from django.test import override_settings
 from django_slidingwindow import decisions, listening, sandbox, signals, upsert
 from django_slidingwindow import recorder as module
 from django_slidingwindow.conf import conf
+from django_slidingwindow.logwriter import try_to_write
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.recorder import Recorder
 from django_slidingwindow.rejections import OVERFLOW, Tally, refusals, row_of
@@ -570,6 +571,12 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
     tallies.add(group, Tally(3, 0.0, 0.0, 0.0))
     tallies.put_back(taken)
     assert (len(tallies), tallies.dropped) == (4, 7)
+
+
+@on_every_database
+def test_trial_of_the_doctor_leaves_nothing(log_database: str) -> None:
+    try_to_write(log_database)
+    assert not Rejection.objects.exists()
 
 
 def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:

@@ -17,10 +17,8 @@ def search(rows: RejectionQuerySet, text: str) -> Any:
     text = text.strip()
     if text.endswith(ANYTHING):
         return rows.beginning(printable(text[: -len(ANYTHING)]))
-    # As requests have it, and as it is copied from the log, which is printable.
-    spellings = set(map(logged_identifier, (text, canonical_ip(text))))
-    if text.isprintable():
-        spellings.add(text)
+    # As it is typed, as requests have it, and as the log has it.
+    spellings = {text, *map(logged_identifier, (text, canonical_ip(text)))}
     if len(spellings) == 1:
         # The index gives these in the order of the list.
         return rows.filter(identifier=spellings.pop())
