@@ -127,8 +127,8 @@ class Recorder:
         self._stopping = True
         thread, writer = self._thread, self._writer
         if thread is None:
-            if self._deaths:
-                # Its thread died, and no other could be started.
+            if self._exit_is_told:
+                # No thread could be started, at first or after one died.
                 self._write()
                 writer.give_up()
             return

@@ -398,6 +398,22 @@ def test_process_that_ends_after_the_death_of_the_thread_writes_or_counts_what_w
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
+def test_process_that_never_had_a_thread_writes_when_it_ends(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        refuse(recorder, 5)
+    recorder.at_exit()
+    assert hits() == 5
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
 def test_refusals_after_the_last_write_of_a_process_are_counted_as_lost(
     make: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
 ) -> None:
