@@ -153,7 +153,7 @@ class Asker:
             self._succeeded(lane)
 
     def _failed(self, lane: str, error: StoreError) -> None:
-        if self.breaker.failed(lane) and self._hooks.degraded is not None:
+        if self.breaker.failed(lane, error.incident) and self._hooks.degraded is not None:
             self._hooks.degraded(error)
 
     def _succeeded(self, lane: str) -> None:

@@ -33,6 +33,7 @@ class Breaker:
         self._jitter = jitter
         self._lock = threading.Lock()
         self._failures = 0
+        self._incidents: set[int] = set()
         self._opened_at: float | None = None
         self._probe_at = 0.0
         self._probing_since: float | None = None
@@ -80,6 +81,7 @@ class Breaker:
         """Reports an answer; the seconds it was open, if this closes it."""
         if self._opened_at is None:
             self._failures = 0
+            self._incidents.clear()
             return None
         with self._lock:
             if self._opened_at is None or self._probing_since is None:
@@ -91,9 +93,16 @@ class Breaker:
             self._delay = _FIRST_DELAY
             return open_for
 
-    def failed(self) -> bool:
-        """Reports a failure; True if this opens it."""
+    def failed(self, incident: int | None = None) -> bool:
+        """Report a failure; True if this opens it.
+
+        Calls that share a connection fail together, as one incident, which counts once.
+        """
         with self._lock:
+            if incident is not None and self._opened_at is None:
+                if incident in self._incidents:
+                    return False
+                self._incidents.add(incident)
             self._failures += 1
             if self._opened_at is not None:
                 if self._probing_since is not None:
@@ -104,6 +113,7 @@ class Breaker:
             if self._failures < _THRESHOLD:
                 return False
             self._opened_at = self._clock()
+            self._incidents.clear()
             self._schedule()
             return True
 
@@ -163,12 +173,12 @@ class Breakers:
                 return False
         return True
 
-    def failed(self, lane: str) -> bool:
-        """Reports a failure; True if this begins an outage."""
+    def failed(self, lane: str, incident: int | None = None) -> bool:
+        """Report a failure; True if this begins an outage."""
         with self._lock:
             self.quiet = False
             breaker = self.of(lane)
-            if not breaker.failed():
+            if not breaker.failed(incident):
                 return False
             begins = not self._open
             self._open[lane] = breaker

@@ -17,6 +17,10 @@ class StoreError(SlidingWindowError):
     outage: bool
     """The store as a whole cannot answer now, rather than this one call."""
 
-    def __init__(self, message: str, *, outage: bool = True) -> None:
+    incident: int | None
+    """Equal for all the calls that failed with one lost connection; None for this call alone."""
+
+    def __init__(self, message: str, *, outage: bool = True, incident: int | None = None) -> None:
         super().__init__(message)
         self.outage = outage
+        self.incident = incident

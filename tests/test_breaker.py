@@ -44,6 +44,38 @@ def test_third_failure_in_a_row_opens(clock: Clock) -> None:
     assert breaker.state == OPEN
 
 
+def test_failures_of_one_incident_count_once(clock: Clock) -> None:
+    breaker = make(clock)
+    assert not any(breaker.failed(incident) for incident in (1, 1, 2, 1, 2) * 10)
+    assert breaker.state == CLOSED
+    assert breaker.failed(3)
+    assert breaker.state == OPEN
+
+
+def test_failures_without_an_incident_each_count(clock: Clock) -> None:
+    breaker = make(clock)
+    assert [breaker.failed(incident) for incident in (1, None, None)] == [False, False, True]
+
+
+def test_answer_makes_the_breaker_forget_incidents(clock: Clock) -> None:
+    breaker = make(clock)
+    for _ in range(10):
+        assert not breaker.failed(1)
+        assert not breaker.failed(2)
+        assert breaker.succeeded() is None
+    assert breaker.state == CLOSED
+
+
+def test_probe_that_fails_with_a_known_incident_delays_the_next_one(clock: Clock) -> None:
+    breaker = make(clock)
+    assert [breaker.failed(incident) for incident in (1, 2, 3)] == [False, False, True]
+    clock.now += 0.2
+    assert breaker.permits()
+    assert not breaker.failed(3)
+    assert breaker.state == OPEN
+    assert breaker.probe_in == pytest.approx(0.2)
+
+
 def test_an_answer_in_between_starts_the_count_again(clock: Clock) -> None:
     breaker = make(clock)
     for _ in range(10):

@@ -34,7 +34,7 @@ from django_slidingwindow.stores.links import Deadline, Link, _Socket
 from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
 from django_slidingwindow.stores.redis import RedisStore
 from django_slidingwindow.stores.servers import Server, exchange_all
-from django_slidingwindow.stores.watching import Select, has_data
+from django_slidingwindow.stores.watching import Select, has_data, watch
 from django_slidingwindow.stores.wire import pack
 from tests.servers.redis import HOST, RedisServer, free_port, wait_until
 from tests.troubles import listening
@@ -535,13 +535,23 @@ class TestConnections:
         assert isinstance(ask_once(link, pack(b"NONSENSE"), None), ResponseError)
 
 
-def multiplexer_to(port: int) -> Multiplexer:
-    link = link_to(port)
+def multiplexer_to(*ports: int) -> Multiplexer:
+    """A multiplexer that connects to one port after another, and then to the last again."""
+    links = [link_to(port) for port in ports]
 
     async def find(deadline: float | None) -> Link:
-        return link
+        return links.pop(0) if len(links) > 1 else links[0]
 
     return Multiplexer(find, closed=lambda: None)
+
+
+def incident_of(error: Any) -> int | None:
+    return store_error(error).incident
+
+
+def connections_made(server: RedisServer) -> int:
+    with server.client() as client:
+        return int(client.info("stats")["total_connections_received"])
 
 
 class TestMultiplexer:
@@ -655,24 +665,142 @@ class TestMultiplexer:
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [RedisTimeoutError] * 11
 
-    async def test_call_that_waits_for_the_connection_of_another_fails_with_it(self) -> None:
-        with listening() as port:
-            multiplexer = multiplexer_to(port)
-            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 600)]
-            answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 2
-
-    async def test_call_behind_one_that_could_not_connect_tries_anew(
+    async def test_call_connects_again_when_another_gave_up_its_connection(
         self, redis_server: RedisServer
     ) -> None:
-        found = [link_to(free_port()), link_to(redis_server.port)]
+        with listening() as port:
+            multiplexer = multiplexer_to(port, redis_server.port)
+            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 600)]
+            error, reply = await asyncio.gather(*calls, return_exceptions=True)
+        assert type(error) is RedisTimeoutError
+        assert reply == [b"PONG"]
 
-        async def find(deadline: float | None) -> Link:
-            return found.pop(0)
+    async def test_calls_connect_again_once_when_connecting_fails(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(free_port(), redis_server.port)
+        calls = [multiplexer.exchange(PING, 1, later(5)) for _ in range(10)]
+        assert await asyncio.gather(*calls) == [[b"PONG"]] * 10
+        multiplexer = multiplexer_to(free_port(), free_port(), redis_server.port)
+        calls = [multiplexer.exchange(PING, 1, later(5)) for _ in range(10)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {RedisConnectionError}
+        assert len({incident_of(error) for error in errors}) == 1
 
-        multiplexer = Multiplexer(find, closed=lambda: None)
+    async def test_write_that_the_system_refuses_is_sent_on_a_new_connection(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        before = redis.info("stats")["total_connections_received"]
+        redis.client_kill_filter(_id=number)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            # As if the end had come after the last look at the socket.
+            multiplexer._watch = watch(ours)
+            calls = [multiplexer.exchange(pack(b"INCR", b"sent"), 1, later(5)) for _ in range(10)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        lost = [answer for answer in answers if isinstance(answer, Exception)]
+        # The system took the first one before it knew of the end.
+        assert {type(error) for error in lost} == {RedisConnectionError}
+        assert len(lost) < len(answers)
+        assert redis.get("sent") == str(len(answers) - len(lost))
+        assert redis.info("stats")["total_connections_received"] == before + 1
+
+    async def test_connection_whose_end_the_loop_knows_is_not_used(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        blocked = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+        )
+        await asyncio.sleep(0.05)
+        # The end has come, and the task that reads has not run yet.
+        multiplexer._connection._reader.feed_eof()
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
         with pytest.raises(RedisConnectionError):
+            await blocked
+
+    async def test_call_fails_when_every_new_connection_ends_at_once(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        def refused(*arguments: Any) -> bool:
+            multiplexer._drop(RedisConnectionError("closed"))
+            return False
+
+        monkeypatch.setattr(multiplexer, "_write", refused)
+        with pytest.raises(RedisConnectionError, match="closed"):
             await multiplexer.exchange(PING, 1, later(5))
+
+    async def test_lost_connection_is_one_incident_for_all_its_calls(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        incidents = []
+        for _ in range(2):
+            (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            calls = [
+                asyncio.ensure_future(
+                    multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+                )
+                for _ in range(5)
+            ]
+            await asyncio.sleep(0.05)
+            redis.client_kill_filter(_id=number)
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {RedisConnectionError}
+            incidents.append({incident_of(error) for error in errors})
+        assert [len(found) for found in incidents] == [1, 1]
+        assert incidents[0] != incidents[1]
+
+    async def test_calls_that_wait_for_a_connection_in_vain_are_one_incident(self) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            first = multiplexer.exchange(PING, 1, later(0.3))
+            calls = [multiplexer.exchange(PING, 1, later(0.02 * i)) for i in range(1, 6)]
+            errors = await asyncio.gather(first, *calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {RedisTimeoutError}
+        assert len({incident_of(error) for error in errors}) == 1
+
+    async def test_cancelled_calls_on_a_stalled_link_leave_its_connection_alone(
+        self, fresh_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        before = connections_made(fresh_server)
+        fresh_server.freeze()
+        # More than the system's buffers hold.
+        large = pack(b"ECHO", bytes(1_000_000))
+        calls = [
+            asyncio.ensure_future(multiplexer.exchange(large, 1, later(600))) for _ in range(40)
+        ]
+        await asyncio.sleep(0.2)
+        for call in calls[::2]:
+            call.cancel()
+            await asyncio.sleep(0)
+        fresh_server.thaw()
+        kept = await asyncio.gather(*calls[1::2])
+        assert {len(reply) for (reply,) in kept} == {1_000_000}
+        # The one that asks.
+        assert connections_made(fresh_server) == before + 1
+
+    async def test_stalled_link_is_given_up_when_all_its_calls_are_cancelled(
+        self, fresh_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        fresh_server.freeze()
+        call = asyncio.ensure_future(multiplexer.exchange(PING, 1, later(0.1)))
+        await asyncio.sleep(0)
+        call.cancel()
+        deadline = later(SOON)
+        while multiplexer._connection is not None:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        fresh_server.thaw()
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
     def test_loop_closes_its_connection(self, redis_server: RedisServer, redis: Redis) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import statistics
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,45 @@ def test_every_check_is_answered_and_redis_takes_over_again(
         assert all(answer.allowed for answer in answers)
     until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     assert breaker.state == CLOSED
+
+
+async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    """In all, at most the limit and the checks in flight at the kills are admitted."""
+    limit, crowd, kills = 400, 20, 8
+    profiles = {"crowded": {"axis": "ip", "limit": limit, "window": 3600}}
+    configure(settings, server.url, LATENCY_BUDGET=30, SHIELD_SECONDS=0)
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": profiles}
+    answers: Counter[tuple[str, bool]] = Counter()
+    ended = asyncio.Event()
+
+    async def ask() -> None:
+        while not ended.is_set():
+            decision = await limits.acheck("crowded", "k")
+            answers[decision.source, decision.allowed] += 1
+            # Where nothing is awaited, the others would not get their turn.
+            await asyncio.sleep(0)
+
+    def by_redis() -> int:
+        return answers[decisions.REDIS, True] + answers[decisions.REDIS, False]
+
+    with server.client() as client:
+        client.flushall()
+        breaker = limits.get_limiter().breaker
+        tasks = [asyncio.ensure_future(ask()) for _ in range(crowd)]
+        for _ in range(kills):
+            before = by_redis()
+            while by_redis() < before + 5 * crowd:
+                assert breaker.state == CLOSED
+                await asyncio.sleep(0)
+            await asyncio.to_thread(client.execute_command, "CLIENT", "KILL", "TYPE", "normal")
+        ended.set()
+        await asyncio.gather(*tasks)
+    assert breaker.state == CLOSED
+    assert answers[decisions.REDIS, True] <= limit
+    assert answers[decisions.LOCAL, True] <= kills * crowd
+    assert answers[decisions.REDIS, True] + kills * crowd >= limit
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import (
     AskError,
@@ -35,6 +35,15 @@ _CANNOT_WRITE = re.compile(
 )
 
 
+Failure = TypeVar("Failure", bound=Exception)
+
+
+def of_incident(error: Failure, incident: int) -> Failure:
+    """Mark an error as one of those that one lost connection causes, and return it."""
+    error.incident = incident  # type: ignore[attr-defined]
+    return error
+
+
 def is_outage(error: Exception) -> bool:
     """Whether the server as a whole cannot write now, whatever the call."""
     return isinstance(error, _OUTAGES) or _CANNOT_WRITE.search(str(error)) is not None
@@ -45,7 +54,8 @@ def store_error(error: Exception) -> StoreError:
     # A redirection that nobody follows (AskError is MovedError's base): the alias names
     # a node of a cluster, and not the cluster.
     outage = is_outage(error) or isinstance(error, AskError)
-    return StoreError(f"{type(error).__name__}: {error}", outage=outage)
+    incident = getattr(error, "incident", None)
+    return StoreError(f"{type(error).__name__}: {error}", outage=outage, incident=incident)
 
 
 def checked(reply: Any) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,7 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from .errors import is_outage
+from .errors import is_outage, of_incident
 from .links import Link
 from .watching import has_data, watch
 
@@ -23,21 +24,44 @@ _LAG = 0.02
 # with it; and in a forked child they must not end at all: parent and child share what
 # watches the parent's sockets.
 _connected: set[Multiplexer] = set()
+# Each connection, and each attempt to make one, has a number: all calls that it fails have the
+# same cause.
+_incidents = itertools.count(1)
 
 
 class _Call:
-    """One that waits for so many replies."""
+    """A call that waits for a number of replies."""
 
-    __slots__ = ("answer", "replies", "wanted")
+    __slots__ = ("answer", "replies", "timer", "wanted")
 
     def __init__(self, answer: asyncio.Future[list[Any]], wanted: int) -> None:
         self.answer = answer
         self.wanted = wanted
         self.replies: list[Any] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        """Stop the timer: no reply is outstanding."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def answered(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.answer.done():
+            self.answer.set_result(self.replies)
 
     def fail(self, error: Exception) -> None:
+        self.stop()
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def withdraw(self) -> None:
+        """End a call of which nothing was sent."""
+        self.stop()
+        if not self.answer.cancel() and not self.answer.cancelled():
+            # Marks it as seen, where another error was first.
+            self.answer.exception()
 
 
 class Multiplexer:
@@ -56,6 +80,7 @@ class Multiplexer:
         self._find = find
         self._closed = closed
         self._loop = asyncio.get_running_loop()
+        self._incident = 0
         self._connection: Any = None
         self._connecting: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -65,55 +90,83 @@ class Multiplexer:
         self._closer: AsyncGenerator[None, None] | None = None
 
     async def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
-        """Sends once and waits for the replies; a server's error is returned, not raised."""
-        answer = self._loop.create_future()
-        call = _Call(answer, replies)
-        timer = None
+        """Send once and return the replies; a server's error is returned, not raised."""
+        call = _Call(self._loop.create_future(), replies)
         if deadline is not None:
             at = self._loop.time() + deadline - time.monotonic()
-            timer = self._loop.call_at(at, self._expire, call, at)
+            call.timer = self._loop.call_at(at, self._expire, call, at)
         try:
-            if self._watch is not None and not self._waiting and has_data(self._watch):
-                # Nothing was asked: it can only be the end, of which the loop has not heard.
-                self._drop(RedisConnectionError("the connection was closed"))
-            while (connection := self._connection) is None:
-                await self._connect(answer, deadline)
-            self._waiting.append(call)
-            await connection.send_packed_command(payload, check_health=False)
-            found: list[Any] = await answer
+            if not self._write(payload, call):
+                await self._send_anew(payload, call, deadline)
         except BaseException:
-            if not answer.cancel() and not answer.cancelled():
-                # Marks it as seen, where another error was first.
-                answer.exception()
+            call.withdraw()
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
+        # Cancelled here, the call keeps its place and its timer: the reply still comes, and if it
+        # does not, the connection is stalled.
+        found: list[Any] = await call.answer
         if any(isinstance(reply, Exception) and is_outage(reply) for reply in found):
             # Another server may have taken its place.
             self._drop(RedisConnectionError("the server cannot answer"))
         return found
 
+    def _write(self, payload: bytes, call: _Call) -> bool:
+        """Write the payload; False if nothing of it was sent, and nothing will be.
+
+        It does not wait for the buffer to drain: the call waits for its reply anyway.
+        """
+        connection = self._connection
+        if connection is None:
+            return False
+        # While nothing is asked, what there is to read can only be the end.
+        if not (connection._reader.at_eof() if self._waiting else has_data(self._watch)):
+            transport = connection._writer.transport
+            transport.write(payload)
+            # If it is closing now, the system has taken nothing of it.
+            if not transport.is_closing():
+                self._waiting.append(call)
+                return True
+        self._drop(RedisConnectionError("the connection was closed"))
+        return False
+
+    async def _send_anew(self, payload: bytes, call: _Call, deadline: float | None) -> None:
+        """Connect and write the payload. Two attempts: nothing was sent before."""
+        for last in (False, True):
+            try:
+                await self._connect(call.answer, deadline)
+            except (RedisError, OSError):
+                if last or call.answer.done():
+                    raise
+            if self._write(payload, call):
+                return
+        raise of_incident(RedisConnectionError("the connection was closed"), self._incident)
+
     async def _connect(self, answer: asyncio.Future[Any], deadline: float | None) -> None:
-        """Returns when there is a connection; raises what the answer is meanwhile."""
+        """Return when there is a connection; raise what the answer is meanwhile."""
         if self._connecting is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            opening = asyncio.wait_for(self._open(deadline), left)
-            self._connecting = asyncio.ensure_future(opening)
+            self._incident = next(_incidents)
+            self._connecting = asyncio.ensure_future(self._open_by(deadline, self._incident))
             self._connecting.add_done_callback(self._settled)
         connecting = self._connecting
         await asyncio.wait({connecting, answer}, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             answer.result()
-        try:
-            connecting.result()
-        except asyncio.TimeoutError:
-            raise RedisTimeoutError("not connected within the time limit") from None
+        connecting.result()
 
     def _settled(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
         if not connecting.cancelled():
             connecting.exception()
+
+    async def _open_by(self, deadline: float | None, incident: int) -> None:
+        left = None if deadline is None else deadline - time.monotonic()
+        try:
+            await asyncio.wait_for(self._open(deadline), left)
+        except asyncio.TimeoutError:
+            error = RedisTimeoutError("not connected within the time limit")
+            raise of_incident(error, incident) from None
+        except (RedisError, OSError) as error:
+            of_incident(error, incident)
+            raise
 
     async def _open(self, deadline: float | None) -> None:
         connection = (await self._find(deadline)).asynchronous()
@@ -144,28 +197,28 @@ class Multiplexer:
                 self._drop(error)
                 return
             if not self._waiting:
-                self._drop(RedisConnectionError("the server said what nobody has asked"))
+                self._drop(RedisConnectionError("unexpected reply from the server"))
                 return
             call = self._waiting[0]
             call.replies.append(reply)
             if len(call.replies) == call.wanted:
-                self._waiting.popleft()
-                if not call.answer.done():
-                    call.answer.set_result(call.replies)
+                self._waiting.popleft().answered()
 
     def _expire(self, call: _Call, at: float) -> None:
         now = self._loop.time()
-        if call.answer.done():
-            return
         if now - at > _LAG:
-            self._loop.call_later(_LAG, self._expire, call, now + _LAG)
+            call.timer = self._loop.call_later(_LAG, self._expire, call, now + _LAG)
             return
-        error = RedisTimeoutError("no reply within the time limit")
-        call.fail(error)
-        # Later replies on this connection are as late.
-        self._drop(error)
+        error = of_incident(RedisTimeoutError("no reply within the time limit"), self._incident)
+        if call in self._waiting:
+            # Later replies on this connection are as late.
+            self._drop(error)
+        else:
+            call.fail(error)
 
     def _drop(self, error: Exception) -> None:
+        """Close the connection; all calls that wait on it fail as one."""
+        of_incident(error, self._incident)
         connection, self._connection = self._connection, None
         self._watch = None
         reader, self._reader = self._reader, None
