@@ -14,17 +14,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from inspect import signature
 from typing import Any
 
-from redis.asyncio import connection as aio
-from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.connection import (
+    AbstractConnection,
     Connection,
     ConnectionPool,
     DefaultParser,
     SSLConnection,
-    UnixDomainSocketConnection,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
@@ -94,33 +93,27 @@ class Link:
 
         A script that is sent again may have run before: there are no retries.
         """
-        options = {name: self.options[name] for name in _SYNC if name in self.options}
+        names = {*_SYNC, *_own_options(self.connection_class)}
+        options = {name: self.options[name] for name in names if name in self.options}
         return _bounded(self.connection_class)(
-            **self._common(), **options, protocol=2, retry=Retry(NoBackoff(), 0)
+            **{**self.common(), **options}, protocol=2, retry=Retry(NoBackoff(), 0)
         )
 
-    def asynchronous(self) -> Any:
-        """The asynchronous twin. Its time limit is the caller's."""
-        if issubclass(self.connection_class, UnixDomainSocketConnection):
-            connection_class: Any = aio.UnixDomainSocketConnection
-        elif issubclass(self.connection_class, SSLConnection):
-            connection_class = aio.SSLConnection
-        else:
-            connection_class = aio.Connection
-        return connection_class(
-            **self._common(),
-            protocol=2,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            retry=AsyncRetry(NoBackoff(), 0),
-        )
-
-    def _common(self) -> dict[str, Any]:
+    def common(self) -> dict[str, Any]:
+        """Return the options that sync and async connections share."""
         return {
             name: value
             for name, value in self.options.items()
             if name in _COMMON or name.startswith("ssl_")
         }
+
+
+@cache
+def _own_options(connection_class: type) -> frozenset[str]:
+    """The options of a project's own class that redis-py's do not have."""
+    own = [base for base in connection_class.__mro__ if not base.__module__.startswith("redis.")]
+    names = {name for base in own for name in signature(base.__init__).parameters}  # type: ignore[misc]
+    return frozenset(names - set(signature(AbstractConnection.__init__).parameters))
 
 
 class Deadline:

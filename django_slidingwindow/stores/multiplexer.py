@@ -13,8 +13,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from .aiolinks import asynchronous, only_sync
+from .connections import ask_once
 from .errors import is_outage, of_incident
 from .links import Link
+from .threads import in_thread
 from .watching import has_data, watch
 
 # Seconds by which a timer may be late, before it is taken that the loop was held up
@@ -169,7 +172,7 @@ class Multiplexer:
             raise
 
     async def _open(self, deadline: float | None) -> None:
-        connection = (await self._find(deadline)).asynchronous()
+        connection = asynchronous(await self._find(deadline))
         try:
             await connection.connect()
         except BaseException:
@@ -249,7 +252,9 @@ async def _disconnect(connection: Any) -> None:
 
 
 async def aask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
-    """The reply to one command, on a connection of its own."""
+    """Return the reply to one command, on a connection of its own."""
+    if only_sync(link) is not None:
+        return await in_thread(ask_once, link, payload, deadline=deadline)
     left = None if deadline is None else deadline - time.monotonic()
     try:
         return await asyncio.wait_for(_ask_once(link, payload), left)
@@ -258,7 +263,7 @@ async def aask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
 
 
 async def _ask_once(link: Link, payload: bytes) -> Any:
-    connection = link.asynchronous()
+    connection = asynchronous(link)
     try:
         await connection.connect()
         await connection.send_packed_command(payload, check_health=False)

@@ -11,13 +11,18 @@ from typing import Any
 
 from redis.exceptions import MaxConnectionsError, RedisError
 
+from .aiolinks import only_sync
 from .connections import Connections
 from .links import Link
 from .multiplexer import Multiplexer
+from .threads import in_thread
 
 
 class Server:
-    """A stack of connections for threads, and one connection for each event loop."""
+    """A stack of connections for threads, and one connection for each event loop.
+
+    Where connections have no asynchronous form, event loops use those of threads.
+    """
 
     def __init__(
         self,
@@ -27,6 +32,7 @@ class Server:
     ) -> None:
         """`find` and `afind` say, by a deadline, where the server is now."""
         self.link = link
+        self._only_sync = only_sync(link) is not None
         self._afind = afind or self._known
         self._connections = Connections(find or (lambda _: link), most=link.most)
         # Sends once and reads the replies; a server's error is returned, not raised.
@@ -38,6 +44,8 @@ class Server:
         _servers.add(self)
 
     async def aexchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
+        if self._only_sync:
+            return await in_thread(self.exchange, payload, replies, deadline=deadline)
         return await self._multiplexer().exchange(payload, replies, deadline)
 
     def close(self) -> None:
