@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from django.apps import apps
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.middleware import SessionMiddleware
+from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
@@ -283,6 +285,66 @@ def test_time_out_shorter_than_the_budget_is_told(
     assert "after 0.05 s, before LATENCY_BUDGET (0.2 s)" in one(found(LATENCY_BUDGET=0.2), "W017")
     assert found(LATENCY_BUDGET=0.05) == []
     assert found() == [], "the budget is not the project's own"
+
+
+def make_connection(**options: Any) -> None: ...
+
+
+def test_connection_class_that_is_a_function_is_an_error(found: Any, settings: Any) -> None:
+    options = {"CONNECTION_POOL_KWARGS": {"connection_class": make_connection}}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    said = one(found(), "E018")
+    assert "'default' makes its connections by tests.test_checks.make_connection" in said
+
+
+def test_client_of_fakeredis_is_an_error(
+    found: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("fakeredis")
+    module.FakeRedis = type("FakeRedis", (), {"__module__": "fakeredis"})
+    monkeypatch.setitem(sys.modules, "fakeredis", module)
+    options = {"REDIS_CLIENT_CLASS": "fakeredis.FakeRedis"}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "fakeredis.FakeRedis" in one(found(), "E018")
+
+
+def make_key(key: str, prefix: str, version: int) -> str:
+    return key
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"KEY_PREFIX": "shop"}, "KEY_PREFIX"),
+        ({"VERSION": 2}, "VERSION"),
+        ({"KEY_FUNCTION": make_key}, "KEY_FUNCTION"),
+        ({"KEY_FUNCTION": "tests.test_checks.make_key"}, "KEY_FUNCTION"),
+        ({"KEY_PREFIX": "a", "VERSION": 0}, "KEY_PREFIX, VERSION"),
+    ],
+)
+def test_warns_when_the_alias_says_what_its_keys_are(
+    found: Any, settings: Any, config: dict[str, Any], names: str
+) -> None:
+    settings.CACHES = {"default": {**REDIS, **config}}
+    messages = found()
+    assert one(messages, "W019").startswith(f"The cache 'default' has {names}, which")
+    assert "SLIDING_WINDOW['PREFIX']" in str(messages[0].hint)
+    assert found(PREFIX="throttle") == [], "the project has thought of it"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"KEY_PREFIX": "", "VERSION": 1, "KEY_FUNCTION": None},
+        {"KEY_FUNCTION": default_key_func},
+        {"KEY_FUNCTION": "django.core.cache.backends.base.default_key_func"},
+    ],
+)
+def test_says_nothing_of_keys_when_the_alias_has_the_defaults(
+    found: Any, settings: Any, config: dict[str, Any]
+) -> None:
+    settings.CACHES = {"default": {**REDIS, **config}}
+    assert found() == []
 
 
 # The middleware's rules

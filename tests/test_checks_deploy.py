@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.checks import CheckMessage
+from redis.connection import Connection
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from django_slidingwindow import demands, inspection
 from django_slidingwindow.checks import deploy, rights
@@ -274,6 +276,34 @@ def test_each_node_that_the_settings_name_is_told_of_if_none_answers(settings: A
     with RedisServer(password="right") as server:
         point_to_cluster(settings, f"redis://{HOST}:{server.port}", f"redis://{HOST}:1")
         assert numbers(check_deployment(None)) == ["E112", "W111"]
+
+
+class OwnConnection(Connection):
+    """A project's variant."""
+
+
+def connect(connection: Any) -> None:
+    connection.on_connect()
+
+
+@pytest.mark.parametrize(
+    "options", [{"connection_class": OwnConnection}, {"redis_connect_func": connect}]
+)
+def test_tells_which_connection_option_has_no_asynchronous_form(
+    redis_server: RedisServer, use: Any, options: dict[str, Any]
+) -> None:
+    (name,) = options
+    # An address of its own: django-redis keeps a pool for each.
+    use(f"{redis_server.url}?client_name={name}", CONNECTION_POOL_KWARGS=options)
+    messages = check_deployment(None)
+    assert f"connection option {name}," in one(messages, "I121")
+    assert "threads" in str(messages[0].hint)
+
+
+def test_says_nothing_of_a_credential_provider(redis_server: RedisServer, use: Any) -> None:
+    options = {"credential_provider": UsernamePasswordCredentialProvider("default", "any")}
+    use(f"{redis_server.url}?client_name=provider", CONNECTION_POOL_KWARGS=options)
+    assert check_deployment(None) == []
 
 
 # Rights

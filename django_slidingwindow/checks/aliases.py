@@ -5,82 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.core.cache.backends.redis import RedisCache as DjangoRedisCache
+from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage
-from django.utils.module_loading import import_string
-from django_redis.cache import RedisCache
-from django_redis.client import ShardClient
-from redis.connection import parse_url
 
 from ..registry import near
+from ..stores.aliases import fault_of, locations
 from . import catalog
 from .project import Project
 
-_DEFAULT_CLIENT = "django_redis.client.DefaultClient"
-_DOTTED = frozenset(
-    "CONNECTION_FACTORY CONNECTION_POOL_CLASS REDIS_CLIENT_CLASS PARSER_CLASS".split()
-)
 # What a pool is made of, so that the second cache goes without its own.
 _OF_POOLS = frozenset(
     "USERNAME PASSWORD SOCKET_TIMEOUT SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS"
     " CONNECTION_POOL_KWARGS CONNECTION_FACTORY SENTINELS SENTINEL_KWARGS PARSER_CLASS".split()
 )
+# What an alias may say about its keys without a difference.
+_USUAL_KEYS: Mapping[str, tuple[Any, ...]] = {
+    "KEY_PREFIX": ("", None),
+    "VERSION": (1, None),
+    "KEY_FUNCTION": (None, default_key_func, "django.core.cache.backends.base.default_key_func"),
+}
 
 
 def check_alias(project: Project) -> Iterator[CheckMessage]:
-    """What is wrong with it hides what comes after."""
+    """Report what makes the alias unusable; else what may surprise."""
     alias = project.conf.cache
     config = project.caches.get(alias)
     if config is None:
         yield catalog.NO_ALIAS(alias=alias, near=near(alias, project.caches))
         return
-    try:
-        backend = import_string(config.get("BACKEND", ""))
-        client = import_string(_options(config).get("CLIENT_CLASS", _DEFAULT_CLIENT))
-        for name in _DOTTED & set(_options(config)):
-            import_string(_options(config)[name])
-    except ImportError as error:
-        yield catalog.BROKEN_ALIAS(alias=alias, error=f"{error}.")
-        return
-    if issubclass(backend, DjangoRedisCache):
-        yield catalog.DJANGO_BACKEND(alias=alias)
-    elif not issubclass(backend, RedisCache):
-        yield catalog.OTHER_BACKEND(alias=alias, backend=config["BACKEND"])
-    elif issubclass(client, ShardClient):
-        yield catalog.SHARDED(alias=alias)
-    else:
-        yield from _check_connection(project, alias, config)
-
-
-def _check_connection(
-    project: Project, alias: str, config: Mapping[str, Any]
-) -> Iterator[CheckMessage]:
-    problem = _location_problem(config)
-    if problem is not None:
-        yield catalog.BROKEN_ALIAS(alias=alias, error=problem)
+    found = fault_of(alias, config)
+    if found is not None:
+        fault, facts = found
+        yield catalog.OF_ALIAS[fault](**facts)
         return
     yield from _shared_pools(project, alias, config)
     yield from _short_time_out(project, alias, _options(config))
-
-
-def _location_problem(config: Mapping[str, Any]) -> str | None:
-    if not _locations(config):
-        return "it has no LOCATION."
-    # A factory of the project's own may have its own addresses.
-    if "CONNECTION_FACTORY" not in _options(config):
-        try:
-            for location in _locations(config):
-                parse_url(location)
-        except ValueError as error:
-            return str(error)
-    return None
+    yield from _ignored_keys(project, alias, config)
 
 
 def _shared_pools(
     project: Project, alias: str, config: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
     for other, its in project.caches.items():
-        if other == alias or not set(_locations(its)) & set(_locations(config)):
+        if other == alias or not set(locations(its)) & set(locations(config)):
             continue
         if its.get("BACKEND") != config["BACKEND"]:
             continue
@@ -103,11 +70,15 @@ def _short_time_out(
         yield catalog.SHORT_TIME_OUT(alias=alias, seconds=seconds, budget=budget)
 
 
+def _ignored_keys(
+    project: Project, alias: str, config: Mapping[str, Any]
+) -> Iterator[CheckMessage]:
+    """Report what the alias says about its keys: the windows have keys of their own."""
+    names = [name for name, usual in _USUAL_KEYS.items() if config.get(name) not in usual]
+    if names and "PREFIX" not in project.given:
+        yield catalog.IGNORED_KEYS(alias=alias, names=", ".join(names))
+
+
 def _options(config: Mapping[str, Any]) -> Mapping[str, Any]:
     options: Mapping[str, Any] = config.get("OPTIONS") or {}
     return options
-
-
-def _locations(config: Mapping[str, Any]) -> list[str]:
-    location = config.get("LOCATION") or []
-    return location.split(",") if isinstance(location, str) else list(location)

@@ -6,6 +6,7 @@ An id is never used for another problem. docs/checks.md has a row for each.
 from __future__ import annotations
 
 from ..installed import NOT_INSTALLED, NOT_INSTALLED_HINT
+from ..stores import aliases
 from .problem import Problem
 
 CATALOG: dict[str, Problem] = {}
@@ -43,34 +44,11 @@ SHORT_HASH_KEY = _add(
 )
 
 # The cache alias
-NO_ALIAS = _add(
-    "E011",
-    "SLIDING_WINDOW['CACHE'] names the cache {alias!r}, which CACHES does not have: {near}",
-    "Name an alias of CACHES whose BACKEND is 'django_redis.cache.RedisCache'.",
-)
-DJANGO_BACKEND = _add(
-    "E012",
-    "The cache {alias!r} uses Django's own Redis backend.",
-    "Set its BACKEND to 'django_redis.cache.RedisCache' (LOCATION may stay), or add an alias "
-    "with that backend and name it in SLIDING_WINDOW['CACHE'].",
-)
-OTHER_BACKEND = _add(
-    "E013",
-    "The cache {alias!r} uses {backend}, which is not django-redis.",
-    "Add an alias whose BACKEND is 'django_redis.cache.RedisCache', and name it in "
-    "SLIDING_WINDOW['CACHE'].",
-)
-SHARDED = _add(
-    "E014",
-    "The cache {alias!r} uses django-redis's ShardClient, which gives no single server.",
-    "Use the DefaultClient on one server, or a Redis Cluster with CONNECTION_FACTORY "
-    "'django_slidingwindow.cluster.ClusterConnectionFactory'.",
-)
-BROKEN_ALIAS = _add(
-    "E015",
-    "The cache {alias!r} cannot be used: {error}",
-    "Correct its entry in CACHES.",
-)
+NO_ALIAS = _add("E011", *aliases.NO_ALIAS)
+DJANGO_BACKEND = _add("E012", *aliases.DJANGO_BACKEND)
+OTHER_BACKEND = _add("E013", *aliases.OTHER_BACKEND)
+SHARDED = _add("E014", *aliases.SHARDED)
+BROKEN_ALIAS = _add("E015", *aliases.BROKEN)
 SHARED_POOL = _add(
     "W016",
     "The caches {alias!r} and {other!r} have the same LOCATION and different OPTIONS ({names}).",
@@ -83,6 +61,21 @@ SHORT_TIME_OUT = _add(
     "The cache {alias!r} gives up after {seconds} s, before LATENCY_BUDGET ({budget} s) is spent.",
     "Raise OPTIONS['SOCKET_TIMEOUT'], or lower LATENCY_BUDGET: the shorter one counts.",
 )
+NO_CONNECTION = _add("E018", *aliases.NO_CONNECTION)
+IGNORED_KEYS = _add(
+    "W019",
+    "The cache {alias!r} has {names}, which the limits do not use.",
+    "Set SLIDING_WINDOW['PREFIX']: it begins every key of the limits. Sites that share a database "
+    "and have the same PREFIX share their windows. Where that is right, write the default, "
+    "'throttle', and this is not said again.",
+)
+OF_ALIAS = {
+    aliases.DJANGO_BACKEND: DJANGO_BACKEND,
+    aliases.OTHER_BACKEND: OTHER_BACKEND,
+    aliases.SHARDED: SHARDED,
+    aliases.BROKEN: BROKEN_ALIAS,
+    aliases.NO_CONNECTION: NO_CONNECTION,
+}
 
 # Profiles
 BAD_PROFILE = _add("E021", "{path}: {problem}", "Correct the profile.")
@@ -284,4 +277,11 @@ NO_REHEARSAL = _add(
     "The user of the cache {alias!r} may not run MULTI and DISCARD on the Redis server {server}: "
     "its rights were not checked.",
     "Grant +multi +discard. Without EXEC they run nothing.",
+)
+ONLY_SYNC = _add(
+    "I121",
+    "The cache {alias!r} has the connection option {name}, which has no asynchronous form.",
+    "Nothing, if that is meant: checks in async code use synchronous connections in at most 32 "
+    "threads, and log in as the alias says. A credential_provider, or a user name and a password, "
+    "let them share one connection instead.",
 )

@@ -12,6 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from ..conf import conf
 from ..keys import make_key
 from ..policies import Policy
+from ..stores.aiolinks import only_sync
 from ..stores.links import Link
 from . import catalog
 from .aliases import check_alias
@@ -57,6 +58,9 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     except ImproperlyConfigured as error:
         yield catalog.BROKEN_ALIAS(alias=alias, error=error)
         return
+    name = only_sync(found[0])
+    if name is not None:
+        yield catalog.ONLY_SYNC(alias=alias, name=name)
     for link in found:
         yield from _check_server(project, alias, link)
 

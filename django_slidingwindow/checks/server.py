@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.cache import caches
-from django_redis import get_redis_connection
 from redis.exceptions import RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
 from ..cluster import ClusterConnectionFactory
 from ..flows import drive
 from ..stores import servers
+from ..stores.aliases import pool_of
 from ..stores.connections import ask_once
 from ..stores.links import Link
 from ..stores.routing import discover
@@ -35,7 +35,7 @@ def links(alias: str) -> list[Link]:
     """A link to each server that takes the alias's writes; raises what redis-py does."""
     if is_cluster(alias):
         return _primaries(_client(alias))
-    pool = get_redis_connection(alias, write=True).connection_pool
+    pool = pool_of(alias)
     if isinstance(pool, SentinelConnectionPool):
         return [Sentinels(pool, None).find(time.monotonic() + PATIENCE)]
     return [Link.of(pool, None)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.core.cache import caches
@@ -14,6 +15,7 @@ from ..cluster import ClusterConnectionFactory
 from ..decisions import REDIS
 from ..exceptions import StoreError
 from ..flows import adrive, drive
+from .aliases import with_connections
 from .base import Call, Evaluate, Lines
 from .errors import checked, store_error
 from .links import Link
@@ -28,9 +30,15 @@ from .wire import Command, encode, packed
 def store_of(
     alias: str, *, budget: float | None = None, clock: Callable[[], int] | None = None
 ) -> RedisStore | ClusterStore:
-    """The store for an alias: of a cluster if its connection factory makes clusters."""
-    client = getattr(caches[alias], "client", None)
-    if isinstance(getattr(client, "connection_factory", None), ClusterConnectionFactory):
+    """Return the store for an alias: of a cluster if its connection factory makes clusters.
+
+    An alias that cannot be used raises ImproperlyConfigured at the first call of the store.
+    """
+    factory = None
+    with suppress(Exception):
+        cache: Any = caches[alias]
+        factory = cache.client.connection_factory
+    if isinstance(factory, ClusterConnectionFactory):
         return ClusterStore(alias, budget=budget, clock=clock)
     return RedisStore(alias, budget=budget, clock=clock)
 
@@ -55,7 +63,7 @@ class ClusterStore:
         self._factory: ClusterConnectionFactory = client.connection_factory
         self._urls: Sequence[str] = client._server
         pools = [self._factory.pool(url) for url in self._urls]
-        self._link = Link.of(pools[0], budget)
+        self._link = Link.of(with_connections(alias, pools[0]), budget)
         seeds = [pool.connection_kwargs for pool in pools]
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
         self._servers: dict[Address, Server] = {}

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django_redis import get_redis_connection
 from redis.exceptions import NoScriptError, RedisError
 from redis.sentinel import SentinelConnectionPool
 
 from ..decisions import REDIS
 from ..flows import adrive, drive
+from .aliases import client_of, pool_of
 from .base import Call, Evaluate, Lines
 from .errors import checked, store_error
 from .links import Link
@@ -127,7 +127,7 @@ class RedisStore:
 
     def client(self) -> Any:
         """A redis-py client of the server that holds the windows."""
-        return get_redis_connection(self.alias, write=True)
+        return client_of(self.alias)
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         return None
@@ -152,7 +152,10 @@ class RedisStore:
             return self._server
 
     def _make_server(self) -> Server:
-        pool = get_redis_connection(self.alias, write=True).connection_pool
+        try:
+            pool = pool_of(self.alias)
+        except (RedisError, OSError) as error:
+            raise store_error(error) from error
         link = Link.of(pool, self._budget)
         if not isinstance(pool, SentinelConnectionPool):
             return Server(link)

@@ -1,0 +1,159 @@
+"""What a cache alias must be for the limits. The system checks and the first use say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.core.cache import caches
+from django.core.cache.backends.redis import RedisCache as DjangoRedisCache
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from django_redis import get_redis_connection
+from django_redis.cache import RedisCache
+from django_redis.client import ShardClient
+from redis.connection import AbstractConnection, ConnectionPool, parse_url
+from redis.exceptions import RedisError
+
+_DEFAULT_CLIENT = "django_redis.client.DefaultClient"
+_DOTTED = frozenset(
+    "CONNECTION_FACTORY CONNECTION_POOL_CLASS REDIS_CLIENT_CLASS PARSER_CLASS".split()
+)
+
+
+class Fault(NamedTuple):
+    """One kind of alias that cannot be used."""
+
+    text: str
+    """What is wrong, with the facts to fill in between braces."""
+    hint: str
+
+    def improper(self, **facts: Any) -> ImproperlyConfigured:
+        return ImproperlyConfigured(f"{self.text.format(**facts)} {self.hint}")
+
+
+NO_ALIAS = Fault(
+    "SLIDING_WINDOW['CACHE'] names the cache {alias!r}, which CACHES does not have: {near}",
+    "Name an alias of CACHES whose BACKEND is 'django_redis.cache.RedisCache'.",
+)
+DJANGO_BACKEND = Fault(
+    "The cache {alias!r} uses Django's own Redis backend.",
+    "Set its BACKEND to 'django_redis.cache.RedisCache' (LOCATION may stay), or add an alias "
+    "with that backend and name it in SLIDING_WINDOW['CACHE'].",
+)
+OTHER_BACKEND = Fault(
+    "The cache {alias!r} uses {backend}, which is not django-redis.",
+    "Add an alias whose BACKEND is 'django_redis.cache.RedisCache', and name it in "
+    "SLIDING_WINDOW['CACHE'].",
+)
+SHARDED = Fault(
+    "The cache {alias!r} uses django-redis's ShardClient, which gives no single server.",
+    "Use the DefaultClient on one server, or a Redis Cluster with CONNECTION_FACTORY "
+    "'django_slidingwindow.cluster.ClusterConnectionFactory'.",
+)
+BROKEN = Fault("The cache {alias!r} cannot be used: {error}", "Correct its entry in CACHES.")
+NO_CONNECTION = Fault(
+    "The cache {alias!r} makes its connections by {what}, which is not a class of connections "
+    "to a server.",
+    "Name a class derived from redis.connection.Connection. In tests, use limits_in_memory of "
+    "django_slidingwindow.testing instead of fakeredis.",
+)
+
+
+def fault_of(alias: str, config: Mapping[str, Any]) -> tuple[Fault, dict[str, Any]] | None:
+    """Return what makes an entry of CACHES unusable, and the facts; None if nothing does."""
+    options: Mapping[str, Any] = config.get("OPTIONS") or {}
+    try:
+        backend = import_string(config.get("BACKEND", ""))
+        client = import_string(options.get("CLIENT_CLASS", _DEFAULT_CLIENT))
+        named = {name: import_string(options[name]) for name in _DOTTED & set(options)}
+    except ImportError as error:
+        return BROKEN, {"alias": alias, "error": f"{error}."}
+    if issubclass(backend, DjangoRedisCache):
+        return DJANGO_BACKEND, {"alias": alias}
+    if not issubclass(backend, RedisCache):
+        return OTHER_BACKEND, {"alias": alias, "backend": config["BACKEND"]}
+    if issubclass(client, ShardClient):
+        return SHARDED, {"alias": alias}
+    problem = _location_problem(config, options)
+    if problem is not None:
+        return BROKEN, {"alias": alias, "error": problem}
+    connections = (options.get("CONNECTION_POOL_KWARGS") or {}).get("connection_class")
+    if connections is not None and not _connects(connections):
+        return NO_CONNECTION, {"alias": alias, "what": _name(connections)}
+    if _is_fake(named.get("REDIS_CLIENT_CLASS")):
+        return NO_CONNECTION, {"alias": alias, "what": options["REDIS_CLIENT_CLASS"]}
+    return None
+
+
+def locations(config: Mapping[str, Any]) -> list[str]:
+    """Return the addresses of an entry of CACHES."""
+    location = config.get("LOCATION") or []
+    return location.split(",") if isinstance(location, str) else list(location)
+
+
+def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+    if not locations(config):
+        return "it has no LOCATION."
+    # A factory of the project's own may have its own addresses.
+    if "CONNECTION_FACTORY" not in options:
+        try:
+            for location in locations(config):
+                parse_url(location)
+        except ValueError as error:
+            return f"{error}."
+    return None
+
+
+def client_of(alias: str) -> Any:
+    """Return the client of redis-py that an alias makes. Nothing is connected.
+
+    Raises ImproperlyConfigured, with what is wrong and how to mend it.
+    """
+    try:
+        client = get_redis_connection(alias, write=True)
+    except (RedisError, OSError):
+        raise
+    except Exception as error:
+        raise _improper(alias, error) from error
+    if _is_fake(type(client)):
+        raise NO_CONNECTION.improper(alias=alias, what=_name(type(client)))
+    return client
+
+
+def pool_of(alias: str) -> ConnectionPool:
+    """Return the pool of an alias's connections. Nothing is connected."""
+    return with_connections(alias, client_of(alias).connection_pool)
+
+
+def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:
+    """Return the pool; ImproperlyConfigured if what it makes are not connections to a server."""
+    if not _connects(pool.connection_class):
+        raise NO_CONNECTION.improper(alias=alias, what=_name(pool.connection_class))
+    return pool
+
+
+def _improper(alias: str, error: Exception) -> ImproperlyConfigured:
+    config = caches.settings.get(alias)
+    if config is None:
+        return NO_ALIAS.improper(alias=alias, near=f"known are: {', '.join(caches.settings)}.")
+    fault, facts = fault_of(alias, config) or (BROKEN, {"alias": alias, "error": f"{error}."})
+    return fault.improper(**facts)
+
+
+def _connects(connection_class: Any) -> bool:
+    return (
+        isinstance(connection_class, type)
+        and issubclass(connection_class, AbstractConnection)
+        and not _is_fake(connection_class)
+    )
+
+
+def _is_fake(found: Any) -> bool:
+    """Whether it is a class of fakeredis, whose connections have no socket."""
+    modules = [base.__module__ for base in getattr(found, "__mro__", ())]
+    return any(module.partition(".")[0] == "fakeredis" for module in modules)
+
+
+def _name(found: Any) -> str:
+    return f"{found.__module__}.{getattr(found, '__qualname__', found)}"
