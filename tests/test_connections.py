@@ -722,6 +722,15 @@ class TestMultiplexer:
         with pytest.raises(RedisConnectionError):
             await blocked
 
+    async def test_connection_that_the_loop_is_closing_is_not_used(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        # The task that reads has not run yet. uvloop raises when such a transport is written to.
+        multiplexer._connection._writer.transport.abort()
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
     async def test_call_fails_when_every_new_connection_ends_at_once(
         self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

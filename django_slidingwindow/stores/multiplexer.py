@@ -49,8 +49,7 @@ class _Call:
             self.timer.cancel()
 
     def answered(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+        self.stop()
         if not self.answer.done():
             self.answer.set_result(self.replies)
 
@@ -107,9 +106,10 @@ class Multiplexer:
         # Cancelled here, the call keeps its place and its timer: the reply still comes, and if it
         # does not, the connection is stalled.
         found: list[Any] = await call.answer
-        if any(isinstance(reply, Exception) and is_outage(reply) for reply in found):
-            # Another server may have taken its place.
-            self._drop(RedisConnectionError("the server cannot answer"))
+        for reply in found:
+            if isinstance(reply, Exception) and is_outage(reply):
+                # Another server may have taken its place.
+                self._drop(RedisConnectionError("the server cannot answer"))
         return found
 
     def _write(self, payload: bytes, call: _Call) -> bool:
@@ -120,9 +120,10 @@ class Multiplexer:
         connection = self._connection
         if connection is None:
             return False
+        transport = connection._writer.transport
         # While nothing is asked, what there is to read can only be the end.
-        if not (connection._reader.at_eof() if self._waiting else has_data(self._watch)):
-            transport = connection._writer.transport
+        ended = connection._reader.at_eof() if self._waiting else has_data(self._watch)
+        if not ended and not transport.is_closing():
             transport.write(payload)
             # If it is closing now, the system has taken nothing of it.
             if not transport.is_closing():
