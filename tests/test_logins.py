@@ -21,6 +21,7 @@ from django_slidingwindow.breaker import CLOSED
 from django_slidingwindow.decisions import LOCAL, REDIS
 from django_slidingwindow.stores import threads
 from django_slidingwindow.stores.aiolinks import asynchronous, only_sync
+from django_slidingwindow.stores.connections import ask_once
 from django_slidingwindow.stores.links import Link
 from django_slidingwindow.stores.multiplexer import aask_once
 from django_slidingwindow.stores.threads import in_thread
@@ -167,6 +168,19 @@ def test_forked_child_has_threads_of_its_own(use: Any) -> None:
     with os.fdopen(reading) as said:
         assert said.read() == REDIS
     os.waitpid(child, 0)
+
+
+class SentinelLogin(SentinelManagedConnection):
+    """The same, for an alias with sentinels."""
+
+    on_connect = on_connect_check_health = lambda self, check_health=True: log_in(self)
+
+
+async def test_connection_class_of_an_alias_with_sentinels_logs_in(server: RedisServer) -> None:
+    link = Link(SentinelLogin, {"connection_pool": None}, None, 1).at(HOST, server.port)
+    assert ask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert "service=primary" in repr(link.sync())
 
 
 async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.backoff import NoBackoff
 from redis.connection import (
@@ -29,7 +29,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
-from redis.sentinel import SentinelManagedConnection
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.utils import HIREDIS_AVAILABLE
 
 from .watching import watch
@@ -95,9 +95,10 @@ class Link:
         """
         names = {*_SYNC, *_own_options(self.connection_class)}
         options = {name: self.options[name] for name in names if name in self.options}
-        return _bounded(self.connection_class)(
-            **{**self.common(), **options}, protocol=2, retry=Retry(NoBackoff(), 0)
-        )
+        bounded = _bounded(self.connection_class)
+        if issubclass(bounded, SentinelManagedConnection):
+            options["connection_pool"] = _Primary((self.options["host"], self.options["port"]))
+        return bounded(**{**self.common(), **options}, protocol=2, retry=Retry(NoBackoff(), 0))
 
     def common(self) -> dict[str, Any]:
         """Return the options that sync and async connections share."""
@@ -263,10 +264,27 @@ def _reader_like(parser: Any) -> Any:
     )
 
 
+class _Primary(NamedTuple):
+    """A pool of Sentinel that knows the primary, for a project's own class of its connections.
+
+    Sentinels are asked before a connection is made, within the same limit.
+    """
+
+    address: tuple[str, int]
+    service_name: str = "primary"
+    is_master: bool = True
+    check_connection: bool = False
+
+    def get_master_address(self) -> tuple[str, int]:
+        return self.address
+
+
 @cache
 def _bounded(connection_class: type) -> Any:
-    if issubclass(connection_class, SentinelManagedConnection):
-        # Sentinels are asked before a connection is made, within the same limit.
-        secure = issubclass(connection_class, SSLConnection)
-        connection_class = SSLConnection if secure else Connection
+    # Without what asks sentinels, as above.
+    plain: dict[type, type] = {
+        SentinelManagedConnection: Connection,
+        SentinelManagedSSLConnection: SSLConnection,
+    }
+    connection_class = plain.get(connection_class, connection_class)
     return type(f"Bounded{connection_class.__name__}", (Deadline, connection_class), {})
