@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .keys import LETTERS
 from .policies import Policy
 
-SCRIPT_VERSION = "1"
+SCRIPT_VERSION = "2"
 """Raised when the meaning of a stored value, an argument or the reply changes."""
 
 # A window is at most this many ticks of the compact log's four-byte stamps.
@@ -24,19 +24,12 @@ EXACT = frozenset({"compact", "log", "buckets"})
 
 
 def tick_us(policy: Policy) -> int:
-    """The grain of the compact log's stamps, in microseconds."""
-    return -(-policy.window_us // _MAX_TICKS)
+    """Return the grain of the compact log's stamps, in microseconds.
 
-
-def span_ticks(policy: Policy) -> int:
-    """How many ticks a hit of the compact log counts.
-
-    A stamp says when a hit came to within a tick, and so does the clock: where a
-    tick is coarser than the clock's own microsecond, one more keeps a hit from
-    leaving early.
+    A stamp says when a hit came to within a tick. The hit counts until a window after the
+    last microsecond of its tick, so it never leaves early.
     """
-    tick = tick_us(policy)
-    return -(-policy.window_us // tick) + (tick > 1)
+    return -(-policy.window_us // _MAX_TICKS)
 
 
 def bucket_us(policy: Policy) -> int:
@@ -53,19 +46,12 @@ def grain(policy: Policy) -> int:
     return 1
 
 
-def counts_for_us(policy: Policy) -> int:
-    """How long a hit counts, as the script takes it: whole ticks for the compact log."""
-    if policy.algorithm == "compact":
-        return span_ticks(policy) * tick_us(policy)
-    return policy.window_us
-
-
 def lives_ms(policy: Policy) -> int:
     """The expiry that a key gets with a hit: until that has left, and half a second more.
 
     So a busy key need not renew its expiry at each hit.
     """
-    return -(-counts_for_us(policy) // 1_000) + 500
+    return -(-(policy.window_us + tick_us(policy) - 1) // 1_000) + 500
 
 
 class Script(NamedTuple):

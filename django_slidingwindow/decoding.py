@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from .algorithms import bucket_us, span_ticks, tick_us
+from .algorithms import bucket_us, tick_us
 from .policies import Policy
 
 Hits: TypeAlias = "list[tuple[float, int]]"
@@ -27,7 +27,7 @@ def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
         return []
     tick = tick_us(policy)
     present = now // tick
-    gone = present - span_ticks(policy)
+    gone = (now - policy.window_us - tick + 1) // tick
     newest = int.from_bytes(value[1:8], "big")
     stamps = [newest - (newest - slot) % _WRAP for slot in _slots(value, newest)]
     alive = (min(stamp, present) for stamp in stamps if stamp > gone)
@@ -68,7 +68,7 @@ def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
     # What is not there while there is one sub-window alone is 0.
     newest, total, before, first, more = (
         int.from_bytes(head[at:to], "big")
-        for at, to in ((0, 7), (7, 11), (18, 22), (22, 27), (27, 30))
+        for at, to in ((0, 7), (7, 11), (25, 29), (29, 34), (34, 37))
     )
     partial = (first + more) // _SLOTS
     for number in range(first, first + more):
@@ -84,7 +84,9 @@ def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
     """The two windows of the clock, the one before by the part that still counts."""
     if not value:
         return []
-    stored, before, this = map(int, value.split(b":"))
+    stored, before, this = (
+        int.from_bytes(value[at:to], "big") for at, to in ((0, 6), (6, 10), (10, 14))
+    )
     number, elapsed = divmod(now, policy.window_us)
     if stored > number:
         before, this = 0, before + this

@@ -2,12 +2,16 @@
 
 Written from the definitions alone. A hit is kept as its stamp, in microseconds:
 
-    compact, log   when it came; on Redis, compact knows that to a tick
+    compact, log   when it came; on Redis, compact takes the last microsecond of its tick
     buckets        when the sub-window in which it came ends
     counter        when the window of the clock in which it came begins
 
 A hit is counted until its stamp and the window have passed (for `counter`: two windows,
 and in the second of them only by the part that the sliding window still covers).
+
+A refusal that is counted adds hits up to the limit. Beyond that its hits take the place of the
+oldest ones, so that the count stays; `counter` adds none then to this window of the clock.
+A refund takes nothing from a window that began after the hits came: they were in another.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Oracle:
         self.clock = clock
         self.exact = exact
         self.windows: dict[str, list[int]] = {}
+        self.created: dict[str, int] = {}
 
     def run(self, call: Call) -> list[int]:
         if isinstance(call, Evaluate):
@@ -54,19 +59,41 @@ class Oracle:
             admit or line.observed for admit, line in zip(admits, call.lines, strict=True)
         )
         reply = [int(admitted), now]
-        charged: dict[str, list[int]] = {}
+        stored = {
+            key: self.stored(call, key, admits, admitted=admitted)
+            for key in dict.fromkeys(call.keys)
+        }
         for key, line, hits, admit in zip(call.keys, call.lines, found, admits, strict=True):
-            after = self.after(line, hits, now, admit=admit, admitted=admitted)
+            after = self.after(line.policy, hits, now, *stored[key])
             reply += [int(admit), self.remaining(line, after, now)]
             reply += [0 if admit else self.retry(line, after, now), self.reset(line, after, now)]
-            if after is not hits and key not in charged:
-                # Policies with an equal key share their hits: charged once, and with what all
-                # of them have set back.
-                stored = self.windows.get(key, [])
-                charged[key] = self.after(line, stored, now, admit=admit, admitted=admitted)
         if call.writes:
-            self.windows |= charged
+            for key, (added, cap) in stored.items():
+                if added:
+                    # Charged once, by the first policy, and with what all of them have set back.
+                    policy = call.lines[call.keys.index(key)].policy
+                    hits = self.counted(policy, self.windows.get(key, []), now)
+                    self.windows[key] = after = self.after(policy, hits, now, added, cap)
+                    if len(hits) - self.replaced(policy, hits, added, cap) == 0 and after:
+                        self.created[key] = now
         return reply
+
+    def stored(
+        self, call: Evaluate, key: str, admits: list[bool], *, admitted: bool
+    ) -> tuple[int, int | None]:
+        """The hits that a request adds to a key, and up to which count if it is refused."""
+        lines = [
+            (line, admit)
+            for k, line, admit in zip(call.keys, call.lines, admits, strict=True)
+            if k == key
+        ]
+        if admitted and any(admit for _, admit in lines):
+            return max(line.cost for line, admit in lines if admit), None
+        refusals = [line for line, admit in lines if not admit and line.count_rejected]
+        return (
+            max((min(line.cost, line.policy.limit) for line in refusals), default=0),
+            max((line.policy.limit for line in refusals), default=0),
+        )
 
     def look(self, key: str, policy: Policy, *, writes: bool) -> list[int]:
         """The hits; if the clock has stepped back, those that lie ahead are set to it."""
@@ -74,12 +101,13 @@ class Oracle:
         hits = [min(stamp, now) for stamp in self.windows.get(key, [])]
         if writes and hits:
             self.windows[key] = hits
+            self.created[key] = min(self.created[key], self.clock())
         return hits
 
     def stamp(self, policy: Policy, time: int) -> int:
         if policy.algorithm == "compact" and not self.exact:
             tick = algorithms.tick_us(policy)
-            return time // tick * tick
+            return time // tick * tick + tick - 1
         if policy.algorithm == "buckets":
             length = ceil(policy.window_us / policy.resolution)
             return time // length * length + length
@@ -89,8 +117,6 @@ class Oracle:
 
     def life(self, policy: Policy) -> int:
         """How long after its stamp a hit is counted."""
-        if policy.algorithm == "compact" and not self.exact:
-            return algorithms.span_ticks(policy) * algorithms.tick_us(policy)
         if policy.algorithm == "counter":
             return 2 * policy.window_us
         return policy.window_us
@@ -109,29 +135,32 @@ class Oracle:
         return this + before - floor(float(before) * (time % window) / window)
 
     def after(
-        self, line: Line, hits: list[int], now: int, *, admit: bool, admitted: bool
+        self, policy: Policy, hits: list[int], now: int, added: int, cap: int | None
     ) -> list[int]:
         """The hits as they are when the request has been answered."""
-        limit = line.policy.limit
-        added = 0
-        if admit and admitted:
-            added = line.cost
-        elif not admit and line.count_rejected:
-            added = min(line.cost, limit)
-        if added == 0:
+        if not added:
             return hits
-        after = self.counted(line.policy, hits, now) + [self.stamp(line.policy, now)] * added
-        if not admit:
-            while self.count(line.policy, after, now) > limit:
-                after.pop(0)
-        return after
+        hits = self.counted(policy, hits, now)
+        stamp = self.stamp(policy, now)
+        if policy.algorithm == "counter" and cap is not None:
+            added = min(added, max(0, cap - hits.count(stamp)))
+        return hits[self.replaced(policy, hits, added, cap) :] + [stamp] * added
+
+    def replaced(self, policy: Policy, hits: list[int], added: int, cap: int | None) -> int:
+        """How many of the oldest hits those of a refusal take the place of."""
+        if policy.algorithm == "counter" or cap is None:
+            return 0
+        return len(hits) + added - max(len(hits), min(len(hits) + added, cap))
 
     def remaining(self, line: Line, hits: list[int], now: int) -> int:
         return max(0, line.policy.limit - self.count(line.policy, hits, now))
 
     def reset(self, line: Line, hits: list[int], now: int) -> int:
         hits = self.counted(line.policy, hits, now)
-        return min(hits) + self.life(line.policy) - now if hits else 0
+        if not hits:
+            return 0
+        leaves = min(hits) + self.life(line.policy) - now
+        return min(leaves, line.policy.window_us) if line.policy.algorithm == "compact" else leaves
 
     def retry(self, line: Line, hits: list[int], now: int) -> int:
         """How long until the same request passes, by halves: what passes once passes later."""
@@ -151,6 +180,10 @@ class Oracle:
         hits = self.counted(policy, self.look(key, policy, writes=True), now)
         stamp = self.stamp(policy, min(charged, now))
         taken = min(cost, hits.count(stamp))
+        if policy.algorithm in ("buckets", "counter") and min(charged, now) < self.created.get(
+            key, 0
+        ):
+            taken = 0
         for _ in range(taken):
             hits.remove(stamp)
         if taken:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.algorithms import span_ticks, tick_us
+from django_slidingwindow.algorithms import tick_us
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.memory import MemoryStore
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.servers import RedisServer
 
 EXACT_LOGS = ("compact", "log")
+LATE = ("buckets", "counter")
 
 
 class Bench(Engine):
@@ -98,8 +99,14 @@ def lasts(engine: Bench, of: Policy, came: int) -> int:
     if of.algorithm == "counter":
         return 2 * of.window_us - came % of.window_us
     if of.algorithm == "compact" and engine.kind == "redis":
-        return span_ticks(of) * tick_us(of) - came % tick_us(of)
+        return tick_us(of) - 1 - came % tick_us(of) + of.window_us
     return of.window_us
+
+
+def resets(engine: Bench, of: Policy, came: int) -> int:
+    """What a hit that comes at `came`, and is the only one, says of its reset."""
+    leaves = lasts(engine, of, came)
+    return min(leaves, of.window_us) if of.algorithm == "compact" else leaves
 
 
 def assert_passes_first_at(engine: Bench, said: Said, of: Policy, cost: int = 1) -> None:
@@ -174,15 +181,15 @@ def test_windows_from_a_millisecond_to_400_days(
     engine.clock.now += three.window_us // 3
     came = engine.clock.now
     said = engine.check(three, 3)
-    assert said == (True, 0, 0, lasts(engine, three, came))
+    assert said == (True, 0, 0, resets(engine, three, came))
     if engine.kind == "redis" and window < 60:
         return  # the key expires by the server's clock, which does not stand still
     engine.clock.now += three.window_us - 1
     assert not engine.peek(three, 3).admits
-    engine.clock.now = came + said.reset - 1
+    engine.clock.now = came + lasts(engine, three, came) - 1
     assert engine.peek(three, 3)[::2] == (False, 1)
-    engine.clock.now = came + said.reset
-    assert engine.peek(three, 3) == (True, 0, 0, lasts(engine, three, engine.clock.now))
+    engine.clock.now += 1
+    assert engine.peek(three, 3) == (True, 0, 0, resets(engine, three, engine.clock.now))
 
 
 def test_a_hit_of_a_tick_that_is_coarser_than_the_clock_never_leaves_early(
@@ -193,8 +200,21 @@ def test_a_hit_of_a_tick_that_is_coarser_than_the_clock_never_leaves_early(
     assert tick > 1
     for offset in (0, 1, tick - 1):
         engine.clock.now += offset
-        assert 0 <= engine.check(year).reset - year.window_us <= 2 * tick
+        engine.check(year)
+        assert 0 <= engine.check(year).retry - year.window_us < tick
         engine.reset(year)
+
+
+@pytest.mark.parametrize("window", [60, 3_000.000_001, 86_400, 400 * 86_400])
+@pytest.mark.parametrize("name", EXACT_LOGS)
+def test_reset_is_never_more_than_the_window(engine: Bench, name: str, window: float) -> None:
+    days = policy(name, limit=2, window=window)
+    for offset in (0, 1, 5):
+        engine.clock.now += offset
+        for asked in (engine.peek(days, 2), engine.check(days), engine.check(days, 2)):
+            assert asked.reset <= days.window_us
+        assert engine.check(days, 2, count_rejected=True).reset == days.window_us
+        engine.reset(days)
 
 
 # What a decision says is true
@@ -548,6 +568,72 @@ def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
     assert engine.peek(watched) == (False, 0, engine.peek(watched).retry, answer.said[0].reset)
 
 
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("cost", [1, 3, 50])
+def test_counted_rejection_never_lowers_the_count_of_a_larger_limit(
+    engine: Bench, algorithm: str, cost: int, observed: bool
+) -> None:
+    """Two profiles share a scope, or one limit is lowered and raised, or a function gives it."""
+    read, write = policy(algorithm, limit=20, resolution=7), policy(algorithm, limit=5)
+    write = replace(write, resolution=7)
+    admitted = 0
+    for _ in range(60):
+        admitted += engine.check(read).admits
+        used = engine.used(read)
+        engine.check_all(Line(write, cost, observed=observed, count_rejected=True))
+        assert engine.used(read) >= used
+        engine.clock.now += SECOND // 2
+    assert admitted <= 20
+
+
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_observed_rejection_of_the_same_request_does_not_replace_its_admission(
+    engine: Bench, algorithm: str, first: str
+) -> None:
+    read = Line(policy(algorithm, limit=20), 1)
+    write = Line(policy(algorithm, limit=5), 1, observed=True, count_rejected=True)
+    lines = (read, write) if first == "read" else (write, read)
+    for left in range(19, -1, -1):
+        answer = engine.check_all(*lines)
+        assert answer.admitted
+        assert answer.said[lines.index(read)].remaining == left
+        engine.clock.now += SECOND // 10
+    assert not engine.check_all(*lines).admitted
+
+
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
+    engine: Bench, algorithm: str, first: str
+) -> None:
+    read, write = policy(algorithm, limit=6), policy(algorithm, limit=4)
+    for _ in range(6):
+        engine.check(read)
+        engine.clock.now += 3 * SECOND
+    lines = [Line(read, 1), Line(write, 1, count_rejected=True)]
+    if first == "write":
+        lines.reverse()
+    for _ in range(2):
+        answer = engine.check_all(*lines)
+        assert not answer.admitted
+        for line, said in zip(lines, answer.said, strict=True):
+            assert said == engine.peek(line.policy)
+    said = answer.said[lines.index(Line(read, 1))]
+    assert_passes_first_at(engine, said, read)
+
+
+@pytest.mark.parametrize("name", EXACT_LOGS)
+def test_rejections_of_one_key_store_the_most_of_them_in_any_order(
+    engine: Bench, name: str
+) -> None:
+    lines = [Line(policy(name, limit=limit), 15, count_rejected=True) for limit in (5, 20)]
+    for order in (lines, lines[::-1]):
+        engine.check(policy(name, limit=7), 7)
+        engine.clock.now += SECOND
+        assert not engine.check_all(*order).admitted
+        assert engine.used(policy(name, limit=500)) == 20
+        engine.reset(policy(name))
+
+
 def test_a_limit_lowered_to_zero_tells_of_the_hits_that_are_there(
     engine: Bench, algorithm: str
 ) -> None:
@@ -661,6 +747,45 @@ def test_a_refund_lowers_only_the_sub_window_of_the_hit(engine: Bench) -> None:
     assert engine.refund(minute, 5, START + 9 * SECOND) == 2
     assert engine.refund(minute, 5, START + 30 * SECOND) == 1  # it lies ahead: of now
     assert engine.peek(minute, 0)[1::2] == (9, 55 * SECOND)
+
+
+def test_refund_of_a_receipt_from_before_a_reset_takes_nothing(
+    engine: Bench, algorithm: str
+) -> None:
+    """Others' hits are in the same sub-window, and in the same window of the clock."""
+    hour = policy(algorithm, window=3_600, resolution=1)
+    engine.check(hour, 8)
+    old = engine.clock.now
+    engine.clock.now += SECOND
+    engine.reset(hour)
+    engine.check(hour, 5)
+    engine.check(hour, 2)
+    new = engine.clock.now
+    engine.clock.now += SECOND
+    assert engine.refund(hour, 8, old) == 0
+    assert engine.used(hour) == 7
+    assert engine.refund(hour, 2, new) == 2
+    if algorithm in LATE:
+        # In the window of the clock before this one, too.
+        engine.clock.now = START + hour.window_us
+        assert engine.refund(hour, 8, old) == 0
+        assert engine.used(hour) == 5
+        assert engine.refund(hour, 1, new) == 1
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_refund_finds_hits_that_came_after_the_clock_has_stepped_back(
+    engine: Bench, name: str
+) -> None:
+    hour = policy(name, window=3_600, resolution=1)
+    engine.clock.now += 60 * SECOND
+    engine.check(hour, 3)
+    for step in (SECOND, 120 * SECOND):
+        # Within the same sub-window, then into another.
+        engine.clock.now -= step
+        engine.check(hour, 2)
+        assert engine.refund(hour, 2, engine.clock.now) == 2
+        assert engine.used(hour) == 3
 
 
 def test_a_refund_may_be_of_the_window_before(engine: Bench) -> None:

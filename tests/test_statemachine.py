@@ -104,8 +104,11 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             )
             lines.append(Line(policy, cost, observed, rejected))
         now = self.clock.now
+        before = self.later_counts(keys, lines)
         admitted, clock, *said = self.both(Evaluate(tuple(keys), tuple(lines), writes))
         assert clock == now
+        after = self.later_counts(keys, lines)
+        assert all(new >= old for old, new in zip(before, after, strict=True))
         for at, (key, line) in enumerate(zip(keys, lines, strict=True)):
             admits, remaining, retry, _ = said[4 * at : 4 * at + 4]
             assert 0 <= remaining <= line.policy.limit
@@ -114,6 +117,20 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             assert (retry == 0) == bool(admits)
             if writes and admitted:
                 self.receipts.append((now, key, line.policy, cost))
+
+    def later_counts(self, keys: list[str], lines: list[Line]) -> list[int]:
+        """How many hits count in each window, now and later: no request may lower that."""
+        oracle, now = self.stores["redis"][1], self.clock.now
+        counts = []
+        for key in dict.fromkeys(keys):
+            policies = [line.policy for k, line in zip(keys, lines, strict=True) if k == key]
+            hits = oracle.windows.get(key, [])
+            # A clock that has stepped back sets hits to it, whatever the request.
+            for policy in policies:
+                hits = [min(stamp, oracle.stamp(policy, now)) for stamp in hits]
+            times = [now + part * self.window // 7 for part in range(15)]
+            counts += [oracle.count(policies[0], hits, time) for time in times]
+        return counts
 
     @rule(hits=st.integers(1, 130), cost=st.integers(1, 3), gap=st.sampled_from([90, 400, 5_000]))
     def fill(self, hits: int, cost: int, gap: int) -> None:

@@ -5,9 +5,10 @@
 --              lower 6 bytes), the hits up to then (4 bytes, modulo 2^32)
 --   field p    the same, as long as they are fewer than six
 --   field s    the newest sub-window, which is in no other field: its end (7 bytes), the hits
---              up to then (4), and once there was another: end of the oldest that counts (7),
---              the hits before it (4), its number (5), how many come after it (3), and how many
---              fields of older ones are still there (3)
+--              up to then (4), when the value was created (7), and once there was another: end of
+--              the oldest that counts (7), the hits before it (4), its number (5), how many come
+--              after it (3), and how many fields of older ones are still there (3)
+-- A refund of hits from before the value was created takes nothing: those went with another value.
 -- Fields s and p come first in a small hash, which Redis searches from its start.
 -- Sub-windows are numbered from 0. As their hits are added up, no check needs all of them: not
 -- for how many hits count, nor for when as many have left as a refusal waits for. All that are
@@ -21,20 +22,21 @@ if writes and not KEYS[2] then
   local key, value = KEYS[1], call('HGET', KEYS[1], 's') or ''
   local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[2])
   local current = now - now % grain + grain
-  local newest, total, oldest, base, first = current, 0, current, 0, value == ''
-  if not first then
-    newest, total = unpack_at('>I7I4', value)
+  local newest, total, created, oldest, base, first = current, 0, now, current, 0, value == ''
+  local sound = first or #value == 18 or #value == 40
+  if sound and not first then
+    newest, total, created = unpack_at('>I7I4I7', value)
     oldest = newest
-    if #value > 11 then
-      oldest, base = unpack_at('>I7I4', value, 12)
+    if #value > 18 then
+      oldest, base = unpack_at('>I7I4', value, 19)
     elseif newest + window <= now then
-      newest, total, oldest, first = current, 0, current, true
+      newest, total, created, oldest, first = current, 0, now, current, true
     end
   end
   local count, reset = (total - base) % 4294967296, oldest + window - now
-  if cost == 1 and reset > 0 and newest <= current then
+  if sound and cost == 1 and reset > 0 and newest <= current and created <= now then
     if count < limit and newest == current then
-      call('HSET', key, 's', pack('>I7I4', current, total + 1) .. sub(value, 12))
+      call('HSET', key, 's', pack('>I7I4I7', current, total + 1, created) .. sub(value, 19))
       if first then call('PEXPIRE', key, floor(reset / 1000) + 1) end
       return pack('>Bi8BI4i8i8', 1, now, 1, limit - count - 1, 0, reset)
     elseif count == limit and count > 0 and flags == 0 then
@@ -48,16 +50,19 @@ local BUCKETS_WRAP, BUCKETS_SPAN = 4294967296, 281474976710656
 local buckets_back   -- by key, where the clock has stepped back: the state that was written
 
 local function buckets_head(s)
-  if not s.many then return pack('>I7I4', s.newest, s.total - s.base) end
+  if not s.many then return pack('>I7I4I7', s.newest, s.total - s.base, s.created) end
   local first = s.first
-  return pack('>I7I4I7I4I5I3I3', s.newest, s.total, s.oldest, s.base, first, s.last - first, floor(first / 6) - s.lowest)
+  return pack('>I7I4I7I7I4I5I3I3', s.newest, s.total, s.created, s.oldest, s.base, first, s.last - first,
+    floor(first / 6) - s.lowest)
 end
 
 -- Where the newest has become one of another field, what was before it there is in part again.
 local function buckets_refill(s)
   local field = floor(s.last / 6)
   if field ~= s.partial then
-    call('HSET', s.key, 'p', call('HGET', s.key, field))
+    local slots = call('HGET', s.key, field)
+    if not slots or #slots < s.last % 6 * 10 then error('damaged value: reset this window') end
+    call('HSET', s.key, 'p', slots)
     s.partial, s.slots = field, nil
   end
 end
@@ -74,9 +79,10 @@ local function buckets_find(s, gone, n)
     i = math.max(low + 1, math.min(high - 1, i))
     if floor(i / 6) ~= field then
       field = floor(i / 6)
-      slots = call('HGET', s.key, field == s.partial and 'p' or field)
+      slots = field == s.partial and s.slots or call('HGET', s.key, field == s.partial and 'p' or field)
       if field == s.partial then s.slots = slots end
     end
+    if not slots or #slots < i % 6 * 10 + 10 then error('damaged value: reset this window') end
     local last, hits = unpack_at('>I6I4', slots, i % 6 * 10 + 1)
     last = s.newest - (s.newest - last) % BUCKETS_SPAN
     local beyond = last > gone and (hits - s.base) % BUCKETS_WRAP >= n
@@ -104,38 +110,49 @@ leaves[98] = function(s, n)
 end
 
 --- look
-local value, current = call('HGET', key, 's'), now - now % grain + grain
-local newest, total, oldest, base, first, last, lowest = current, 0, current, 0, 0, 0, 0
-if value then
-  newest, total = unpack_at('>I7I4', value)
+local value, current, sound, slots = call('HGET', key, 's'), now - now % grain + grain, true, nil
+local newest, total, created, oldest, base, first, last, lowest = current, 0, now, current, 0, 0, 0, 0
+if value and #value ~= 18 and #value ~= 40 then
+  sound = false
+elseif value then
+  newest, total, created = unpack_at('>I7I4I7', value)
   oldest = newest
-  if #value > 11 then
-    oldest, base, first, last, lowest = unpack_at('>I7I4I5I3I3', value, 12)
+  if #value > 18 then
+    oldest, base, first, last, lowest = unpack_at('>I7I4I5I3I3', value, 19)
     last, lowest = first + last, floor(first / 6) - lowest
+    if newest < current and last % 6 > 0 then
+      -- A charge writes this field anew: nothing may be charged if it is damaged.
+      slots = call('HGET', key, 'p')
+      sound = slots and #slots >= last % 6 * 10
+    end
   end
 end
-s = {key = key, window = window, current = current, many = value and #value > 11,
-  newest = newest, total = total, oldest = oldest, base = base, first = first, last = last, lowest = lowest,
-  partial = floor(last / 6)}
-if newest > current then
-  s.last = buckets_find(s, current - 1, 0)
-  newest, oldest = current, math.min(oldest, current)
-  s.newest, s.oldest = newest, oldest
-  if writes then
-    buckets_refill(s)
-    buckets_back = buckets_back or {}
-    buckets_back[key] = s
-    call('HSET', key, 's', buckets_head(s))
-    call('PEXPIRE', key, floor((newest + window - now) / 1000) + 1)
+if sound then
+  s = {key = key, window = window, current = current, many = value and #value > 18, created = math.min(created, now),
+    newest = newest, total = total, oldest = oldest, base = base, first = first, last = last, lowest = lowest,
+    partial = floor(last / 6), slots = slots}
+  if newest > current or created > now then
+    if newest > current then
+      s.last = buckets_find(s, current - 1, 0)
+      newest, oldest = current, math.min(oldest, current)
+      s.newest, s.oldest = newest, oldest
+    end
+    if writes then
+      buckets_refill(s)
+      buckets_back = buckets_back or {}
+      buckets_back[key] = s
+      call('HSET', key, 's', buckets_head(s))
+      call('PEXPIRE', key, floor((newest + window - now) / 1000) + 1)
+    end
   end
+  if newest + window <= now then
+    base, oldest = total, current
+  elseif oldest + window <= now then
+    s.first, oldest, base = buckets_find(s, now - window, 0)
+    s.oldest, s.base = oldest, base
+  end
+  s.count, s.reset = (total - base) % BUCKETS_WRAP, oldest + window - now
 end
-if newest + window <= now then
-  base, oldest = total, current
-elseif oldest + window <= now then
-  s.first, oldest, base = buckets_find(s, now - window, 0)
-  s.oldest, s.base = oldest, base
-end
-s.count, s.reset = (total - base) % BUCKETS_WRAP, oldest + window - now
 
 --- charge
 local key, current, left = s.key, s.current, s.count
@@ -145,17 +162,17 @@ if back then
   s.newest, s.last, s.oldest = back.newest, back.last, math.min(s.oldest, back.newest)
   s.partial, s.slots = back.partial, nil
 end
-if s.keep then
-  left = math.min(left, s.keep - s.added)
-  if left > 0 and left < s.count then
-    s.first, s.oldest = buckets_find(s, 0, s.count - left + 1)
-    s.base = (s.base + s.count - left) % BUCKETS_WRAP
+if s.dropped > 0 then
+  left = left - s.dropped
+  if left > 0 then
+    s.first, s.oldest = buckets_find(s, 0, s.dropped + 1)
+    s.base = (s.base + s.dropped) % BUCKETS_WRAP
   end
 end
 local opens = left == 0 or s.newest ~= current
 if left == 0 then
   if s.many then call('UNLINK', key) end
-  call('HSET', key, 's', pack('>I7I4', current, s.added))
+  call('HSET', key, 's', pack('>I7I4I7', current, s.added, now))
 elseif opens then
   local field, slots = 'p', pack('>I6I4', s.newest, s.total)
   if s.last % 6 > 0 then slots = sub(s.slots or call('HGET', key, 'p'), 1, s.last % 6 * 10) .. slots end
@@ -176,7 +193,7 @@ if opens then call('PEXPIRE', key, floor((current + s.window - now) / 1000) + 1)
 --- refund
 local hit = math.min(stamp, now)
 hit = hit - hit % grain + grain
-if s.count > 0 and hit <= s.newest then
+if s.count > 0 and hit <= s.newest and math.min(stamp, now) >= s.created then
   local number, found, before, total = buckets_find(s, hit - 1, 0)
   local hits = (total - before) % BUCKETS_WRAP
   if found == hit then taken = math.min(cost, hits) end

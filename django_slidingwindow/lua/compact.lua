@@ -1,4 +1,5 @@
--- compact: the exact log, packed into a string. Stamps are whole ticks (`grain`).
+-- compact: the exact log, packed into a string. Stamps are whole ticks (`grain`). A hit counts
+-- until a window after the last microsecond of its tick, so it never leaves early.
 --   few hits  byte 1, newest (7 bytes), then the older ones, oldest first (4 bytes each)
 --   many      byte 2, newest (7), oldest (4), capacity (4), tail (4), size (4), and a ring of
 --             4-byte slots; the oldest hit is at slot `tail`
@@ -16,10 +17,11 @@ if writes then
   for i = 1, #KEYS do
     local key = KEYS[i]
     local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
-    local stored, ticks = call('GETRANGE', key, '0', '259'), floor(now / grain)
-    local gone = ticks - window / grain   -- the latest stamp that has left
-    local form, newest, oldest, size = 1, gone, ticks, 0
-    if stored ~= '' then form, newest = unpack_at('>BI7', stored) end
+    local stored, ticks, life = call('GETRANGE', key, '0', '259'), floor(now / grain), window + grain - 1
+    local gone = floor((now - life) / grain)   -- the latest stamp that has left
+    local length, form, newest, oldest, size = #stored, 1, gone, ticks, 0
+    if length % 4 > 0 or length == 4 then reply = nil break end
+    if length > 0 then form, newest = unpack_at('>BI7', stored) end
     if cost ~= 1 or newest > ticks or seen and seen[key] then reply = nil break end
     -- In the same step as the last hit, which has set it.
     local last = newest * grain
@@ -28,7 +30,7 @@ if writes then
       value, stays = pack('>BI7', 1, ticks), false
     elseif form == 1 then
       local from = 9
-      size, oldest = #stored / 4 - 1, newest
+      size, oldest = length / 4 - 1, newest
       while size > 1 do
         oldest = newest - (newest - unpack_at('>I4', stored, from)) % 4294967296
         if oldest > gone then break end
@@ -38,7 +40,10 @@ if writes then
       value = pack('>BI7', 1, ticks) .. sub(stored, from) .. pack('>I4', newest)
     else
       local capacity, tail, chunk
+      if form ~= 2 or length <= 24 then reply = nil break end
       oldest, capacity, tail, size = unpack_at('>I4I4I4I4', stored, 9)
+      if tail >= capacity or size == 0 or size > capacity
+        or #call('GETRANGE', key, 23 + 4 * capacity, 24 + 4 * capacity) ~= 1 then reply = nil break end
       oldest = newest - (newest - oldest) % 4294967296
       if oldest <= gone then
         -- Under steady traffic few have left: look behind the tail. After a pause, few are left:
@@ -75,7 +80,8 @@ if writes then
         break
       end
     end
-    local reset = oldest * grain + window - now
+    local wait = oldest * grain + life - now
+    local reset = wait > window and window or wait
     if size < limit then
       if reply then
         reply = reply .. pack('>BI4i8i8', 1, limit - size - 1, 0, reset)
@@ -83,7 +89,7 @@ if writes then
         reply = pack('>Bi8BI4i8i8', 1, now, 1, limit - size - 1, 0, reset)
       end
     elseif size == limit and size > 0 and flags == 0 and not KEYS[2] then
-      return pack('>Bi8BI4i8i8', 0, now, 0, 0, reset, reset)
+      return pack('>Bi8BI4i8i8', 0, now, 0, 0, wait, reset)
     else
       reply = nil
       break
@@ -194,7 +200,7 @@ local function compact_rest(s)
       value = pack('>BI7', 2, newest) .. sub(slots, 1, 4) .. pack('>I4I4I4', capacity, 0, count)
         .. slots .. string.rep('\0', 4 * (capacity - count))
     end
-    call('SET', s.key, value, 'PX', expiry(newest * s.tick, s.window))
+    call('SET', s.key, value, 'PX', expiry(newest * s.tick, s.life))
   end
 
   -- The slots with those that lie ahead of the clock set to the clock.
@@ -212,26 +218,32 @@ leaves[99] = function(s, n)
   if n <= s.count then
     stamp = i == 1 and s.oldest or compact_rest(s).at(i)
   end
-  return stamp * s.tick + s.window - now
+  return stamp * s.tick + s.life - now
 end
 
 --- look
-local value = call('GETRANGE', key, '0', '259')
-local ticks = floor(now / grain)
-local size, newest, oldest, expired = 0, ticks, ticks, 0
-s = {key = key, window = window, tick = grain, now = ticks, value = value, newest = 0,
-  oldest = 0, size = 0, expired = 0, count = 0, capacity = 0, tail = 0, reset = 0}
-if value ~= '' then
-  local form
-  form, newest = unpack_at('>BI7', value)
-  if form == 2 then
-    oldest, s.capacity, s.tail, size = unpack_at('>I4I4I4I4', value, 9)
-  else
-    size = #value / 4 - 1
-    oldest = size > 1 and unpack_at('>I4', value, 9) or newest
-  end
+local value, life = call('GETRANGE', key, '0', '259'), window + grain - 1
+local ticks, gone = floor(now / grain), floor((now - life) / grain)   -- the latest stamp that has left
+local form, newest, oldest, size, expired, capacity, tail = 1, gone, ticks, 0, 0, 0, 0
+local sound = #value % 4 == 0 and #value ~= 4
+if sound and value ~= '' then form, newest = unpack_at('>BI7', value) end
+if newest <= gone then
+  value, newest = '', ticks
+elseif form == 1 then
+  size = #value / 4 - 1
+  oldest = size > 1 and unpack_at('>I4', value, 9) or newest
+  sound = size < 64 or call('GETRANGE', key, '260', '260') == ''
+elseif form == 2 and #value > 24 then
+  oldest, capacity, tail, size = unpack_at('>I4I4I4I4', value, 9)
+  sound = tail < capacity and size > 0 and size <= capacity
+    and #call('GETRANGE', key, 23 + 4 * capacity, 24 + 4 * capacity) == 1
+else
+  sound = false
+end
+if sound then
   oldest = newest - (newest - oldest) % 4294967296
-  s.newest, s.oldest, s.size = newest, oldest, size
+  s = {key = key, life = life, tick = grain, now = ticks, value = value, newest = newest,
+    oldest = oldest, size = size, capacity = capacity, tail = tail, expired = 0, count = 0, reset = 0}
   if newest > ticks then
     local rest = compact_rest(s)
     s.slots, s.clamped = rest.clamped(), true
@@ -239,27 +251,23 @@ if value ~= '' then
     s.newest, s.oldest = newest, oldest
     if writes then rest.store(s.slots, ticks) end
   end
-  local gone = ticks - window / grain   -- the latest stamp that has left
-  if newest <= gone then
-    expired, oldest = size, ticks
-  elseif oldest <= gone then
+  if oldest <= gone then
     local rest = compact_rest(s)
     expired = rest.expired(gone)
     oldest = rest.at(expired + 1)
   end
+  s.expired, s.count = expired, size - expired
+  s.reset = oldest * grain + life - now
 end
-s.expired, s.count = expired, size - expired
-s.reset = oldest * grain + window - now
 
 --- charge
-local cost, size, dropped, ticks = s.added, s.size, s.expired, s.now
-if s.keep then dropped = math.max(dropped, size + cost - s.keep) end
+local cost, size, dropped, ticks = s.added, s.size, s.expired + s.dropped, s.now
 local total, capacity = size - dropped + cost, s.capacity
 if capacity == 0 and total <= 64 and not s.clamped then
   local value = pack('>BI7', 1, ticks)
   if dropped < size then value = value .. sub(s.value, 9 + 4 * dropped) .. pack('>I4', s.newest) end
   if cost > 1 then value = value .. string.rep(pack('>I4', ticks), cost - 1) end
-  call('SET', s.key, value, 'PX', expiry(ticks * s.tick, s.window))
+  call('SET', s.key, value, 'PX', expiry(ticks * s.tick, s.life))
 else
   local hits = string.rep(pack('>I4', ticks), cost)
   if s.clamped or total > capacity or total <= 32 or total < capacity / 4 then
@@ -275,7 +283,7 @@ else
     call('SETRANGE', s.key, '0',
       pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, (s.tail + dropped) % capacity, total))
     if expiry_moved(s.newest * s.tick) then
-      call('PEXPIRE', s.key, expiry(ticks * s.tick, s.window))
+      call('PEXPIRE', s.key, expiry(ticks * s.tick, s.life))
     end
   end
 end

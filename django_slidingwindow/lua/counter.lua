@@ -1,5 +1,7 @@
 -- counter: hits of this window and of the one before, which counts by the part of it that the
--- sliding window still covers. The value is the text `window number:before:this`.
+-- sliding window still covers. The value, packed big-endian: number of the window (6 bytes), hits
+-- before (4), hits of this window (4), and when the value was created (6): microseconds from the
+-- start of the window before, 0 if it was earlier. A refund of hits from before that takes nothing.
 
 --- functions
 local function counter_store(s)
@@ -7,7 +9,7 @@ local function counter_store(s)
   if s.this + s.before == 0 then
     call('DEL', s.key)
   else
-    call('SET', s.key, string.format('%.0f:%.0f:%.0f', s.number, s.before, s.this),
+    call('SET', s.key, pack('>I6I4I4I6', s.number, s.before, s.this, s.created),
       'PX', math.ceil((windows * s.window - s.elapsed) / 1000))
   end
 end
@@ -18,43 +20,33 @@ local function counter_share(before, elapsed, window)
 end
 
 local function counter_look(key, window)
-  local s = {key = key, window = window, number = floor(now / window), elapsed = now % window, before = 0, this = 0}
-  local value = call('GET', key)
+  local value, elapsed = call('GET', key), now % window
+  local s = {key = key, window = window, number = floor(now / window), elapsed = elapsed, before = 0, this = 0,
+    created = window + elapsed}
   if value then
-    local number, before, this = string.match(value, '^(%d+):(%d+):(%d+)$')
-    number, before, this = tonumber(number), tonumber(before), tonumber(this)
+    if #value ~= 20 then return nil end
+    local number, before, this, created = unpack_at('>I6I4I4I6', value)
     if number == s.number then
       s.before, s.this = before, this
     elseif number == s.number - 1 then
       s.before = this
     elseif number > s.number then
       s.this = before + this
-      if writes then counter_store(s) end
     end
+    if s.before + s.this > 0 then
+      created = created + (number - s.number) * window
+      s.created = math.max(0, math.min(created, s.created))
+    end
+    if number > s.number and writes then counter_store(s) end
   end
-  s.count = counter_share(s.before, s.elapsed, window) + s.this
-  s.reset = (s.before > 0 and 1 or 2) * window - s.elapsed
+  s.count = counter_share(s.before, elapsed, window) + s.this
+  s.reset = (s.before > 0 and 1 or 2) * window - elapsed
   return s
 end
 
--- Hits before and in this window with `added` more, the oldest dropped until `keep` count.
-local function counter_kept(s, added, keep)
-  local this = math.min(s.this + added, keep)
-  local room = keep - this
-  -- The solution of the share for its hits, then the last one by trying: numbers are rounded.
-  local before = math.min(s.before, floor(room * s.window / (s.window - s.elapsed)))
-  while before < s.before and counter_share(before + 1, s.elapsed, s.window) <= room do before = before + 1 end
-  while counter_share(before, s.elapsed, s.window) > room do before = before - 1 end
-  return before, this
-end
-
--- How long until the estimate leaves room for `cost`, if nobody else comes, and until the
--- oldest hits leave; both with `added` hits of this refusal stored.
+-- How long until the estimate leaves room for `cost`, if nobody else comes, with `added` hits more.
 refused = function(s, limit, cost, added)
-  local before, this, elapsed, waited = s.before, s.this, s.elapsed, 0
-  if added > 0 then before, this = counter_kept(s, added, limit) end
-  local reset = (before > 0 and 1 or this > 0 and 2 or 0) * s.window - elapsed
-  if cost > limit then return -1, math.max(0, reset) end
+  local before, this, elapsed, waited = s.before, s.this + added, s.elapsed, 0
   if this + cost > limit then
     -- Not in this window: it becomes the one before.
     waited = s.window - elapsed
@@ -65,26 +57,24 @@ refused = function(s, limit, cost, added)
   local at = math.max(elapsed, math.ceil((before - room) * s.window / before))
   while at > elapsed and counter_share(before, at - 1, s.window) <= room do at = at - 1 end
   while counter_share(before, at, s.window) > room do at = at + 1 end
-  return waited + at - elapsed, reset
+  return waited + at - elapsed
 end
 
 --- look
 s = counter_look(key, window)
 
 --- charge
-if s.keep then
-  s.before, s.this = counter_kept(s, s.added, s.keep)
-else
-  s.this = s.this + s.added
-end
+s.this = s.this + s.added
 counter_store(s)
 
 --- refund
-local number = floor(math.min(stamp, now) / window)
-if number == s.number then
+local hit = math.min(stamp, now) - (s.number - 1) * window
+if hit < s.created then
+  taken = 0
+elseif hit >= window then
   taken = math.min(cost, s.this)
   s.this = s.this - taken
-elseif number == s.number - 1 then
+else
   taken = math.min(cost, s.before)
   s.before = s.before - taken
 end

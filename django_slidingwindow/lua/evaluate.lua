@@ -4,41 +4,58 @@
 --            text, the milliseconds that a key lives from a hit on
 -- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
 --            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
-local states, vetoed = {}, false
+local states, owners, vetoed = {}, {}, false
 for i = 1, #KEYS do
   local key, s = KEYS[i], nil
   local letter, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
   --- look
-  states[i] = s
-  if cost > 0 and s.count + cost > limit and flags % 2 == 0 then vetoed = true end
+  if not s then return redis.error_reply('ERR damaged value in KEYS[' .. i .. ']: reset this window') end
+  -- Policies with an equal key share their hits: the first of them owns what a request
+  -- stores. That is the cost if one lets it in, else the largest of the refusals that are counted.
+  local owner = owners[key] or s
+  owners[key] = owner
+  states[i], s.owner, s.cost = s, owner, 0
+  s.refuses = cost > 0 and s.count + cost > limit
+  if not s.refuses then
+    if owner.cost == 0 then owner.cost = cost end
+  else
+    if flags % 2 == 0 then vetoed = true end
+    if flags > 1 then
+      owner.rejected = math.max(owner.rejected or 0, math.min(cost, limit))
+      owner.cap = math.max(owner.cap or 0, limit)
+    end
+  end
 end
 
 local reply
 for i = 1, #KEYS do
   local s = states[i]
-  local letter, limit, _, cost, flags = unpack_at('>BI4I7I4B', ARGV[i + 1])
-  local admits, count, added, retry, reset = 1, s.count, 0, 0, s.reset
-  if cost > 0 and count + cost > limit then
-    admits = 0
-    local first = 1
-    if flags > 1 and limit > 0 then
-      -- The refusal itself is stored, and only the newest hits are kept.
-      added = math.min(cost, limit)
-      s.keep = limit
-      first = math.max(0, count + added - limit) + 1
-    end
-    if leaves[letter] then
-      retry = leaves[letter](s, count + added + cost - limit)
-      if first > 1 then reset = leaves[letter](s, first) end
-    else
-      retry, reset = refused(s, limit, cost, added)
-    end
-    if cost > limit then retry = -1 end
-  elseif not vetoed then
-    added = cost
+  local letter, limit, window, cost = unpack_at('>BI4I7I4', ARGV[i + 1])
+  local owner, admits, count, added, dropped, retry, reset = s.owner, 1, s.count, 0, 0, 0, s.reset
+  if not vetoed and owner.cost > 0 then
+    added = owner.cost
+  elseif owner.rejected then
+    -- A refusal raises the count to the limit at most, and never lowers it: beyond that, it takes
+    -- the place of the oldest hits.
+    local room = math.max(0, owner.cap - (s.this or count))
+    added = owner.rejected
+    if s.this then added = math.min(added, room) else dropped = math.max(0, added - room) end
   end
-  s.added = added
-  local remaining = limit - count - added
+  s.added, s.dropped = added, dropped
+  if s.refuses then
+    admits = 0
+    if cost > limit then
+      retry = -1
+    elseif leaves[letter] then
+      retry = leaves[letter](s, count + added + cost - limit)
+    else
+      retry = refused(s, limit, cost, added)
+    end
+  end
+  if dropped > 0 then reset = leaves[letter](s, dropped + 1) end
+  -- A compact log knows a hit to a tick: it may count for that much longer.
+  if letter == 99 and reset > window then reset = window end
+  local remaining = limit - count - added + dropped
   if remaining < 0 then remaining = 0 end
   if count + added == 0 then reset = 0 end
   if reply then
@@ -49,12 +66,9 @@ for i = 1, #KEYS do
 end
 
 if writes then
-  local charged = #KEYS > 1 and {}
   for i = 1, #KEYS do
     local s = states[i]
-    -- Policies with an equal key share their hits: a request is charged once there.
-    if s.added > 0 and not (charged and charged[s.key]) then
-      if charged then charged[s.key] = true end
+    if s.owner == s and s.added > 0 then
       local letter = unpack_at('B', ARGV[i + 1])
       --- charge
     end

@@ -75,8 +75,7 @@ end
 s = log_look(key, window)
 
 --- charge
-local dropped = s.stale
-if s.keep then dropped = math.max(dropped, s.stale + s.count + s.added - s.keep) end
+local dropped = s.stale + s.dropped
 local anew = log_drop(s.key, dropped, s.stale + s.count - dropped)
 log_add(s, s.added)
 if anew or not s.newest or expiry_moved(s.newest) then

@@ -22,11 +22,13 @@ end
 --   usual    if the script has this algorithm alone: answers and returns where nothing out of
 --            the ordinary happens, before anything is built; else it leaves all as it was
 --   look     sets s, the state of the window `key`: s.count, the hits that count now, and
---            s.reset, how long until the oldest of them leaves (a hit that comes now, if none)
---   charge   adds s.added hits, and with s.keep drops all but the newest so many
+--            s.reset, how long until the oldest of them leaves (a hit that comes now, if none);
+--            leaves s nil if the stored value is damaged
+--   charge   adds s.added hits and drops the s.dropped oldest
 --   refund   takes back up to `cost` hits that came at `stamp`; sets `taken`
 --   leaves[letter](s, n)   how long until the n oldest have left; beyond s.count, a hit of now
---   refused(s, limit, cost, added)   instead, for an estimate: retry and reset of a refusal
+--   refused(s, limit, cost, added)   instead, for an estimate, which has s.this and drops
+--            nothing: how long until `cost` passes, with `added` hits more
 -- Where hits lie ahead of the clock, it has stepped back: look sets them to the clock and,
 -- if it may, writes that, so nobody is kept out longer than a window from now on.
 local leaves, refused = {}, nil

@@ -1,13 +1,16 @@
 -- refund: takes hits back that a check has charged.
 -- ARGV[2..]  for each key, packed big-endian: letter of the algorithm (1 byte), window (7),
 --            cost (4), grain (7), the clock when it was charged (7)
--- reply      for each key: the hits taken back; those that have left are not there any more
+-- reply      for each key: the hits taken back; those that have left are not there any more,
+--            and from a damaged value nothing is taken
 local reply = {}
 for i = 1, #KEYS do
   local key, s, taken = KEYS[i], nil, 0
   local letter, window, cost, grain, stamp = unpack_at('>BI7I4I7I7', ARGV[i + 1])
   --- look
-  --- refund
+  if s then
+    --- refund
+  end
   reply[i] = taken
 end
 return reply

@@ -101,31 +101,31 @@ class MemoryStore:
 
     def _evaluate(self, call: Evaluate, now: int) -> list[int]:
         keys, lines, writes = call.keys, call.lines, call.writes
-        admitted = 1
-        said = []
-        for key, line in zip(keys, lines, strict=True):
-            view = self._look(key, line.policy, now, writes)
-            # At once: a look at the same key by another resolution may set hits back.
-            answer = _answer(view, line)
-            if not (answer[0] or line.observed):
-                admitted = 0
-            said.append((view, *answer))
-        reply = [admitted, now]
-        charges: dict[str, tuple[View, Policy, int, int | None]] = {}
-        for key, line, (view, admits, added, keep, retry, reset) in zip(
-            keys, lines, said, strict=True
-        ):
-            stored = added if admitted or not admits else 0
-            count = view.count + stored
-            reply += (admits, max(0, line.policy.limit - count), retry, reset if count else 0)
+        views = [
+            self._look(key, line.policy, now, writes) for key, line in zip(keys, lines, strict=True)
+        ]
+        refuses = [
+            line.cost > 0 and view.count + line.cost > line.policy.limit
+            for line, view in zip(lines, views, strict=True)
+        ]
+        admitted = all(line.observed or not no for line, no in zip(lines, refuses, strict=True))
+        stored = _stored(keys, lines, refuses, admitted)
+        reply = [int(admitted), now]
+        charges: dict[str, tuple[View, Policy, int, int]] = {}
+        for key, line, view, refused in zip(keys, lines, views, refuses, strict=True):
+            added, cap = stored.get(key, (0, None))
+            dropped = 0
+            if cap is not None:
+                added, dropped = view.stored(added, cap)
+            reply += _answer(view, line, refused, added, dropped)
             # Policies with an equal key share their hits: a request is charged once there.
-            if stored and key not in charges:
-                charges[key] = view, line.policy, stored, keep
+            if added:
+                charges.setdefault(key, (view, line.policy, added, dropped))
         if charges and writes:
-            for key, (view, policy, stored, keep) in charges.items():
+            for key, (view, policy, added, dropped) in charges.items():
                 if keys.count(key) > 1:
                     view = self._look(key, policy, now, writes)
-                view.charge(stored, keep)
+                view.charge(added, dropped)
                 self._keep(view.window)
             self._unswept += len(charges)
             self._tidy(len(charges), now)
@@ -196,11 +196,32 @@ class MemoryStore:
                 self._turns.append(window)
 
 
-def _answer(view: View, line: Line) -> tuple[int, int, int | None, int, int]:
-    """Whether it admits, the hits to store if all do, how many to keep then, retry and reset."""
-    limit, cost = line.policy.limit, line.cost
-    if not cost or view.count + cost <= limit:
-        return 1, cost, None, 0, view.leaves(1)
-    stored = min(cost, limit) if line.count_rejected else 0
-    retry, reset = view.refused(limit, cost, stored)
-    return 0, stored, limit, retry if cost <= limit else -1, reset
+def _stored(
+    keys: tuple[str, ...], lines: tuple[Line, ...], refuses: list[bool], admitted: bool
+) -> dict[str, tuple[int, int | None]]:
+    """Return the hits that a request adds to each key, and the count that refusals may reach.
+
+    That is None, for no bound, where a policy admits the request.
+    """
+    stored: dict[str, tuple[int, int | None]] = {}
+    for key, line, refused in zip(keys, lines, refuses, strict=True):
+        limit = line.policy.limit
+        added, cap = stored.get(key, (0, 0))
+        if not refused:
+            if admitted and line.cost and cap is not None:
+                stored[key] = line.cost, None
+        elif line.count_rejected and cap is not None:
+            stored[key] = max(added, min(line.cost, limit)), max(cap, limit)
+    return stored
+
+
+def _answer(
+    view: View, line: Line, refused: bool, added: int, dropped: int
+) -> tuple[int, int, int, int]:
+    """Whether it admits, what remains, retry and reset."""
+    limit, cost, retry = line.policy.limit, line.cost, 0
+    if refused:
+        retry = -1 if cost > limit else view.passes(limit, cost, added)
+    count = view.count + added
+    reset = view.leaves(dropped + 1) if count else 0
+    return int(not refused), max(0, limit - count + dropped), retry, reset

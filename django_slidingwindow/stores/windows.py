@@ -23,13 +23,15 @@ class Log:
 
     # `totals` counts the hits up to and with each stamp, from the first on that ever was;
     # `base` are those that are not there any more, `start` the first stamp that is.
-    __slots__ = ("base", "exact", "key", "known", "span", "stamps", "start", "totals")
+    # Refunds of hits from before it was `created` take nothing.
+    __slots__ = ("base", "created", "exact", "key", "known", "span", "stamps", "start", "totals")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
         self.exact = policy.algorithm != "buckets"
         self.known = 0  # the store's note of how many stamps it has counted
         self.span = policy.window_us
+        self.created = 0
         self.stamps = array("q")
         self.totals = array("q")
         self.start = 0
@@ -83,8 +85,11 @@ class Log:
         stamp = _stamp(now, policy)
         if not stamps:
             return LogView(self, now, stamp, 0, 0, 0)
-        if writes and stamps[-1] > stamp:
-            self._set_back(stamp)
+        if writes:
+            self.created = min(self.created, now)
+            if stamps[-1] > stamp:
+                self._set_back(stamp)
+                stamps = self.stamps
         gone = now - self.span
         if stamps[first] <= gone:
             first = bisect_right(stamps, gone, first)
@@ -94,7 +99,8 @@ class Log:
     def _set_back(self, stamp: int) -> None:
         hits = self.totals[-1]
         kept = bisect_left(self.stamps, stamp, self.start)
-        del self.stamps[kept:], self.totals[kept:]
+        # New ones: a view of another resolution goes on to see the hits as they were.
+        self.stamps, self.totals = self.stamps[:kept], self.totals[:kept]
         self.stamps.append(stamp)
         self.totals.append(hits)
 
@@ -111,7 +117,7 @@ class Log:
         view = self.look(now, policy, True)
         hit = _stamp(min(charged, now), policy)
         at = bisect_left(self.stamps, hit, view.first)
-        if at == len(self.stamps) or self.stamps[at] != hit:
+        if at == len(self.stamps) or self.stamps[at] != hit or min(charged, now) < self.created:
             return 0
         earlier = self.totals[at - 1] if at > view.first else view.before
         hits = self.totals[at] - earlier
@@ -134,10 +140,12 @@ def _stamp(time: int, policy: Policy) -> int:
 class LogView:
     """A log at one instant: the hits from the stamp `first` on count."""
 
-    __slots__ = ("before", "count", "first", "now", "stamp", "window")
+    __slots__ = ("before", "count", "first", "now", "stamp", "stamps", "totals", "window")
 
     def __init__(self, log: Log, now: int, stamp: int, first: int, before: int, count: int) -> None:
         self.window = log
+        self.stamps = log.stamps
+        self.totals = log.totals
         self.now = now
         self.stamp = stamp
         self.first = first
@@ -148,24 +156,25 @@ class LogView:
         """How long until the n oldest hits have left, those that are added now included."""
         stamp = self.stamp
         if n <= self.count:
-            log = self.window
-            stamp = min(stamp, log.stamps[bisect_left(log.totals, self.before + n, self.first)])
+            stamp = min(stamp, self.stamps[bisect_left(self.totals, self.before + n, self.first)])
         return stamp + self.window.span - self.now
 
-    def refused(self, limit: int, cost: int, added: int) -> tuple[int, int]:
-        """Retry and reset of a refusal, with `added` hits of it stored."""
-        count = self.count + added
-        retry = self.leaves(count + cost - limit)
-        dropped = max(0, count - limit) if added else 0
-        return retry, self.leaves(dropped + 1) if count else 0
+    def stored(self, added: int, cap: int) -> tuple[int, int]:
+        """How many hits a refusal adds, and how many of the oldest it takes the place of."""
+        return added, max(0, added - max(0, cap - self.count))
 
-    def charge(self, cost: int, keep: int | None) -> None:
-        """Add hits and drop those that have left, and with `keep` all but the newest so many."""
-        log, first, before = self.window, self.first, self.before
-        total = before + self.count + cost
-        if keep is not None and total - keep > before:
-            before = total - keep
+    def passes(self, limit: int, cost: int, added: int) -> int:
+        """How long until there is room for `cost`, with `added` hits more."""
+        return self.leaves(self.count + added + cost - limit)
+
+    def charge(self, added: int, dropped: int) -> None:
+        """Add hits; drop those that have left, and of the others the `dropped` oldest."""
+        log, first, before = self.window, self.first, self.before + dropped
+        total = self.before + self.count + added
+        if dropped:
             first = bisect_right(log.totals, before, first)
+        if dropped == self.count:
+            log.created = self.now
         if log.stamps and log.stamps[-1] == self.stamp:
             log.totals[-1] = total
             first = min(first, len(log.stamps) - 1)
@@ -179,7 +188,8 @@ class LogView:
 class Counter:
     """Hits of one window of the clock and of the one before."""
 
-    __slots__ = ("before", "key", "known", "number", "span", "this")
+    # Refunds of hits from before it was `created` take nothing.
+    __slots__ = ("before", "created", "key", "known", "number", "span", "this")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
@@ -188,7 +198,7 @@ class Counter:
         self.clear()
 
     def clear(self) -> None:
-        self.number = self.before = self.this = 0
+        self.number = self.before = self.this = self.created = 0
 
     def __len__(self) -> int:
         return (self.before > 0) + (self.this > 0)
@@ -208,11 +218,16 @@ class Counter:
             this = self.before + self.this
             if writes:
                 self.number, self.before, self.this = number, 0, this
-        return CounterView(self, number, elapsed, before, this)
+        if writes:
+            self.created = min(self.created, now)
+        return CounterView(self, now, number, elapsed, before, this)
 
     def refund(self, now: int, policy: Policy, charged: int, cost: int) -> int:
         view = self.look(now, policy, True)
-        number = min(charged, now) // self.span
+        charged = min(charged, now)
+        if charged < self.created:
+            return 0
+        number = charged // self.span
         this = min(cost, view.this) if number == view.number else 0
         before = min(cost, view.before) if number == view.number - 1 else 0
         if this or before:
@@ -227,11 +242,14 @@ class Counter:
 class CounterView:
     """A counter at one instant: the hits of the window before count by the part still covered."""
 
-    __slots__ = ("before", "count", "elapsed", "number", "span", "this", "window")
+    __slots__ = ("before", "count", "elapsed", "now", "number", "span", "this", "window")
 
-    def __init__(self, counter: Counter, number: int, elapsed: int, before: int, this: int) -> None:
+    def __init__(
+        self, counter: Counter, now: int, number: int, elapsed: int, before: int, this: int
+    ) -> None:
         self.window = counter
         self.span = counter.span
+        self.now = now
         self.number = number
         self.elapsed = elapsed
         self.before = before
@@ -245,23 +263,13 @@ class CounterView:
     def leaves(self, n: int) -> int:
         return (1 if self.before else 2) * self.span - self.elapsed
 
-    def _kept(self, keep: int, added: int) -> tuple[int, int]:
-        """Hits before and in this window, the oldest dropped until `keep` count."""
-        this = min(self.this + added, keep)
-        room = keep - this
-        before = min(self.before, floor(float(room) * self.span / (self.span - self.elapsed)))
-        while before < self.before and self._share(before + 1, self.elapsed) <= room:
-            before += 1
-        while self._share(before, self.elapsed) > room:
-            before -= 1
-        return before, this
+    def stored(self, added: int, cap: int) -> tuple[int, int]:
+        """How many hits a refusal adds; two counts need not drop any."""
+        return min(added, max(0, cap - self.this)), 0
 
-    def refused(self, limit: int, cost: int, added: int) -> tuple[int, int]:
-        before, this = self._kept(limit, added) if added else (self.before, self.this)
-        elapsed, waited = self.elapsed, 0
-        reset = (1 if before else 2 if this else 0) * self.span - elapsed
-        if cost > limit:
-            return -1, max(0, reset)
+    def passes(self, limit: int, cost: int, added: int) -> int:
+        """How long until there is room for `cost`, if nobody else comes, with `added` hits more."""
+        before, this, elapsed, waited = self.before, self.this + added, self.elapsed, 0
         if this + cost > limit:
             # Not in this window: it becomes the one before.
             waited = self.span - elapsed
@@ -273,15 +281,13 @@ class CounterView:
             at -= 1
         while self._share(before, at) > room:
             at += 1
-        return waited + at - elapsed, reset
+        return waited + at - elapsed
 
-    def charge(self, cost: int, keep: int | None) -> None:
+    def charge(self, added: int, dropped: int) -> None:
         counter = self.window
-        counter.number = self.number
-        if keep is None:
-            counter.before, counter.this = self.before, self.this + cost
-        else:
-            counter.before, counter.this = self._kept(keep, cost)
+        if self.before + self.this == 0:
+            counter.created = self.now
+        counter.number, counter.before, counter.this = self.number, self.before, self.this + added
 
 
 Window: TypeAlias = "Log | Counter"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError
 
-from ..algorithms import Script, counts_for_us, grain, in_use, lives_ms, script
+from ..algorithms import Script, grain, in_use, lives_ms, script
 from ..keys import LETTERS
 from ..policies import Policy
 from .base import Call, Evaluate, Line, Lines, Refund
@@ -111,7 +111,7 @@ def _evaluate(lines: tuple[Line, ...]) -> _Known:
                 (
                     LETTERS[line.policy.algorithm].encode(),
                     line.policy.limit.to_bytes(4, "big"),
-                    counts_for_us(line.policy).to_bytes(7, "big"),
+                    line.policy.window_us.to_bytes(7, "big"),
                     min(line.cost, _MOST).to_bytes(4, "big"),
                     bytes([_OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected]),
                     grain(line.policy).to_bytes(7, "big"),
@@ -132,7 +132,7 @@ def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
             b"".join(
                 (
                     LETTERS[charge.policy.algorithm].encode(),
-                    counts_for_us(charge.policy).to_bytes(7, "big"),
+                    charge.policy.window_us.to_bytes(7, "big"),
                     charge.cost.to_bytes(4, "big"),
                     grain(charge.policy).to_bytes(7, "big"),
                     call.stamp.to_bytes(7, "big"),
