@@ -1,7 +1,8 @@
 """Stored windows read back in Python, for people who look at them.
 
 Each value is the one that the algorithm's Lua file describes at its top. Times are
-in microseconds until the last step.
+in microseconds until the last step. Damaged values raise LookupError or ValueError, or
+are read as far as they go.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _numbers(value: bytes) -> list[int]:
 def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
     """The hits of a sorted set that still count; `members` come with their scores."""
     gone = now - policy.window_us
-    return _ages(((min(int(score), now), 1) for _, score in members if score > gone), now)
+    return _ages(((int(min(score, now)), 1) for _, score in members if score > gone), now)
 
 
 def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:

@@ -143,6 +143,29 @@ def describe_all(key: str) -> list[KeyState]:
     return []
 
 
+def damaged(
+    *, keys: Iterable[str] | None = None, profile: str | None = None, identifier: str | None = None
+) -> list[KeyState]:
+    """Return the windows whose values cannot be read, as if they were empty.
+
+    Checks of such a window are decided by the fallback until it is reset.
+    """
+    search = Search(profile=profile, identifier=identifier)
+    pages = _pages(search, None) if keys is None else [_matches(keys, search)]
+    empty = Look(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
+    return [
+        _state(match, empty, *size)
+        for matches in pages
+        for match, look, size in zip(
+            matches,
+            readings.looks(matches),
+            readings.sizes([match.key for match in matches]),
+            strict=True,
+        )
+        if look is None
+    ]
+
+
 def hits(key: str) -> list[tuple[float, int]]:
     """The hits that count in a window, as (age in seconds, count), the oldest first."""
     for match in _matches([key], Search()):

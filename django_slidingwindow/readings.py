@@ -184,4 +184,7 @@ def hits(match: Match) -> list[tuple[float, int]]:
             value = client().get(match.key) or b""
     # The clock after the value, so that no hit is younger than now.
     now = store().run_many([_peek([match], _count_lines)])[0][1]
-    return decoding.DECODERS[algorithm](value, match.policy, now)
+    try:
+        return decoding.DECODERS[algorithm](value, match.policy, now)
+    except (LookupError, ValueError) as error:
+        raise StoreError("damaged value: reset this window", outage=False) from error

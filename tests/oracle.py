@@ -64,7 +64,8 @@ class Oracle:
             for key in dict.fromkeys(call.keys)
         }
         for key, line, hits, admit in zip(call.keys, call.lines, found, admits, strict=True):
-            after = self.after(line.policy, hits, now, *stored[key])
+            # Who asks for nothing is told of the window as it was.
+            after = self.after(line.policy, hits, now, *stored[key]) if line.cost else hits
             reply += [int(admit), self.remaining(line, after, now)]
             reply += [0 if admit else self.retry(line, after, now), self.reset(line, after, now)]
         if call.writes:
@@ -85,7 +86,7 @@ class Oracle:
         lines = [
             (line, admit)
             for k, line, admit in zip(call.keys, call.lines, admits, strict=True)
-            if k == key
+            if k == key and line.cost
         ]
         if admitted and any(admit for _, admit in lines):
             return max(line.cost for line, admit in lines if admit), None

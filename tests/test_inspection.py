@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import tracemalloc
 from collections import Counter
 from typing import Any
@@ -173,7 +174,11 @@ def test_ring_that_has_wrapped_is_read_in_its_order():
 
 
 def sub_window(end: int, hits: int) -> bytes:
-    return end.to_bytes(7, "big") + hits.to_bytes(4, "big")
+    return end.to_bytes(7, "big") + hits.to_bytes(4, "big") + bytes(7)
+
+
+def two_windows(number: int, before: int, this: int) -> bytes:
+    return struct.pack(">QII", number, before, this)[2:] + bytes(6)
 
 
 @pytest.mark.parametrize("resolution", [7, 60, 1_000])
@@ -205,7 +210,7 @@ def test_hits_that_have_left_are_not_told(algorithm):
         "compact": b"\x01" + now.to_bytes(7, "big"),
         "log": [(b"x", float(now))],
         "buckets": {b"s": sub_window(now + 1_000_000, 3)},
-        "counter": b"%d:2:3" % (now // policy.window_us),
+        "counter": two_windows(now // policy.window_us, 2, 3),
     }
     decode = decoding.DECODERS[algorithm]
     assert sum(count for _, count in decode(values[algorithm], policy, now)) in (1, 3, 5)
@@ -221,7 +226,7 @@ def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
         "compact": b"\x01" + ahead.to_bytes(7, "big"),
         "log": [(b"x", float(ahead))],
         "buckets": {b"s": sub_window(ahead + 1_000_000, 1)},
-        "counter": b"%d:0:1" % (ahead // policy.window_us),
+        "counter": two_windows(ahead // policy.window_us, 0, 1),
     }
     assert decoding.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]
 
@@ -229,7 +234,7 @@ def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
 def test_counter_weighs_the_window_before():
     policy = Policy(limit=10, window=10, algorithm="counter")
     now = 1_000_000_000_000 + 4_000_000
-    stored = b"%d:9:6" % (now // policy.window_us - 1)
+    stored = two_windows(now // policy.window_us - 1, 9, 6)
     assert decoding.counter_hits(stored, policy, now) == [(4.0, 4)]
 
 

@@ -102,7 +102,8 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
                 st.sampled_from([(False, False), (False, True), (True, False), (True, True)]),
                 label="observed, count_rejected",
             )
-            lines.append(Line(policy, cost, observed, rejected))
+            asks = data.draw(st.sampled_from([cost, cost, cost, 0]), label="cost of this line")
+            lines.append(Line(policy, asks, observed, rejected))
         now = self.clock.now
         before = self.later_counts(keys, lines)
         admitted, clock, *said = self.both(Evaluate(tuple(keys), tuple(lines), writes))
@@ -116,7 +117,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
                 self.retry = retry
             assert (retry == 0) == bool(admits)
             if writes and admitted:
-                self.receipts.append((now, key, line.policy, cost))
+                self.receipts.append((now, key, line.policy, line.cost))
 
     def later_counts(self, keys: list[str], lines: list[Line]) -> list[int]:
         """How many hits count in each window, now and later: no request may lower that."""

@@ -220,6 +220,9 @@ def _answer(
 ) -> tuple[int, int, int, int]:
     """Whether it admits, what remains, retry and reset."""
     limit, cost, retry = line.policy.limit, line.cost, 0
+    if not cost:
+        # Who asks for nothing is told of the window as it was.
+        added = dropped = 0
     if refused:
         retry = -1 if cost > limit else view.passes(limit, cost, added)
     count = view.count + added

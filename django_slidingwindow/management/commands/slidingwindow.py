@@ -100,7 +100,7 @@ class Command(BaseCommand):
             )
 
     def reset(self, yes: bool, dry_run: bool, **options: Any) -> None:
-        states = _targets(options)
+        states = _targets(options, damaged=True)
         if not dry_run and not yes:
             self._confirm(states)
         self.output.table(layouts.RESET, (_reset(state, dry_run) for state in states))
@@ -233,8 +233,11 @@ def _filters(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in ("profile", "axis", "identifier")}
 
 
-def _targets(options: dict[str, Any]) -> list[inspection.KeyState]:
-    """The windows that keys, or profile and identifier, name; there is at least one."""
+def _targets(options: dict[str, Any], damaged: bool = False) -> list[inspection.KeyState]:
+    """Return the windows that keys, or profile and identifier, name; there is at least one.
+
+    Windows that cannot be read are returned on request only.
+    """
     keys, profile, identifier = options["key"], options["profile"], options["identifier"]
     if bool(keys) == bool(profile or identifier) or bool(profile) != bool(identifier):
         raise CommandError("Name keys, or --profile and --id together.", returncode=WRONG)
@@ -242,6 +245,11 @@ def _targets(options: dict[str, Any]) -> list[inspection.KeyState]:
         found = [state for key in keys if (state := inspection.describe(key)) is not None]
     else:
         found = list(inspection.walk(profile=profile, identifier=identifier))
+    unreadable = inspection.damaged(keys=keys or None, profile=profile, identifier=identifier)
+    if damaged:
+        found += unreadable
+    elif unreadable and not found:
+        raise CommandError("The stored value is damaged: reset this window.", returncode=NOT_FOUND)
     if not found:
         raise CommandError("There is no such window: nothing is counted.", returncode=NOT_FOUND)
     return found
