@@ -201,13 +201,14 @@ def test_a_key_goes_within_a_second_of_its_last_hit(
 def test_a_refusal_that_is_stored_lives_as_a_hit(
     store: RedisStore, clock: Clock, life: Lifetime
 ) -> None:
-    store.run(charge(life.key, life.policy, 1_000))
+    store.run(charge(life.key, life.policy, 999))
     clock.now += life.policy.window_us // 5
-    assert not store.run(charge(life.key, life.policy, count_rejected=True))[0]
+    assert not store.run(charge(life.key, life.policy, 2, count_rejected=True))[0]
     life.follows(clock.now)
     clock.now += life.policy.window_us // 5
     assert not store.run(charge(life.key, life.policy, 300, count_rejected=True))[0]
-    life.follows(clock.now)
+    if life.policy.algorithm != "counter":  # its present window is full: nothing is stored
+        life.follows(clock.now)
 
 
 def test_a_refusal_that_is_not_stored_prolongs_nothing(
