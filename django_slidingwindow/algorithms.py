@@ -51,7 +51,8 @@ def lives_ms(policy: Policy) -> int:
 
     So a busy key need not renew its expiry at each hit.
     """
-    return -(-(policy.window_us + tick_us(policy) - 1) // 1_000) + 500
+    late = tick_us(policy) - 1 if policy.algorithm == "compact" else 0
+    return -(-(policy.window_us + late) // 1_000) + 500
 
 
 class Script(NamedTuple):

@@ -497,7 +497,7 @@ def test_key_that_is_listed_can_be_shown():
 
 
 def test_key_of_another_application_is_shown_harmless(redis):
-    redis.set("throttle:tenant:{a\x1b[2J}:api:w3600", "1:0:1")
+    redis.set("throttle:tenant:{a\x1b[2J}:api:w3600", bytes(20))
     (line,) = plain("keys")[1:]
     assert line.endswith("throttle:tenant:{a%1B[2J}:api:w3600")
 

@@ -129,7 +129,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             # A clock that has stepped back sets hits to it, whatever the request.
             for policy in policies:
                 hits = [min(stamp, oracle.stamp(policy, now)) for stamp in hits]
-            times = [now + part * self.window // 7 for part in range(15)]
+            times = [now + part * self.window // 7 for part in (0, 2, 5, 9)]
             counts += [oracle.count(policies[0], hits, time) for time in times]
         return counts
 

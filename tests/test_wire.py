@@ -30,7 +30,8 @@ def packed(letter: str, *fields: tuple[int, int]) -> bytes:
 
 
 def checked(letter: str, limit: int, window: int, cost: int, flags: int, grain: int) -> bytes:
-    lives = -(-window // 1_000) + 500
+    late = grain - 1 if letter == "c" else 0
+    lives = -(-(window + late) // 1_000) + 500
     numbers = packed(letter, (limit, 4), (window, 7), (cost, 4), (flags, 1), (grain, 7))
     return numbers + b"%d" % lives
 
@@ -119,12 +120,10 @@ def test_a_reset_is_a_plain_command() -> None:
     assert command == Command(as_redis_py_packs("UNLINK", "a", "b"), ("a", "b"))
 
 
-def test_a_long_window_is_sent_in_whole_ticks() -> None:
+def test_long_window_is_sent_with_its_tick() -> None:
     day = Policy(limit=5, window=86_400)
     command = encode(Evaluate(("a",), (Line(day, 1),), True), clock=0)
-    tick = 41
-    span = (-(-86_400_000_000 // tick) + 1) * tick
-    arguments = ("a", "w0", checked("c", 5, span, 1, 0, tick))
+    arguments = ("a", "w0", checked("c", 5, 86_400_000_000, 1, 0, 41))
     sha = script("evaluate", ("compact",)).sha
     assert command.payload == as_redis_py_packs("EVALSHA", sha, 1, *arguments)
 
