@@ -217,7 +217,8 @@ def _strictest(
 class Aged(NamedTuple):
     """What few ask for of a remembered refusal."""
 
-    refusal: Decision
+    told: tuple[Verdict, ...]
+    """Those that stay true."""
     age: float
     receipt: None = None
 
@@ -229,11 +230,11 @@ class Aged(NamedTuple):
                 retry_after=_less(told.retry_after, self.age),
                 reset_after=max(0.0, told.reset_after - self.age),
             )
-            for told in self.refusal.verdicts
+            for told in self.told
         )
 
 
-def aged(refusal: Decision, age: float) -> Decision:
+def aged(refusal: Decision, verdicts: tuple[Verdict, ...], age: float) -> Decision:
     """A remembered refusal as it would be told now."""
     # In place what `_less` does: a flood of refusals comes this way.
     retry, reset = refusal.retry_after, refusal.reset_after
@@ -248,7 +249,7 @@ def aged(refusal: Decision, age: float) -> Decision:
     decision.reason = refusal.reason
     decision.source = decisions.SHIELD
     decision.key = refusal.key
-    decision._answer = Aged, refusal, age
+    decision._answer = Aged, verdicts, age
     decision.__class__ = Decision
     made: Decision = decision
     return made

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .answers import Charged, charges_of, decision_of
@@ -60,13 +59,16 @@ class Asker:
         *,
         hooks: Hooks,
         recovered: Callable[[], None],
+        freed: Callable[[Iterable[str]], None],
         budget: float | None,
         clock: Callable[[], float],
     ) -> None:
+        """`freed` is called with the keys of windows from which hits were taken back."""
         self.breaker = Breakers()
         self._store = store
         self._hooks = hooks
         self._recovered = recovered
+        self._freed = freed
         self._budget = budget
         self._clock = clock
 
@@ -103,8 +105,12 @@ class Asker:
         lane = self._store.lane(charges[0].key)
         if self._all_closed([lane]):
             # Otherwise they stay until they expire: too many are counted, never too few.
-            with suppress(StoreError):
+            try:
                 return sum((yield from self._call(lane, Refund(charges, stamp), proves=False)))
+            except StoreError:
+                pass
+            finally:
+                self._freed([charge.key for charge in charges])
         return 0
 
     def _all_closed(self, lanes: Sequence[str]) -> bool:
@@ -122,18 +128,18 @@ class Asker:
         return reply
 
     def _call_all(
-        self, lanes: Sequence[str], calls: tuple[Call, ...], *, proves: bool
-    ) -> Generator[Asked, Any, list[list[int] | StoreError]]:
-        """The same of several calls, each on its lane: answers, and errors in their places."""
+        self, lanes: Sequence[str], together: Together, *, proves: bool
+    ) -> Generator[Asked, Any, None]:
+        """Ask several calls, each on its lane, and report to the breakers."""
         try:
-            answers: list[list[int] | StoreError] = yield Together(calls)
+            yield together
         except BaseException as error:
             for lane in set(lanes):
                 self._report(lane, error, proves=proves)
             raise
         # Of a lane, one tells for all: an outage if there is any.
         told: dict[str, list[int] | StoreError] = {}
-        for lane, answer in zip(lanes, answers, strict=True):
+        for lane, answer in zip(lanes, together.answers, strict=True):
             if lane not in told or (isinstance(answer, StoreError) and answer.outage):
                 told[lane] = answer
         for lane, answer in told.items():
@@ -141,7 +147,6 @@ class Asker:
                 self._report(lane, answer, proves=proves)
             elif proves:
                 self._succeeded(lane)
-        return answers
 
     def _report(self, lane: str, error: BaseException, *, proves: bool) -> None:
         """Tells the lane's breaker of a call that has no answer."""
@@ -183,16 +188,19 @@ class Asker:
             calls = [
                 Evaluate(plan.keys, plan.form.lines, charge, within) for plan in plans.values()
             ]
-            answers = yield from self._call_all(lanes, tuple(calls), proves=writes)
-            replies = {}
-            for number, answer in zip(plans, answers, strict=True):
-                if not isinstance(answer, StoreError):
-                    replies[number] = answer
-                    if charge and answer[0]:
+            together = Together(tuple(calls), [])
+            try:
+                yield from self._call_all(lanes, together, proves=writes)
+            finally:
+                # A check that was cancelled has charged as well.
+                for number, answer in zip(plans, together.answers, strict=False):
+                    if charge and not isinstance(answer, StoreError) and answer[0]:
                         charged[number] = charges_of(plans[number], answer)
-            for answer in answers:
+            replies = {}
+            for number, answer in zip(plans, together.answers, strict=True):
                 if isinstance(answer, StoreError):
                     raise answer
+                replies[number] = answer
             return replies
 
         try:
@@ -207,7 +215,10 @@ class Asker:
                 if refusing:
                     plans = {n: parts.plans[n].part(where) for n, where in refusing.items()}
                     parts.stored(refusing, (yield from ask(plans, True)))
-        except StoreError:
+        except GeneratorExit:
+            # Nobody drives the flow any more, so nobody can give back.
+            raise
+        except BaseException:
             yield from self._give_back(parts, charged, start)
             raise
         if not parts.admitted:
@@ -229,8 +240,10 @@ class Asker:
                 calls.append(Refund(charges, stamp, within))
         charged.clear()
         if calls:
-            with suppress(StoreError):
-                yield from self._call_all(lanes, tuple(calls), proves=False)
+            try:
+                yield from self._call_all(lanes, Together(tuple(calls), []), proves=False)
+            finally:
+                self._freed([charge.key for call in calls for charge in call.charges])
 
     def _left(self, start: float, share: float) -> float | None:
         """Seconds that are left of a share of the budget."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from .answers import admission, aged, decision_of, unlimited
@@ -59,16 +59,21 @@ class Limiter:
         self.store = store
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
-        self.shield = shield
+        self.shield = Shield(0) if shield is None else shield
         # Most checks meet none of them, and so need not ask the shield.
-        self._refusals: Mapping[Any, object] = {} if shield is None else shield.refusals
+        self._refusals: Mapping[Any, object] = self.shield.refusals
         self._hooks = Hooks() if hooks is None else hooks
         self._audience = self._hooks.audience
         self._clock = clock
         self._planner = Planner(prefix)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
         self._asker = Asker(
-            store, hooks=self._hooks, recovered=self.local.clear, budget=budget, clock=clock
+            store,
+            hooks=self._hooks,
+            recovered=self.local.clear,
+            freed=self.shield.forget,
+            budget=budget,
+            clock=clock,
         )
         self.breaker = self._asker.breaker
 
@@ -96,26 +101,28 @@ class Limiter:
             if begun is not None:
                 return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock() if self._audience.receivers else None
-        store = self.store
+        store, forgotten = self.store, self.shield.forgotten
         try:
             reply = store.hit(keys, form.lines)
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(Plan(form, keys), error, start)
         if reply[0] and start is None and (form.after or form.limits):
+            if self._refusals:
+                self.shield.charged(keys)
             return admission(form, form.lines, keys, reply, store.source)
-        return self._answered(Plan(form, keys), reply, start)
+        return self._answered(Plan(form, keys), reply, start, forgotten)
 
     async def acharge(self, form: Form, keys: tuple[str, ...]) -> Decision:
         plan = new(Plan, (form, keys))
         begun = self._begin(plan)
         if begun is not None:
             return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
-        start = self._started()
+        start, forgotten = self._started(), self.shield.forgotten
         try:
             reply = await self.store.arun(Evaluate(keys, form.lines, writes=True))
         except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
             return self._unanswered(plan, error, start)
-        return self._answered(plan, reply, start)
+        return self._answered(plan, reply, start, forgotten)
 
     def peek(self, claims: Sequence[Claim]) -> Decision:
         """What `check` would answer; charges nothing."""
@@ -157,22 +164,34 @@ class Limiter:
         if isinstance(question, Wait):
             return time.sleep(question.seconds)
         if isinstance(question, Together):
-            return cast(DividedStore, self.store).run_together(question.calls)
+            question.answers.extend(cast(DividedStore, self.store).run_together(question.calls))
+            return None
         return self.store.run(question)
 
     async def _aanswer(self, question: Question) -> Any:
         if isinstance(question, Wait):
             return await asyncio.sleep(question.seconds)
         if isinstance(question, Together):
-            return await cast(DividedStore, self.store).arun_together(question.calls)
+            return await self._aanswer_together(question)
         return await self.store.arun(question)
+
+    async def _aanswer_together(self, together: Together) -> None:
+        """Wait for the answers, also where the check is cancelled: the calls are on their way."""
+        asking = asyncio.ensure_future(
+            cast(DividedStore, self.store).arun_together(together.calls)
+        )
+        try:
+            together.answers.extend(await asyncio.shield(asking))
+        except asyncio.CancelledError:
+            together.answers.extend(await asking)
+            raise
 
     def _begin(self, plan: Plan) -> Begun:
         """What this process knows by itself; else the flow to drive.
 
         None for the usual case, where one call of the store asks all.
         """
-        if self._refusals and self.shield is not None:
+        if self._refusals:
             found = self.shield.find(plan)
             if found is not None:
                 refusal = aged(*found)
@@ -197,19 +216,28 @@ class Limiter:
         return (yield from flow)
 
     def _check(self, plan: Plan, lanes: Lanes) -> Flow:
-        start = self._started()
+        start, forgotten = self._started(), self.shield.forgotten
         try:
             decision = yield from self._asker.ask(plan, lanes, writes=True)
         except StoreError as error:
             return self._without_store(plan, error, start)
-        if not decision.allowed:
-            self._remember(plan, decision)
-        return self._told(decision, start)
+        return self._decided(plan, decision, start, forgotten)
 
-    def _answered(self, plan: Plan, reply: Sequence[int], start: float | None) -> Decision:
+    def _answered(
+        self, plan: Plan, reply: Sequence[int], start: float | None, forgotten: int
+    ) -> Decision:
         decision = decision_of(plan, plan.form.lines, reply, self.store.source)
-        if not decision.allowed:
-            self._remember(plan, decision)
+        return self._decided(plan, decision, start, forgotten)
+
+    def _decided(
+        self, plan: Plan, decision: Decision, start: float | None, forgotten: int
+    ) -> Decision:
+        """Keep the shield up to date with what the store has decided."""
+        if decision.allowed:
+            if self._refusals:
+                self.shield.charged(plan.keys)
+        elif plan.form.exact:
+            self.shield.remember(plan, decision, forgotten)
         return self._told(decision, start)
 
     def _unanswered(self, plan: Plan, error: BaseException, start: float | None) -> Decision:
@@ -217,10 +245,6 @@ class Limiter:
         if not isinstance(error, StoreError):
             raise error
         return self._without_store(plan, error, start)
-
-    def _remember(self, plan: Plan, refusal: Decision) -> None:
-        if self.shield is not None and plan.form.exact:
-            self.shield.remember(plan, plan.keys, refusal)
 
     def _without_store(self, plan: Plan, error: StoreError, start: float | None) -> Decision:
         if not error.outage and self._hooks.failed is not None:
@@ -267,7 +291,6 @@ class Limiter:
             return 0
         taken = 0
         for charges, stamp in receipt.parts:
-            self._forget(charge.key for charge in charges)
             if receipt.local:
                 taken += sum(self.local.run(Refund(charges, stamp)))
             else:
@@ -284,12 +307,8 @@ class Limiter:
             for positions in self.store.groups(every) or [list(range(len(every)))]:
                 found += (yield Reset(tuple(every[i] for i in positions)))[0]
         finally:
-            self._forget(every)
+            self.shield.forget(every)
         return found
-
-    def _forget(self, keys: Iterable[str]) -> None:
-        if self.shield is not None:
-            self.shield.forget(keys)
 
     def _probe_in(self) -> float:
         return self.breaker.probe_in

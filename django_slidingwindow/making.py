@@ -26,7 +26,7 @@ def make_limiter() -> Limiter:
         fallback=conf.fallback,
         processes=conf.fallback_processes,
         local=MemoryStore(max_keys=conf.fallback_max_keys),
-        shield=Shield(conf.shield_seconds) if conf.shield_seconds > 0 else None,
+        shield=Shield(conf.shield_seconds),
         budget=conf.latency_budget,
         hooks=HOOKS,
     )

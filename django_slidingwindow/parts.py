@@ -16,6 +16,7 @@ class Parts:
         self.plans = {number: plan.part(where) for number, where in enumerate(groups)}
         """By their numbers."""
         self._groups = groups
+        # Of each window: whether its call admits, whether it does, remaining, retry, reset.
         self._rows: list[list[int]] = [[] for _ in plan.keys]
         self._admits = [True] * len(groups)
         self._stamp = 0
@@ -44,7 +45,7 @@ class Parts:
             positions = [
                 i
                 for i, line in enumerate(part.form.lines)
-                if line.count_rejected and not self._row(number, i)[0]
+                if line.count_rejected and not self._row(number, i)[1]
             ]
             if positions:
                 found[number] = positions
@@ -59,9 +60,9 @@ class Parts:
         """The answers as that of one call."""
         reply = [int(self.admitted), self._stamp]
         for row, line in zip(self._rows, self.plan.form.lines, strict=True):
-            admits, remaining, retry, reset = row
-            if admits and not self.admitted:
-                # Its part would have charged it, but another has refused.
+            called, admits, remaining, retry, reset = row
+            if called and admits and not self.admitted:
+                # Its call has counted the cost in, but another call has refused.
                 remaining = min(remaining + line.cost, line.policy.limit)
                 reset = 0 if remaining == line.policy.limit else reset
             reply += [admits, remaining, retry, reset]
@@ -71,7 +72,7 @@ class Parts:
         """What the part has left, and its keys: all who race for the same begin with the same."""
         part = self.plans[number]
         left = [
-            self._row(number, i)[1] for i, line in enumerate(part.form.lines) if not line.observed
+            self._row(number, i)[2] for i, line in enumerate(part.form.lines) if not line.observed
         ]
         return min(left, default=float("inf")), part.keys
 
@@ -81,4 +82,5 @@ class Parts:
     def _take(self, number: int, positions: Sequence[int], reply: list[int]) -> None:
         self._stamp = max(self._stamp, reply[1])
         for i, position in enumerate(positions):
-            self._rows[self._groups[number][position]] = reply[2 + 4 * i : 6 + 4 * i]
+            row = [reply[0], *reply[2 + 4 * i : 6 + 4 * i]]
+            self._rows[self._groups[number][position]] = row

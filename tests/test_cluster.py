@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
+    from django_slidingwindow.stores.base import Call
     from tests.servers import RedisCluster
 
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
@@ -376,6 +378,18 @@ class TestSeveralSlots:
         untouched = decision.verdicts[1]
         assert (untouched.remaining, untouched.reset_after) == (3, 0.0)
 
+    def test_refused_check_shows_what_is_left_in_the_slot_that_refuses(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        for _ in range(3):
+            limits.check("three", one)
+        for name in (one, two):
+            limits.check("few", name, cost=10)
+        claims = [claim("three", one), claim("few", one), claim("few", two)]
+        decision = limits.get_limiter().check([one._replace(cost=2) for one in claims])
+        assert [verdict.remaining for verdict in decision.verdicts] == [0, LIMIT - 10, LIMIT - 10]
+
     async def test_refund_gives_back_in_all_slots(
         self, store: ClusterStore, cluster: RedisCluster
     ) -> None:
@@ -429,6 +443,70 @@ class TestSeveralSlots:
         decision = limits.get_limiter().check([claim("three", name) for name in names])
         assert decision.source == decisions.LOCAL
         monkeypatch.undo()
+        assert used("three", *names) == [0, 0, 0]
+
+    @pytest.mark.parametrize("answered", [False, True], ids=["in flight", "answered"])
+    @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
+    async def test_cancelled_check_gives_back_what_it_charged(
+        self,
+        store: ClusterStore,
+        cluster: RedisCluster,
+        monkeypatch: pytest.MonkeyPatch,
+        number: int,
+        answered: bool,
+    ) -> None:
+        """Three calls look and three charge; the check is cancelled in each of them."""
+        names = sorted(identifiers(cluster))
+        ran, sent = store.arun, itertools.count(1)
+
+        async def arun(call: Call) -> list[int]:
+            now = next(sent) == number
+            if now and not answered:
+                checking.cancel()
+            reply = await ran(call)
+            if now and answered:
+                checking.cancel()
+            return reply
+
+        monkeypatch.setattr(store, "arun", arun)
+        flow = limits.get_limiter().acheck([claim("three", name) for name in names])
+        checking = asyncio.ensure_future(flow)
+        with pytest.raises(asyncio.CancelledError):
+            await checking
+        assert used("three", *names) == [0, 0, 0]
+
+    async def test_check_that_is_cancelled_twice_does_not_wait_for_a_node_that_hangs(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        names = sorted(identifiers(cluster))
+        limiter = limits.get_limiter()
+        claims = [claim("three", name) for name in names]
+        await limiter.acheck(claims)
+        with frozen(cluster.owner(slot_of(key("three", names[0])))):
+            checking = asyncio.ensure_future(limiter.acheck(claims))
+            for _ in range(2):
+                await asyncio.sleep(0.05)
+                checking.cancel()
+            done, _ = await asyncio.wait({checking}, timeout=2.0)
+            assert done, "the budget is 5 seconds"
+        assert checking.cancelled()
+        assert used("three", *names) == [1, 1, 1]
+
+    def test_interrupted_check_gives_back_what_it_charged(
+        self, store: ClusterStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = sorted(identifiers(cluster))
+        ran = store.run_together
+
+        def interrupted(calls: Any) -> Any:
+            if len(calls) == 2:
+                # The first is charged. A signal's handler may raise, and gevent's time-out does.
+                raise SystemExit
+            return ran(calls)
+
+        monkeypatch.setattr(store, "run_together", interrupted)
+        with pytest.raises(SystemExit):
+            limits.get_limiter().check([claim("three", name) for name in names])
         assert used("three", *names) == [0, 0, 0]
 
     @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -597,6 +597,31 @@ class TestSeveralCalls:
         assert decision.source == decisions.REDIS
         assert limiter.check([claim("a", limit=1)]).allowed, "it was given back"
 
+    def test_giving_back_ends_refusals_that_knew_the_window_full(self, split: Store) -> None:
+        limiter = Limiter(split, shield=Shield(60))
+        other = Limiter(split)
+        mine = [claim("a", limit=1)]
+
+        def fails(call: Call) -> None:
+            if len(split.calls) == 4:
+                # `a` is charged. The shield learns that it is full, then `b` refuses.
+                split.fails = lambda call: None
+                assert not limiter.check(mine).allowed
+                assert limiter.check(mine).source == decisions.SHIELD
+                other.check([claim("b", limit=1)])
+
+        split.fails = fails
+        assert not limiter.check([*mine, claim("b", limit=1)]).allowed
+        assert limiter.check(mine).allowed
+
+    async def test_check_that_nobody_drives_any_more_gives_up(self, split: Store) -> None:
+        limiter = Limiter(split)
+        checking = limiter.acheck([claim("a"), claim("b")])
+        checking.send(None)
+        checking.close()
+        await asyncio.sleep(0)
+        assert limiter.peek([claim("a")]).remaining == 2
+
     def test_giving_back_that_fails_leaves_the_decision(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)

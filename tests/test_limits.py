@@ -400,10 +400,11 @@ def test_limiter_that_outlives_its_settings_elsewhere_keeps_no_connection(redis:
     wait_until(lambda: {f["id"] for f in redis.client_list()} <= before, "it is closed")
 
 
-def test_a_shield_of_no_seconds_is_none(settings: Any) -> None:
-    assert limits.get_limiter().shield is None
-    settings.SLIDING_WINDOW = {}
-    assert limits.get_limiter().shield is not None
+def test_shield_of_no_seconds_remembers_nothing(settings: Any) -> None:
+    mine = profile("0/m")
+    assert [limits.check(mine, "ada").source for _ in range(2)] == ["redis", "redis"]
+    settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60}
+    assert [limits.check(mine, "ada").source for _ in range(2)] == ["redis", "shield"]
 
 
 def in_memory() -> Limiter:

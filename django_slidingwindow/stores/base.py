@@ -62,12 +62,12 @@ Call: TypeAlias = "Evaluate | Refund | Reset"
 
 
 class Together(NamedTuple):
-    """Calls of the same time limit, of parts of a store that are asked side by side.
-
-    The answer: that of each call, or its StoreError.
-    """
+    """Calls of the same time limit, of parts of a store that are asked side by side."""
 
     calls: tuple[Call, ...]
+    answers: list[list[int] | StoreError]
+    """Receives the answer of each call, or its StoreError. It is filled as well where the caller
+    is cancelled meanwhile, so that what was charged is known."""
 
 
 class Store(Protocol):
