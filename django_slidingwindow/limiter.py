@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from .answers import admission, aged, decision_of, unlimited
 from .asking import Asker, Hooks, Lanes
@@ -23,18 +23,9 @@ from .quick import new
 from .shield import Shield
 from .stores.base import Call, DividedStore, Evaluate, Refund, Reset, Store, Together
 from .stores.memory import MemoryStore
+from .waiting import Ask, Lines, Pause, Step, Turn, atake, take
 
-# The shortest pause of `acquire`, in seconds.
-_LEAST_WAIT = 0.005
-
-
-class Wait(NamedTuple):
-    """Asked by a flow: come back after so many seconds."""
-
-    seconds: float
-
-
-Question: TypeAlias = "Call | Together | Wait"
+Question: TypeAlias = "Call | Together | Step"
 Flow: TypeAlias = "Generator[Question, Any, Decision]"
 Begun: TypeAlias = "Decision | Flow | None"
 
@@ -66,6 +57,7 @@ class Limiter:
         self._audience = self._hooks.audience
         self._clock = clock
         self._planner = Planner(prefix)
+        self._lines = Lines(clock)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
         self._asker = Asker(
             store,
@@ -132,7 +124,7 @@ class Limiter:
         return await adrive(self._peek(claims), self._aanswer)
 
     def acquire(self, claims: Sequence[Claim], timeout: float | None = None) -> Decision:
-        """Waits until admitted; refused if that would take longer than `timeout` seconds."""
+        """Wait until admitted; refused if that would take longer than `timeout` seconds."""
         return drive(self._acquire(claims, timeout), self._answer)
 
     async def aacquire(self, claims: Sequence[Claim], timeout: float | None = None) -> Decision:
@@ -161,25 +153,27 @@ class Limiter:
         return self._planner.plan([claim]).keys
 
     def _answer(self, question: Question) -> Any:
-        if isinstance(question, Wait):
-            return time.sleep(question.seconds)
+        if isinstance(question, Ask):
+            return self.check(question.claims)
+        if isinstance(question, (Pause, Turn)):
+            return take(question)
         if isinstance(question, Together):
             question.answers.extend(cast(DividedStore, self.store).run_together(question.calls))
             return None
         return self.store.run(question)
 
     async def _aanswer(self, question: Question) -> Any:
-        if isinstance(question, Wait):
-            return await asyncio.sleep(question.seconds)
+        if isinstance(question, Ask):
+            return await self.acheck(question.claims)
+        if isinstance(question, (Pause, Turn)):
+            return await atake(question)
         if isinstance(question, Together):
             return await self._aanswer_together(question)
         return await self.store.arun(question)
 
     async def _aanswer_together(self, together: Together) -> None:
         """Wait for the answers, also where the check is cancelled: the calls are on their way."""
-        asking = asyncio.ensure_future(
-            cast(DividedStore, self.store).arun_together(together.calls)
-        )
+        asking = asyncio.ensure_future(cast(DividedStore, self.store).arun_together(together.calls))
         try:
             together.answers.extend(await asyncio.shield(asking))
         except asyncio.CancelledError:
@@ -206,14 +200,6 @@ class Limiter:
             return self._check(plan, lanes)
         decision = self._fallback.decide(plan, True, self._probe_in)
         return self._told(decision, None) if self._audience.receivers else decision
-
-    def _check_once(self, claims: Sequence[Claim]) -> Flow:
-        plan = self._planner.plan(claims)
-        begun = self._begin(plan) if plan.keys else self._told(unlimited(claims), None)
-        if isinstance(begun, Decision):
-            return begun
-        flow = begun or self._check(plan, (None, [self.store.lane(plan.keys[0])]))
-        return (yield from flow)
 
     def _check(self, plan: Plan, lanes: Lanes) -> Flow:
         start, forgotten = self._started(), self.shield.forgotten
@@ -275,15 +261,7 @@ class Limiter:
         return self._fallback.decide(plan, False, self._probe_in)
 
     def _acquire(self, claims: Sequence[Claim], timeout: float | None) -> Flow:
-        start = self._clock()
-        while True:
-            decision = yield from self._check_once(claims)
-            wait = decision.retry_after
-            if decision.allowed or wait is None:
-                return decision
-            if timeout is not None and self._clock() - start + wait > timeout:
-                return decision
-            yield Wait(max(wait, _LEAST_WAIT))
+        return self._lines.acquire(self._planner.plan(claims), claims, timeout)
 
     def _refund(self, decision: Decision) -> Generator[Question, Any, int]:
         receipt = decision.receipt

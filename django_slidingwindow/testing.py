@@ -21,10 +21,11 @@ from typing import Any
 
 from .conf import conf
 from .decisions import REDIS
-from .limiter import Limiter, Question, Wait
+from .limiter import Limiter, Question
 from .limits import limiters_from
 from .making import HOOKS
 from .stores.memory import MemoryStore
+from .waiting import Pause
 
 
 class FrozenClock:
@@ -89,7 +90,7 @@ class _InMemory(Limiter):
         self._frozen = clock
 
     def _answer(self, question: Question) -> Any:
-        if isinstance(question, Wait):
+        if isinstance(question, Pause):
             return self._frozen.advance(question.seconds)
         return super()._answer(question)
 

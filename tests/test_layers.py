@@ -16,7 +16,7 @@ LAYERS = [
     {"exceptions", "flows", "quick", "policies", "decisions", "keys", "addresses"}
     | {"forwarded", "credentials"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
-    {"claims", "planning", "answers", "parts", "asking", "fallback", "limiter"},
+    {"claims", "planning", "answers", "parts", "asking", "fallback", "limiter", "waiting"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
     | {"account", "refunds", "claiming", "making"},
