@@ -85,11 +85,12 @@ class Shield:
             if len(self.refusals) > self._max_entries:
                 self._drop(next(iter(self.refusals)))
 
-    def charged(self, keys: Iterable[str]) -> None:
+    def charged(self, keys: tuple[str, ...]) -> None:
         """Drop refusals that show one of these windows, which were charged."""
-        shown = [key for key in keys if key in self._questions]
-        if shown:
-            self.forget(shown)
+        for key in keys:
+            if key in self._questions:
+                self.forget(keys)
+                return
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop refusals that show one of these windows, and those that are on their way here."""

@@ -144,9 +144,9 @@ def test_refusal_that_was_on_its_way_when_windows_were_freed_is_not_kept(shield:
 
 def test_charge_drops_the_refusals_that_show_its_window(shield: Shield) -> None:
     remember(shield, ONE)
-    shield.charged(["l:c60"])
+    shield.charged(("l:c60",))
     assert shield.find(ONE) is not None
-    shield.charged(["l:c60", "k:c60"])
+    shield.charged(("l:c60", "k:c60"))
     assert shield.find(ONE) is None
 
 
