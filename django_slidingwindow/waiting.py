@@ -22,6 +22,9 @@ from .planning import Plan
 # The shortest and the longest pause before the first in a line asks again, in seconds. The
 # longest bounds how late it notices room that a refund or a reset has made.
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.005, 5.0
+# Seconds after which the first in a line is passed over if it does not ask: its event loop was
+# stopped, perhaps for good.
+_STALLED = 5.0
 
 
 class Ask(NamedTuple):
@@ -40,7 +43,7 @@ class Turn(NamedTuple):
     """Asked by a flow: come back when the future is done, at the latest after so many seconds."""
 
     comes: Future[None]
-    seconds: float | None
+    seconds: float
 
 
 Step: TypeAlias = "Ask | Pause | Turn"
@@ -96,10 +99,12 @@ class Lines:
             while line.opens is None or line.opens <= ends:
                 now = self._clock()
                 if line.opens is not None and not place.done():
+                    until = min(ends, line.opens + _STALLED)
+                    if now < until:
+                        yield Turn(place, until - now)
+                        continue
                     if now >= ends:
                         break
-                    yield Turn(place, None if timeout is None else ends - now)
-                    continue
                 if line.opens is not None and line.opens > now:
                     yield Pause(min(line.opens - now, _LONGEST_PAUSE))
                 decision: Decision = yield Ask(claims)

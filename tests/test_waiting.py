@@ -269,6 +269,18 @@ def test_next_waiter_asks_when_there_can_be_room() -> None:
         second.close()
 
 
+def test_first_that_does_not_ask_is_passed_over() -> None:
+    clock, mine = Now(), claims("1/4s")
+    clock.limiter.check(mine)
+    first, _ = clock.begin(mine)
+    second, turn = clock.begin(mine)
+    assert turn.seconds == 9.0
+    clock.now = 9.0
+    assert isinstance(second.send(None), Ask)
+    assert clock.end(second, mine).allowed
+    first.close()
+
+
 def test_first_asks_now_and_then_whether_room_was_made() -> None:
     clock, mine = Now(), claims("1/h")
     clock.limiter.check(mine)
