@@ -168,7 +168,7 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("longest wait"))
     def wait(self, row: Rejection) -> str:
-        return wording.duration(row.retry_after)
+        return wording.wait(row.retry_after)
 
     @admin.display(description=_("minute"))
     def at(self, row: Rejection) -> str:

@@ -42,6 +42,17 @@ _Fields: TypeAlias = "dict[str, tuple[str, str]]"
 _NOTHING: tuple[None, _Fields] = (None, {})
 
 
+def client_seconds(outcome: Decision | Verdict) -> int | None:
+    """Return the seconds that a client reads in Retry-After, `t` and Reset, rounded up.
+
+    After a refusal: until a retry can pass, at least 1, or None if no retry can. Otherwise: until
+    the oldest hit leaves the window.
+    """
+    if outcome.allowed:
+        return math.ceil(outcome.reset_after)
+    return None if outcome.retry_after is None else max(1, math.ceil(outcome.retry_after))
+
+
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Adds the fields of what was decided of a request, if anything was."""
     found: First | Account | None = getattr(request, ACCOUNT, None)
@@ -50,7 +61,7 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
         told = found.decision
         form = _forms.get((told.profile, id(told.policy), told.limit))
         if form is not None and not form.keyed:
-            fields = form.fields(told)
+            fields = _known[form, told.remaining, client_seconds(told)]
             stored = response.headers._store
             if stored.keys().isdisjoint(fields):
                 stored.update(fields)
@@ -110,7 +121,7 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
         told = decisions[0]
         form = _forms.get((told.profile, id(told.policy), told.limit)) or _form(told)
         if not form.keyed:
-            return form.fields(told)
+            return _known[form, told.remaining, client_seconds(told)]
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
@@ -119,7 +130,7 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
         verdicts = _once(verdicts)
     tightest = _tightest(verdicts)
     form = _form(tightest)
-    fields = form.fields(tightest)
+    fields = _known[form, tightest.remaining, client_seconds(tightest)]
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
         return fields | _draft_fields(verdicts, form.keyed)
     return fields
@@ -152,18 +163,8 @@ class _Form:
                 self.remaining.append((remaining.lower(), remaining))
                 self.reset.append((reset.lower(), reset))
 
-    def fields(self, told: Decision | Verdict) -> _Fields:
-        """All of them, with what is left now; to be read only, for others may be told the same."""
-        seconds = math.ceil(told.reset_after) if told.allowed else _wait(told)
-        what = self, told.remaining, seconds
-        fields = _known.get(what)
-        if fields is None:
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            fields = _known[what] = self._write(str(told.remaining), seconds)
-        return fields
-
-    def _write(self, remaining: str, seconds: int | None) -> _Fields:
+    def fields(self, remaining: str, seconds: int | None) -> _Fields:
+        """Return all of them, with what is left now."""
         fields = self.fixed.copy()
         if self.quoted is not None:
             text = f"{self.quoted};r={remaining}"
@@ -176,9 +177,22 @@ class _Form:
         return fields
 
 
-# What was told of so much left and so many seconds: in a flood almost all are told the same, and
-# of a hundred hits a minute there are few things to tell. At less than a kilobyte each.
-_known: dict[tuple[_Form, int, int | None], _Fields] = {}
+class _Known(dict[tuple[_Form, int, "int | None"], _Fields]):
+    """Fields by form, remaining hits and seconds, made when they are first looked up.
+
+    Do not change them: responses with the same values share them. A flood of refusals needs few
+    of them, and a limit of a hundred hits a minute as well. Each takes less than a kilobyte.
+    """
+
+    def __missing__(self, what: tuple[_Form, int, int | None]) -> _Fields:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        form, remaining, seconds = what
+        fields = self[what] = form.fields(str(remaining), seconds)
+        return fields
+
+
+_known = _Known()
 _MOST_KNOWN = 2_048
 
 
@@ -200,11 +214,6 @@ def _form(told: Decision | Verdict) -> _Form:
     return found
 
 
-def retry_after(decision: Decision) -> int | None:
-    """Whole seconds to wait after a refusal; None where waiting cannot help."""
-    return None if decision.allowed else _wait(decision)
-
-
 def violated(decision: Decision) -> list[str]:
     """The policies that refused, named as in the fields."""
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
@@ -215,20 +224,16 @@ def violated(decision: Decision) -> list[str]:
     ]
 
 
-def _wait(told: Decision | Verdict) -> int | None:
-    """Whole seconds after a refusal; None where waiting cannot help."""
-    return None if told.retry_after is None else max(1, math.ceil(told.retry_after))
-
-
 def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
     """What the policies are, and what is left of each."""
-    policies, left = [], []
+    policies: list[str] = []
+    left: list[str] = []
     for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
-        seconds = math.ceil(verdict.reset_after) if verdict.allowed else _wait(verdict)
+        seconds = client_seconds(verdict)
         wait = "" if seconds is None else f";t={seconds}"
-        policies.append(policy + key)
-        left.append(f"{quoted};r={verdict.remaining}{wait}{key}")
+        policies += [policy + key]
+        left += [f"{quoted};r={verdict.remaining}{wait}{key}"]
     return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
 
 

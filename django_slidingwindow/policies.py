@@ -9,13 +9,14 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .durations import SECONDS, UNITS_HELP, microseconds, seconds_exact
 from .exceptions import PolicyError
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 MIN_WINDOW = 0.001
-MAX_WINDOW = 400 * 86_400
+MAX_WINDOW = 400 * SECONDS["d"]
 # A compact log spends four bytes a hit, and a Redis string holds 512 MB.
 MAX_LIMIT = 100_000_000
 MAX_RESOLUTION = 1_000
@@ -25,15 +26,6 @@ ENFORCE, OBSERVE = MODES = ("enforce", "observe")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
 
-_UNITS = {
-    "ms": 0.001,
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
-    **dict.fromkeys(("h", "hour", "hours"), 3_600),
-    **dict.fromkeys(("d", "day", "days"), 86_400),
-    **dict.fromkeys(("w", "week", "weeks"), 604_800),
-}
-_UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
 _RATE_HELP = 'a rate is a whole number, "/" and a window, such as "120/m", "10/30s" or "100/d"'
 # Bounded, because int() refuses some thousand digits with an error of its own.
 _WINDOW = r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*"
@@ -56,20 +48,19 @@ def parse_window(value: object) -> float:
         raise PolicyError(
             f"window {value!r} is out of range: allowed is from 1 millisecond to 400 days"
         )
-    return round(seconds * 1_000_000) / 1_000_000
+    return microseconds(seconds) / 1_000_000
 
 
 def _window_from_text(text: str) -> float:
     match = re.fullmatch(_WINDOW, text, re.ASCII)
     if match is None or not match[2]:
         raise PolicyError(
-            f"window {text!r} is not understood: "
-            f"allowed is a whole number and a unit, {_UNITS_HELP}"
+            f"window {text!r} is not understood: allowed is a whole number and a unit, {UNITS_HELP}"
         )
     count, unit = match.groups()
-    if unit not in _UNITS:
-        raise PolicyError(f"unknown unit {unit!r} in {text!r}: allowed is {_UNITS_HELP}")
-    return int(count or 1) * _UNITS[unit]
+    if unit not in SECONDS:
+        raise PolicyError(f"unknown unit {unit!r} in {text!r}: allowed is {UNITS_HELP}")
+    return int(count or 1) * SECONDS[unit]
 
 
 def parse_limit(value: object) -> int:
@@ -141,13 +132,12 @@ class Policy:
     @property
     def window_us(self) -> int:
         """The window in microseconds, the unit of the stores' clocks."""
-        return round(self.window * 1_000_000)
+        return microseconds(self.window)
 
     @property
     def window_text(self) -> str:
         """The window in seconds as plain digits: 60, 0.25."""
-        whole, micro = divmod(self.window_us, 1_000_000)
-        return f"{whole}.{micro:06}".rstrip("0") if micro else str(whole)
+        return seconds_exact(self.window)
 
     @property
     def label(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,8 @@ from . import headers
 from .callables import Ask, aanswer, answer, ask
 from .conf import conf
 from .decisions import DENY, IDENTITY_ERROR, Decision
-from .headers import retry_after, violated
+from .durations import count_rounded_up
+from .headers import client_seconds, violated
 
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
@@ -36,19 +36,19 @@ _MOST_FORMS = 256
 _LONGEST_ACCEPT = 256
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-# Below how many seconds, of how many seconds, and its name. Functions, since each lazy text
-# of Django's makes a class of its own, which would be a third of the app's time to import.
-_UNITS: tuple[tuple[float, int, Callable[[int], str]], ...] = (
-    (2 * 60, 1, lambda n: ngettext("%(number)d second", "%(number)d seconds", n)),
-    (2 * 3_600, 60, lambda n: ngettext("%(number)d minute", "%(number)d minutes", n)),
-    (2 * 86_400, 3_600, lambda n: ngettext("%(number)d hour", "%(number)d hours", n)),
-    (math.inf, 86_400, lambda n: ngettext("%(number)d day", "%(number)d days", n)),
-)
+# By the symbol of the unit. Functions, since each lazy text of Django's makes a class of its own,
+# which would be a third of the app's time to import.
+_COUNTS: dict[str, Callable[[int], str]] = {
+    "s": lambda n: ngettext("%(number)d second", "%(number)d seconds", n),
+    "min": lambda n: ngettext("%(number)d minute", "%(number)d minutes", n),
+    "h": lambda n: ngettext("%(number)d hour", "%(number)d hours", n),
+    "d": lambda n: ngettext("%(number)d day", "%(number)d days", n),
+}
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """429, or 503 where it is the server that cannot tell; never to be cached."""
-    seconds = retry_after(decision)
+    seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
         response = answer(_question(request, decision))
@@ -57,7 +57,7 @@ def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The same; what may block, a page of the project's own, is made in a thread."""
-    seconds = retry_after(decision)
+    seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
         response = await aanswer(_question(request, decision))
@@ -79,7 +79,7 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
 
 def finish(response: Response, decision: Decision) -> Response:
     """The response to a refusal, whoever made it, with what each of them needs."""
-    return _finish(response, retry_after(decision))
+    return _finish(response, client_seconds(decision))
 
 
 def _finish(response: Response, seconds: int | None) -> Response:
@@ -163,7 +163,7 @@ def _body(form: str, language: str | None, known: _Known, policies: tuple[str, .
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """The project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
-    seconds = retry_after(decision)
+    seconds = client_seconds(decision)
     title, advice = _words((status, decision.reason, seconds))
     context = {
         "decision": decision,
@@ -195,11 +195,8 @@ def _words(known: _Known) -> tuple[str, str]:
     else:
         title = gettext("Too many requests")
     if seconds is not None:
-        unit = 0
-        while seconds >= _UNITS[unit][0]:
-            unit += 1
-        number = math.ceil(seconds / _UNITS[unit][1])
-        text = _UNITS[unit][2](number) % {"number": number}
+        number, unit = count_rounded_up(seconds)
+        text = _COUNTS[unit](number) % {"number": number}
         return title, gettext("Please try again in %(duration)s.") % {"duration": text}
     if reason != IDENTITY_ERROR:
         return title, gettext("This request is not allowed; trying again will not help.")

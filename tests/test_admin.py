@@ -868,37 +868,8 @@ class TestProfiles:
         assert admin_client.get(one.live_url).context["asked"]["profile"] == "login"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (0.2, "1 s"),
-        (59.1, "1 min"),
-        (75, "1 min 15 s"),
-        (3600, "1 h"),
-        (3900, "1 h 5 min"),
-        (86_400 + 7_200 + 59, "1 d 2 h"),
-        (None, "never"),
-    ],
-)
-def test_durations_are_for_people(seconds: float | None, text: str) -> None:
-    assert wording.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (60, "1 min"),
-        (5_400, "1 h 30 min"),
-        (0.5, "0.5 s"),
-        (3_661, "3661 s"),
-        (86_400.0, "1 d"),
-        (86_460, "86460 s"),
-    ],
-)
-def test_windows_are_told_exactly(seconds: float, text: str) -> None:
-    assert wording.window(seconds) == text
-    assert wording.rate(10_000, seconds) == f"10,000 / {text}"
+def test_waits_without_an_end_are_never() -> None:
+    assert [wording.wait(seconds) for seconds in (None, 3_900)] == ["never", "1 h 5 min"]
 
 
 def test_minutes_are_told_without_a_time_zone_as_well() -> None:

@@ -344,10 +344,30 @@ def test_field_that_was_ours_is_written_again_when_more_is_known():
 
 @pytest.mark.parametrize(
     ("allowed", "wait", "seconds"),
-    [(True, 0.0, None), (False, None, None), (False, 0.0, 1), (False, 0.01, 1), (False, 2.0, 2)],
+    [(True, 0.0, 30), (False, None, None), (False, 0.0, 1), (False, 0.01, 1), (False, 2.0, 2)],
 )
-def test_retry_after_is_whole_seconds_rounded_up(allowed, wait, seconds):
-    assert headers.retry_after(decision(allowed=allowed, retry_after=wait)) == seconds
+def test_client_seconds_are_whole_and_rounded_up(allowed, wait, seconds):
+    outcome = verdict(allowed=allowed, retry_after=wait, reset_after=29.2)
+    assert headers.client_seconds(outcome) == seconds
+
+
+@pytest.mark.parametrize("styles", [["draft"], ["legacy"], ["x"]])
+@pytest.mark.parametrize("observed", [False, True])
+def test_client_seconds_are_the_same_in_every_field(styles, observed):
+    """A second verdict leads through the fields of several policies."""
+    refused = verdict(allowed=False, retry_after=12.5)
+    watched = verdict("watched", "1/d", allowed=False, retry_after=99.0, observed=observed)
+    verdicts = (refused, watched) if observed else (refused,)
+    answer = decision(*verdicts, allowed=False, retry_after=12.5)
+    with with_settings(HEADERS=styles):
+        fields = headers.field_values([answer])
+    response = HttpResponse()
+    headers.refuse(response, headers.client_seconds(answer))
+    if styles == ["draft"]:
+        told = parsed(fields["RateLimit"])["burst"]["t"]
+    else:
+        told = int(next(value for name, value in fields.items() if name.endswith("-Reset")))
+    assert told == int(response["Retry-After"]) == 13
 
 
 def test_violated_policies_are_those_that_refused():
@@ -368,7 +388,7 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
     claims = [Claim(Profile(name="p", axis="ip", policies=policies), "203.0.113.9", policies)]
 
     def wait_and_check(answer):
-        seconds = headers.retry_after(answer)
+        seconds = headers.client_seconds(answer)
         with with_settings(HEADERS=["draft", "legacy"]):
             fields = headers.field_values([answer])
         times = [

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 
 # A name stands for its submodules as well. A new module must be placed here.
 LAYERS = [
-    {"exceptions", "flows", "quick", "policies", "decisions", "keys", "addresses"}
+    {"exceptions", "flows", "quick", "durations", "policies", "decisions", "keys", "addresses"}
     | {"forwarded", "credentials"},
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "planning", "answers", "parts", "asking", "fallback", "limiter", "waiting"},

@@ -19,6 +19,7 @@ from django.utils.translation import ngettext
 from .. import inspection, overview
 from ..charts import Chart, Series, meter
 from ..conf import conf
+from ..durations import duration_exact, duration_rounded_up, rate_exact
 from ..exceptions import StoreError
 from ..inspection import KeyState
 from ..keys import KeyParts, parse_key
@@ -27,7 +28,7 @@ from ..printable import printable
 from ..rejections import column, logged_identifier
 from .filters import axes
 from .pages import may_unblock, page, require_view, url
-from .wording import duration, minute, number, policy, rate, share, window
+from .wording import minute, number, policy, share, wait
 
 KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
@@ -52,14 +53,14 @@ class Row:
 
     @property
     def window(self) -> str:
-        return window(self.state.window)
+        return duration_exact(self.state.window)
 
     @property
     def policy(self) -> str:
         """With its limit, where one is known."""
         if self.state.limit is None:
             return self.window
-        return rate(self.state.limit, self.state.window)
+        return rate_exact(self.state.limit, self.state.window)
 
     @property
     def hits(self) -> str:
@@ -72,15 +73,15 @@ class Row:
 
     @property
     def release(self) -> str:
-        return duration(self.state.retry_after) if self.state.blocked else ""
+        return wait(self.state.retry_after) if self.state.blocked else ""
 
     @property
     def reset(self) -> str:
-        return duration(self.state.reset_after)
+        return wait(self.state.reset_after)
 
     @property
     def expiry(self) -> str:
-        return duration(self.state.ttl)
+        return wait(self.state.ttl)
 
     @property
     def meter(self) -> SafeString:
@@ -199,7 +200,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         subtitle=printable(states[0].identifier),
         rows=[_row(model_admin, state) for state in states],
         blocked=any(state.blocked for state in states),
-        shield=duration(conf.shield_seconds) if conf.shield_seconds else "",
+        shield=wait(conf.shield_seconds) if conf.shield_seconds else "",
         back=url(model_admin, "key", key=key),
     )
 
@@ -255,8 +256,8 @@ def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
         id="sw-hits",
         title=_("Hits in the window"),
         description=_("%(hits)d hits in the last %(window)s; the newest are at the right.")
-        % {"hits": sum(values), "window": window(state.window)},
-        labels=[f"-{duration((COLUMNS - i) * step)}" for i in range(COLUMNS)],
+        % {"hits": sum(values), "window": duration_exact(state.window)},
+        labels=[f"-{duration_rounded_up((COLUMNS - i) * step)}" for i in range(COLUMNS)],
         end=_("now"),
         series=[Series(name=_("hits"), values=values)],
     )

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from ..conf import conf
 from ..demands import usages
+from ..durations import rate_exact
 from ..models import Rejection
 from ..overview import ProfileState, profiles
 from ..printable import printable
@@ -19,7 +20,7 @@ from ..rules import read_rule, rule_problems
 from .pages import page, require_view, url
 from .summary import hits_by_profile
 from .times import today
-from .wording import number, rate
+from .wording import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Row:
     @property
     def policies(self) -> list[tuple[str, str]]:
         """The rate and the algorithm of each."""
-        return [(rate(one.limit, one.window), one.algorithm) for one in self.state.policies]
+        return [(rate_exact(one.limit, one.window), one.algorithm) for one in self.state.policies]
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:

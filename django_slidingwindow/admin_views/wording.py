@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from math import ceil
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..durations import duration_rounded_up, rate_exact
 from ..models import Rejection
-
-_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def number(value: int) -> str:
     return f"{value:,}"
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds for people: 42 s, 1 h 3 min; rounded up, so that nobody comes too early."""
-    if seconds is None:
-        return _("never")
-    parts = _parts(ceil(seconds))
-    # Two units are enough, and the second only if it says something.
-    (first, unit), *others = parts[:2]
-    return " ".join([f"{first} {unit}", *(f"{n} {name}" for n, name in others if n)])
-
-
-def window(seconds: float) -> str:
-    """The length of a window, exactly: 1 min, 1 h 30 min, 0.5 s, 3661 s."""
-    if seconds != int(seconds) or any(n for n, _unit in _parts(int(seconds))[2:]):
-        return f"{seconds:g} s"
-    return duration(seconds)
-
-
-def rate(limit: int, seconds: float) -> str:
-    """A policy: 10,000 / 1 d."""
-    return f"{number(limit)} / {window(seconds)}"
+def wait(seconds: float | None) -> str:
+    """Return how long something still takes; None is for ever."""
+    return _("never") if seconds is None else duration_rounded_up(seconds)
 
 
 def policy(row: Rejection) -> str:
     """The policy of a row of the log, if one was looked at."""
-    return "-" if row.limit is None or row.window is None else rate(row.limit, row.window)
+    return "-" if row.limit is None or row.window is None else rate_exact(row.limit, row.window)
 
 
 def share(hits: int, limit: int | None) -> str:
@@ -60,13 +41,3 @@ def second(moment: datetime) -> str:
 
 def _local(moment: datetime) -> datetime:
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
-
-
-def _parts(whole: int) -> list[tuple[int, str]]:
-    """The number in units, from the largest that it reaches down to seconds."""
-    parts: list[tuple[int, str]] = []
-    for unit, size in _UNITS:
-        count, whole = divmod(whole, size)
-        if count or parts or unit == "s":
-            parts.append((count, unit))
-    return parts

@@ -90,7 +90,7 @@ class ProfileThrottle(BaseThrottle):
 
     def wait(self) -> int | None:
         """Whole seconds until the request would pass; None for never."""
-        return None if self._decision is None else headers.retry_after(self._decision)
+        return None if self._decision is None else headers.client_seconds(self._decision)
 
     def demands(self, view: APIView) -> tuple[Demand, ...]:
         """What this throttle asks of a request to the view."""

@@ -68,7 +68,7 @@ class ProfileThrottle(BaseThrottle):
         decision = self._decision(request)
         if decision is None or decision.allowed:
             return True
-        _wait.set(headers.retry_after(decision))
+        _wait.set(headers.client_seconds(decision))
         return False
 
     def wait(self) -> int | None:

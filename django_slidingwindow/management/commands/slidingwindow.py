@@ -16,12 +16,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from ... import diagnosis, inspection, overview, purging
+from ...durations import duration_exact
 from ...exceptions import StoreError
 from ..console import layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.outputs import Output, Record
 from ..console.progress import progress_bar
-from ..console.text import as_key, density, duration, harmless, sparkline
+from ..console.text import as_key, density, harmless, sparkline
 
 # Exit codes. argparse has 2 for wrong arguments as well.
 NOT_FOUND, WRONG, AWAY = 1, 2, 3
@@ -96,7 +97,7 @@ class Command(BaseCommand):
             self.output.facts(
                 layouts.KEY,
                 asdict(state) | {"log": hits},
-                f"{duration(state.window)} ago |{drawn}| now",
+                f"{duration_exact(state.window)} ago |{drawn}| now",
             )
 
     def reset(self, yes: bool, dry_run: bool, **options: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...durations import duration_exact, rate_exact
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
-from .text import as_key, bar, duration, harmless, number, percent, rate, size, window
+from .text import as_key, bar, harmless, number, percent, size, wait
 
 _NEAR = 0.8
 _LEVELS = {"ok": GOOD, "info": "", "warning": WARN, "error": BAD}
@@ -33,7 +34,7 @@ def _retry(record: Record) -> Cell:
         return Cell("observed", WARN)
     if not record["blocked"]:
         return Cell("-", DIM)
-    return Cell(duration(record["retry_after"]), BAD)
+    return Cell(wait(record["retry_after"]), BAD)
 
 
 KEYS = Layout(
@@ -57,15 +58,15 @@ KEY = Layout(
         Column("identifier", _plain("identifier")),
         Column("scope", _plain("scope")),
         Column("algorithm", _plain("algorithm")),
-        Column("window", _plain("window", window)),
+        Column("window", _plain("window", duration_exact)),
         Column("limit", _plain("limit", number)),
         Column("hits", _plain("hits", number)),
         Column("remaining", _plain("remaining", number)),
         Column("use", _by_use(percent)),
         Column("", _by_use(bar), graphic=True),
         Column("blocked for", _retry),
-        Column("oldest leaves in", _plain("reset_after", duration)),
-        Column("expires in", _plain("ttl", duration)),
+        Column("oldest leaves in", _plain("reset_after", wait)),
+        Column("expires in", _plain("ttl", wait)),
         Column("memory", _plain("bytes", size)),
     ]
 )
@@ -91,7 +92,7 @@ def _rates(record: Record) -> Cell:
         return Cell(harmless(" ".join(record["problems"])), BAD)
     if record["dynamic"]:
         return Cell("by identifier")
-    rates = (f"{rate(p['limit'], p['window'])} {p['algorithm']}" for p in record["policies"])
+    rates = (f"{rate_exact(p['limit'], p['window'])} {p['algorithm']}" for p in record["policies"])
     return Cell(", ".join(rates))
 
 

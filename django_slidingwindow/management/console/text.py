@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...durations import duration_rounded_up
 from ...printable import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = " .:-=+*#@"
-# A unit and its seconds, and the unit below.
-_UNITS = (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
 
 
 def harmless(value: object) -> str:
@@ -22,33 +21,9 @@ def as_key(key: str) -> str:
     return key if key.isprintable() else harmless(key)
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 250 ms, 12.3 s, 4 m 10 s, 2 h 5 m, 3 d 4 h."""
-    if seconds is None:
-        return "never"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    unit, size, smaller, part = next(row for row in _UNITS if whole >= row[1])
-    rest = whole % size // part
-    return f"{whole // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
-
-
-def window(seconds: float) -> str:
-    """The length of a window, exactly: 1 m, 1 h 30 m, 0.5 s, 3661 s."""
-    for _, size, _, part in _UNITS:
-        if seconds >= size and seconds % part == 0:
-            return duration(seconds)
-        if seconds >= size:
-            break
-    return f"{seconds:g} s"
-
-
-def rate(limit: int, seconds: float) -> str:
-    """A policy: 10,000 / 1 d."""
-    return f"{number(limit)} / {window(seconds)}"
+def wait(seconds: float | None) -> str:
+    """Return how long something still takes; None is for ever."""
+    return "never" if seconds is None else duration_rounded_up(seconds)
 
 
 def number(value: int | None) -> str:
