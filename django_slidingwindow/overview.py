@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .conf import conf
-from .policies import Policy
+from .policies import Policy, Profile
+from .profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
 from .registry import BUILT_IN, profile_problems, registry
-
-_OF_POLICY = ("limit", "window", "algorithm", "resolution")
 
 SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileState:
-    """A profile as it is configured. What a wrong one does not say is None."""
+    """A profile as it is configured."""
 
     name: str
     origin: str
     """Who wrote it: the settings, an app that registered it, or this package."""
-    axis: str | None = None
-    scope: str | None = None
-    mode: str | None = None
-    fallback: str | None = None
-    count_rejected: bool = False
-    dynamic: bool = False
-    """A callable says the limit for each identifier."""
-    policies: tuple[Policy, ...] = ()
+    profile: Profile | None = None
+    """None if it cannot be used."""
     problems: tuple[str, ...] = ()
     """Why it cannot be used."""
 
+    @property
+    def dynamic(self) -> bool:
+        """Whether a callable returns the limit for each identifier."""
+        return self.profile is not None and self.profile.limit_for is not None
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        return () if self.profile is None else self.profile.policies
+
+    def value(self, key: ProfileKey) -> Any:
+        """Return the value that applies; None if the profile cannot be used."""
+        return None if self.profile is None else key.effective(getattr(self.profile, key.field))
+
     def record(self) -> dict[str, Any]:
-        """The same for programs."""
-        policies = [
-            {name: getattr(policy, name) for name in _OF_POLICY} for policy in self.policies
-        ]
-        return asdict(self) | {"policies": policies}
+        """Return all of it for programs."""
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            **{key.name: self.value(key) for key in _own_keys()},
+            "dynamic": self.dynamic,
+            "policies": [
+                {name: getattr(policy, name) for name in ("limit", *IN_POLICIES)}
+                for policy in self.policies
+            ],
+            "problems": list(self.problems),
+        }
+
+
+def column_keys() -> list[ProfileKey]:
+    """Return the keys that have a column of their own."""
+    return [key for key in _own_keys() if key.heading]
+
+
+def remarks(record: Mapping[str, Any]) -> list[str]:
+    """Return the other keys of a record, where they are not the default: "anonymous: skip"."""
+    return [
+        key.name if record[key.name] is True else f"{key.name}: {record[key.name]}"
+        for key in _own_keys()
+        if not key.heading and record[key.name] not in (None, key.default)
+    ]
+
+
+def _own_keys() -> list[ProfileKey]:
+    """Return the keys that the policies do not show."""
+    return [key for key in PROFILE_KEYS.values() if not key.in_policies]
 
 
 def profiles() -> Iterator[ProfileState]:
@@ -48,18 +80,5 @@ def profiles() -> Iterator[ProfileState]:
         origin = SETTINGS if name in conf.profiles else REGISTERED
         if config is BUILT_IN.get(name):
             origin = BUILT
-        if problems:
-            yield ProfileState(name=name, origin=origin, problems=problems)
-            continue
-        profile = registry.get(name)
-        yield ProfileState(
-            name=name,
-            origin=origin,
-            axis=profile.axis,
-            scope=profile.scope,
-            mode=profile.mode,
-            fallback=profile.fallback or conf.fallback,
-            count_rejected=profile.count_rejected,
-            dynamic=profile.limit_for is not None,
-            policies=profile.policies,
-        )
+        profile = None if problems else registry.get(name)
+        yield ProfileState(name=name, origin=origin, profile=profile, problems=problems)

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from django.utils.module_loading import import_string
 
 from .conf import NAME, conf
-from .exceptions import PolicyError
-from .policies import (
-    ANONYMOUS,
-    FALLBACKS,
-    MODES,
-    Policy,
-    Profile,
-    parse_limit,
-    parse_rate,
-    parse_window,
-)
+from .policies import Profile
+from .profile_keys import PROFILE_KEYS, config_problems, profile_fields
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},
@@ -31,11 +21,6 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "endpoint_expensive": {"axis": "endpoint", "rate": "30/m"},
     "endpoint_lightweight": {"axis": "endpoint", "rate": "300/m"},
 }
-KEYS = frozenset(
-    "axis limit window rate rates algorithm resolution scope mode count_rejected"
-    " fallback anonymous".split()
-)
-_CHOICES = {"mode": MODES, "fallback": FALLBACKS, "anonymous": ANONYMOUS}
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -51,7 +36,7 @@ def read_profile(name: str, config: Any) -> Profile:
     """The profile that a dict in the settings describes."""
     for path, problem in profile_problems(name, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
-    return _build(name, config)
+    return config if isinstance(config, Profile) else Profile(name=name, **profile_fields(config))
 
 
 def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
@@ -68,116 +53,10 @@ def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
         yield path, f"a profile is a dict, not {type(config).__name__}."
         return
     for key in config:
-        if key not in KEYS:
-            yield f"{path}[{key!r}]", f"unknown key: {near(str(key), KEYS)}"
-    axis = config.get("axis")
-    if not isinstance(axis, str) or not axis:
-        yield path, "an axis is needed: ip, user, tenant, endpoint, global or one of your own."
-    for key, choices in _CHOICES.items():
-        if key in config and config[key] not in choices:
-            yield f"{path}[{key!r}]", f"{config[key]!r} is not one of {', '.join(choices)}."
-    if not isinstance(config.get("count_rejected", False), bool):
-        yield f"{path}['count_rejected']", "must be True or False."
-    scope = config.get("scope", name)
-    if not isinstance(scope, str) or not scope:
-        yield f"{path}['scope']", "must be text."
-    yield from _limit_problems(path, config)
-
-
-def _limit_problems(path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    given = [key for key in ("limit", "rate", "rates") if key in config]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        yield path, f"needs one of limit (with window), rate or rates; found {found}."
-    elif given == ["limit"] and "window" not in config:
-        yield path, "a limit needs a window, such as 60 or '1m'."
-    elif given != ["limit"] and "window" in config:
-        yield f"{path}['window']", "goes with limit; a rate has its window in it."
-    for key, read in _READERS.items():
-        if key in config:
-            yield from _problems(f"{path}[{key!r}]", read, config[key])
-    if "rates" in config:
-        rates = config["rates"]
-        if not isinstance(rates, (list, tuple)) or not rates:
-            yield f"{path}['rates']", 'must be a list of rates, such as ["5/m", "20/h"].'
-            return
-        for i, rate in enumerate(rates):
-            yield from _problems(f"{path}['rates'][{i}]", parse_rate, rate)
-
-
-def _problems(path: str, read: Callable[[Any], Any], value: Any) -> Iterator[tuple[str, str]]:
-    try:
-        read(value)
-    except (ValueError, ImportError) as error:
-        yield path, str(error)
-
-
-def _read_limit(value: Any) -> Any:
-    """A number of hits, or the callable that gives it."""
-    if callable(value):
-        return value
-    if isinstance(value, str):
-        if not _is_path(value):
-            raise PolicyError(
-                f"limit {value!r} is neither a whole number nor the dotted path of a callable"
-            )
-        return _imported(value)
-    return parse_limit(value)
-
-
-def _read_rate(value: Any) -> Any:
-    """Limit and window, or the callable that gives them."""
-    if callable(value):
-        return value
-    if isinstance(value, str) and _is_path(value):
-        return _imported(value)
-    return parse_rate(value)
-
-
-def _is_path(text: str) -> bool:
-    """Whether it can be the dotted path of something in a module."""
-    return "." in text and all(name.isidentifier() for name in text.split("."))
-
-
-def _imported(path: str) -> Any:
-    found = import_string(path)
-    if not callable(found):
-        raise PolicyError(f"{path!r} is no callable (identifier, request) -> rate")
-    return found
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "limit": _read_limit,
-    "window": parse_window,
-    "rate": _read_rate,
-    "algorithm": lambda value: Policy(limit=0, window=1, algorithm=value),
-    "resolution": lambda value: Policy(limit=0, window=1, resolution=value),
-}
-
-
-def _limits(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a profile that says how much."""
-    counting = {key: config[key] for key in ("algorithm", "resolution") if key in config}
-    if "rates" in config:
-        return {"policies": tuple(Policy.parse(rate, **counting) for rate in config["rates"])}
-    if "limit" in config:
-        limit, window = _read_limit(config["limit"]), parse_window(config["window"])
-        if callable(limit):
-            return {"limit_for": limit, "window": window, **counting}
-    else:
-        rate = _read_rate(config["rate"])
-        if callable(rate):
-            return {"limit_for": rate, **counting}
-        limit, window = rate
-    return {"policies": (Policy(limit=limit, window=window, **counting),)}
-
-
-def _build(name: str, config: Any) -> Profile:
-    if isinstance(config, Profile):
-        return config
-    fields = ("axis", "scope", "mode", "count_rejected", "fallback", "anonymous")
-    rest = {key: config[key] for key in fields if key in config}
-    return Profile(name=name, **rest, **_limits(config))
+        if key not in PROFILE_KEYS:
+            yield f"{path}[{key!r}]", f"unknown key: {near(str(key), PROFILE_KEYS)}"
+    for below, problem in config_problems(config):
+        yield path + below, problem
 
 
 class Registry:

@@ -841,7 +841,7 @@ class TestProfiles:
 
     def test_profiles_say_what_they_do_and_what_is_wrong(self, admin_client: Client) -> None:
         text = get(admin_client, "profiles").content.decode()
-        for said in ("2 / 1 min", "20 / 1 h", "by identifier", "observe", "scope", "many"):
+        for said in ("2 / 1 min", "20 / 1 h", "by identifier", "observe", "shared", "many"):
             assert said in text
 
     def test_profiles_say_where_they_are_used(

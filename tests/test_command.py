@@ -327,6 +327,7 @@ class TestProfiles:
             "mode": "enforce",
             "fallback": "local",
             "count_rejected": False,
+            "anonymous": "ip",
             "dynamic": False,
             "policies": [{"limit": 4, "window": 3600.0, "algorithm": "compact", "resolution": 60}],
             "problems": [],

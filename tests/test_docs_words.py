@@ -17,7 +17,7 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_slidingwindow
-from django_slidingwindow import decisions, identity, registry, rules, signals
+from django_slidingwindow import decisions, identity, rules, signals
 from django_slidingwindow.checks.catalog import CATALOG
 from django_slidingwindow.checks.values import known_keys
 from django_slidingwindow.conf import Conf
@@ -108,21 +108,6 @@ def test_keys_in_dicts_of_settings_are_known() -> None:
     found = {key for span in SPANS for key in re.findall(r"^\"([A-Z][A-Z0-9_]+)\":", span)}
     assert found <= known_keys() | {"BACKEND"}
     assert "LOG_CLIENT" in found
-
-
-def test_every_key_of_a_profile_has_its_row() -> None:
-    rows = table("docs/profiles.md", "Keys of a profile")
-    assert {key for row in rows for key in code_in(row[0])} == registry.KEYS
-
-
-def test_defaults_of_a_profile_are_the_documented_ones() -> None:
-    profile = read_profile("p", {"axis": "ip", "rate": "1/m"})
-    for key, default, _ in table("docs/profiles.md", "Keys of a profile"):
-        (name, *_rest), found = code_in(key), code_in(default)
-        if found and found != ["FALLBACK"]:
-            (policy,) = profile.policies
-            holder = policy if hasattr(policy, name) else profile
-            assert getattr(holder, name) == ast.literal_eval(found[0])
 
 
 def test_built_in_profiles_are_the_documented_ones() -> None:

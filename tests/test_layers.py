@@ -18,6 +18,7 @@ LAYERS = [
     {"algorithms", "stores", "breaker", "shield", "cluster", "decoding"},
     {"claims", "planning", "answers", "parts", "asking", "fallback", "limiter", "waiting"},
     {"conf", "installed", "registry", "signals", "identity", "guard", "limits", "testing"}
+    | {"profile_keys"}
     | {"pytest_plugin", "metrics", "callables", "proxies", "demands", "exemptions", "rules"}
     | {"account", "refunds", "claiming", "making"},
     {"naming", "headers", "responses", "decorators", "middleware", "contrib"},

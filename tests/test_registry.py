@@ -213,23 +213,22 @@ def test_every_problem_of_a_profile_is_listed() -> None:
     found = problems(config)
     assert [path for path, _ in found] == [
         "['burts']",
-        "",
-        "['mode']",
-        "['fallback']",
-        "['anonymous']",
-        "['count_rejected']",
-        "['scope']",
-        "",
+        "['axis']",
         "['limit']",
         "['window']",
         "['rate']",
+        "['rates'][1]",
         "['algorithm']",
         "['resolution']",
-        "['rates'][1]",
+        "['scope']",
+        "['mode']",
+        "['count_rejected']",
+        "['fallback']",
+        "['anonymous']",
+        "",
     ]
-    first, second = (problem for path, problem in found if not path)
-    assert "an axis is needed" in first
-    assert "found limit and rate and rates" in second
+    assert "an axis is needed" in dict(found)["['axis']"]
+    assert "found limit and rate and rates" in dict(found)[""]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_every_problem_of_a_profile_is_listed() -> None:
         ({"axis": "ip", "rate": "1.5"}, "['rate']", "has no '/'"),
         ({"axis": "ip", "rate": "no.such.path"}, "['rate']", "No module named 'no'"),
         ({"axis": "ip", "rate": f"{HERE}.no_such"}, "['rate']", "no_such"),
-        ({"axis": "ip", "rate": f"{HERE}.NOT_CALLABLE"}, "['rate']", "is no callable"),
+        ({"axis": "ip", "rate": f"{HERE}.NOT_CALLABLE"}, "['rate']", "is not a callable"),
         ({"axis": "ip", "limit": "120", "window": 1}, "['limit']", "neither a whole number nor"),
         ({"axis": "ip", "limit": 1.5, "window": 1}, "['limit']", "1.5 is not a whole number"),
         ({"axis": "ip", "rate": "1/m", "lmit": 1}, "['lmit']", "did you mean 'limit'?"),

@@ -105,4 +105,4 @@ PARAMETERS = frozenset(str(found.parameter_name) for found in FILTERS)
 
 def axes() -> list[str]:
     """The axes of all profiles that can be used."""
-    return sorted({state.axis for state in overview.profiles() if state.axis is not None})
+    return sorted({state.profile.axis for state in overview.profiles() if state.profile})

@@ -14,7 +14,7 @@ from ..conf import conf
 from ..demands import usages
 from ..durations import rate_exact
 from ..models import Rejection
-from ..overview import ProfileState, profiles
+from ..overview import ProfileState, column_keys, profiles, remarks
 from ..printable import printable
 from ..rules import read_rule, rule_problems
 from .pages import page, require_view, url
@@ -40,6 +40,20 @@ class Row:
         return number(self.hits)
 
     @property
+    def cells(self) -> list[tuple[str, bool]]:
+        """The value of each key that has a column, and whether it needs attention."""
+        return [
+            (printable(str(value)), value == key.alert)
+            for key in column_keys()
+            for value in (self.state.value(key),)
+        ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Keys without a column that are not the default."""
+        return [printable(remark) for remark in remarks(self.state.record())]
+
+    @property
     def policies(self) -> list[tuple[str, str]]:
         """The rate and the algorithm of each."""
         return [(rate_exact(one.limit, one.window), one.algorithm) for one in self.state.policies]
@@ -62,7 +76,15 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
         for state in profiles()
     ]
     since = None if shown == span else shown.start
-    return page(model_admin, request, "profiles", title=_("Profiles"), rows=rows, since=since)
+    return page(
+        model_admin,
+        request,
+        "profiles",
+        title=_("Profiles"),
+        headings=[_(key.heading) for key in column_keys()],
+        rows=rows,
+        since=since,
+    )
 
 
 def _places() -> dict[str, list[str]]:

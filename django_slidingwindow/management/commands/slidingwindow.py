@@ -119,7 +119,7 @@ class Command(BaseCommand):
 
     def profiles(self, **options: Any) -> None:
         records = (state.record() for state in overview.profiles())
-        self.output.table(layouts.PROFILES, records)
+        self.output.table(layouts.profiles(), records)
 
     def watch(self, top: int, interval: float, count: int | None, **options: Any) -> None:
         wanted = _filters(options) | {"blocked": options["blocked"]}

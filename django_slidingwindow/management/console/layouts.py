@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...durations import duration_exact, rate_exact
+from ...overview import column_keys, remarks
+from ...profile_keys import ProfileKey
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
 from .text import as_key, bar, harmless, number, percent, size, wait
 
@@ -96,20 +98,25 @@ def _rates(record: Record) -> Cell:
     return Cell(", ".join(rates))
 
 
-def _mode(record: Record) -> Cell:
-    return Cell(_or_dash(record["mode"]), WARN if record["mode"] == "observe" else "")
+def _key(key: ProfileKey) -> Column:
+    def cell(record: Record) -> Cell:
+        value = record[key.name]
+        return Cell(_or_dash(value), WARN if value is not None and value == key.alert else "")
+
+    return Column(key.name, cell, key.width)
 
 
-PROFILES = Layout(
-    [
-        Column("profile", _plain("name"), 24),
-        Column("axis", _plain("axis", _or_dash), 12),
-        Column("scope", _plain("scope", _or_dash), 24),
-        Column("mode", _mode, 8),
-        Column("fallback", _plain("fallback", _or_dash), 8),
-        Column("policies", _rates),
-    ]
-)
+def profiles() -> Layout:
+    """Return the columns that the table of profile keys gives."""
+    return Layout(
+        [
+            Column("profile", _plain("name"), 24),
+            *map(_key, column_keys()),
+            Column("policies", _rates, 28),
+            Column("other keys", lambda record: Cell(harmless(", ".join(remarks(record))))),
+        ]
+    )
+
 
 FINDINGS = Layout(
     [

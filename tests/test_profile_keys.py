@@ -1,0 +1,170 @@
+"""The table of profile keys: all that people write and see of a profile follows from it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_slidingwindow import registry as registry_module
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, ProfileKey
+from django_slidingwindow.registry import profile_problems, read_profile, registry
+from tests.docs_pages import table
+
+GOOD = {"axis": "ip", "rate": "5/m", "jitter": 4, "region": "eu"}
+WRONG = {"axis": "ip", "rate": "5/m", "jitter": -1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WiderProfile(Profile):
+    """The profile of a package with two keys more."""
+
+    jitter: int = 0
+    region: str = "any"
+
+
+def read_jitter(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"jitter {value!r} is not a number of seconds from 0.")
+    return value
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One key without and one with a column of its own."""
+    jitter = ProfileKey(
+        name="jitter", field="jitter", read=read_jitter, default=0, description="seconds to add"
+    )
+    region = ProfileKey(
+        name="region",
+        field="region",
+        read=str,
+        default="any",
+        description="where",
+        heading="Region",
+        width=6,
+        alert="eu",
+    )
+    monkeypatch.setitem(PROFILE_KEYS, "jitter", jitter)
+    monkeypatch.setitem(PROFILE_KEYS, "region", region)
+    monkeypatch.setattr(registry_module, "Profile", WiderProfile)
+    with override_settings(SLIDING_WINDOW={"PROFILES": {"good": GOOD, "wrong": WRONG}}):
+        yield
+
+
+def printed(output: str) -> str:
+    stream = io.StringIO()
+    call_command("slidingwindow", "profiles", "--format", output, stdout=stream)
+    return stream.getvalue()
+
+
+def docs_row(key: ProfileKey) -> list[str]:
+    """Return the cells of the key in docs/profiles.md."""
+    default = key.default_text
+    if not default and key.default is not None:
+        value = key.default
+        default = f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+    return [f"`{key.name}`", default, key.description]
+
+
+def test_table_in_the_docs_is_the_table_of_keys() -> None:
+    rows = [docs_row(key) for key in PROFILE_KEYS.values()]
+    written = table("docs/profiles.md", "Keys of a profile")
+    lines = "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
+    assert written == rows, f"docs/profiles.md needs these rows:\n{lines}"
+
+
+def test_every_field_of_a_profile_has_a_key() -> None:
+    named = {field.name for field in fields(Profile)}
+    # The name is the key of the dict in the settings, and limit and rate set limit_for.
+    assert {key.field for key in PROFILE_KEYS.values()} == named - {"name", "limit_for"}
+    assert {field.name for field in fields(Policy) if field.init} == {"limit", *IN_POLICIES}
+
+
+def test_defaults_are_those_of_the_fields() -> None:
+    defaults = {field.name: field.default for field in fields(Profile)}
+    for key in PROFILE_KEYS.values():
+        if key.field != POLICIES and not key.default_text:
+            assert key.default == defaults[key.field]
+
+
+def test_every_key_is_described_in_a_line() -> None:
+    for name, key in PROFILE_KEYS.items():
+        assert name == key.name
+        assert key.description
+        assert "\n" not in key.description
+        assert bool(key.heading) == bool(key.width)
+
+
+@pytest.mark.usefixtures("added")
+class TestAddedKey:
+    def test_added_key_is_validated(self) -> None:
+        assert list(profile_problems("good", GOOD)) == []
+        assert list(profile_problems("wrong", WRONG)) == [
+            (
+                "SLIDING_WINDOW['PROFILES']['wrong']['jitter']",
+                "jitter -1 is not a number of seconds from 0.",
+            )
+        ]
+        with pytest.raises(ImproperlyConfigured, match=r"jitter -1 is not a number"):
+            registry.get("wrong")
+
+    def test_added_key_is_suggested_for_a_typo(self) -> None:
+        ((_, problem),) = profile_problems("typo", {"axis": "ip", "rate": "5/m", "jiter": 1})
+        assert problem == "unknown key: did you mean 'jitter'?"
+
+    def test_added_key_is_checked_by_the_system_checks(self) -> None:
+        found = [message for message in checks.run_checks() if "jitter" in message.msg]
+        assert [message.id for message in found] == ["django_slidingwindow.E021"]
+
+    def test_added_key_is_built(self) -> None:
+        profile = read_profile("good", GOOD)
+        assert profile == WiderProfile(
+            name="good", axis="ip", policies=(Policy.parse("5/m"),), jitter=4, region="eu"
+        )
+        assert registry.get("ip_public") == WiderProfile(
+            name="ip_public", axis="ip", policies=(Policy.parse("120/m"),)
+        )
+
+    def test_added_key_is_in_json(self) -> None:
+        records = {
+            record["name"]: record for record in map(json.loads, printed("json").split("\n")[:-1])
+        }
+        assert (records["good"]["jitter"], records["good"]["region"]) == (4, "eu")
+        assert (records["ip_public"]["jitter"], records["ip_public"]["region"]) == (0, "any")
+        assert (records["wrong"]["jitter"], records["wrong"]["region"]) == (None, None)
+
+    @pytest.mark.parametrize("output", ["plain", "rich"])
+    def test_added_key_is_printed(self, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
+        text = printed(output)
+        lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+        assert "region" in text.lower()
+        assert "jitter: 4" in lines["good"]
+        assert "eu" in lines["good"]
+        assert "any" in lines["ip_public"]
+        assert "jitter" not in lines["ip_public"]
+
+    @pytest.mark.django_db
+    def test_added_key_is_in_the_admin(self, admin_client: Client) -> None:
+        page = admin_client.get(reverse("admin:django_slidingwindow_rejection_profiles"))
+        text = page.content.decode()
+        assert '<th scope="col">Region</th>' in text
+        assert "<td><strong>eu</strong></td>" in text
+        assert "<div>jitter: 4</div>" in text
+        assert "jitter: 0" not in text
+        assert "jitter -1 is not a number of seconds from 0." in text
+
+    def test_added_key_is_missed_in_the_docs(self) -> None:
+        with pytest.raises(AssertionError, match=r"\| `jitter` \| `0` \| seconds to add \|"):
+            test_table_in_the_docs_is_the_table_of_keys()
