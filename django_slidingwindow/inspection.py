@@ -14,7 +14,7 @@ from typing import TypeAlias
 from . import readings
 from .keys import parse_key
 from .limits import get_limiter
-from .matching import Match, Search
+from .matching import ALL, Filters, Match, Search
 from .readings import Look
 
 KEYS_A_PAGE = 1_000
@@ -67,50 +67,29 @@ class Page:
     """Keys looked at."""
 
 
-def scan(
-    *,
-    profile: str | None = None,
-    axis: str | None = None,
-    identifier: str | None = None,
-    blocked: bool = False,
-    cursor: str = "0",
-    count: int = 100,
-) -> Page:
+def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page:
     """A page of windows, or of those that block; it may hold fewer or more than `count`.
 
     A whole identifier is looked up in the windows of the configured profiles. One
     that ends in "*" is searched for among all keys.
     """
-    search = Search(profile=profile, axis=axis, identifier=identifier)
+    search = Search(filters)
     cursor, keys = _find(search, cursor, count)
-    return Page(states=_found(_matches(keys, search), blocked), cursor=cursor, seen=len(keys))
+    return Page(
+        states=_found(_matches(keys, search), filters.blocked), cursor=cursor, seen=len(keys)
+    )
 
 
-def walk(
-    *,
-    profile: str | None = None,
-    axis: str | None = None,
-    identifier: str | None = None,
-    blocked: bool = False,
-    progress: Progress | None = None,
-) -> Iterator[KeyState]:
+def walk(filters: Filters = ALL, *, progress: Progress | None = None) -> Iterator[KeyState]:
     """All windows, page by page; a window may come twice while keys are being moved."""
-    search = Search(profile=profile, axis=axis, identifier=identifier)
+    search = Search(filters)
     for matches in _pages(search, progress):
-        yield from _found(matches, blocked)
+        yield from _found(matches, filters.blocked)
 
 
-def keys_top(
-    n: int,
-    *,
-    profile: str | None = None,
-    axis: str | None = None,
-    identifier: str | None = None,
-    blocked: bool = False,
-    progress: Progress | None = None,
-) -> list[KeyState]:
+def keys_top(n: int, filters: Filters = ALL, *, progress: Progress | None = None) -> list[KeyState]:
     """The n windows that are used most, in memory for n and a page, however many there are."""
-    search = Search(profile=profile, axis=axis, identifier=identifier)
+    search = Search(filters)
     heap: list[tuple[float, str]] = []
     kept: set[str] = set()
     for matches in _pages(search, progress):
@@ -118,7 +97,7 @@ def keys_top(
             found = _use(count, match.limit) or 0.0, match.key
             if len(heap) == n and found <= heap[0]:
                 continue
-            if match.key in kept or (blocked and not _is_full(match, count)):
+            if match.key in kept or (filters.blocked and not _is_full(match, count)):
                 continue
             kept.add(match.key)
             heapq.heappush(heap, found)
@@ -143,14 +122,12 @@ def describe_all(key: str) -> list[KeyState]:
     return []
 
 
-def damaged(
-    *, keys: Iterable[str] | None = None, profile: str | None = None, identifier: str | None = None
-) -> list[KeyState]:
+def damaged(filters: Filters = ALL, *, keys: Iterable[str] | None = None) -> list[KeyState]:
     """Return the windows whose values cannot be read, as if they were empty.
 
     Checks of such a window are decided by the fallback until it is reset.
     """
-    search = Search(profile=profile, identifier=identifier)
+    search = Search(filters)
     pages = _pages(search, None) if keys is None else [_matches(keys, search)]
     empty = Look(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
     return [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -33,20 +35,51 @@ class Match:
     """The profile only observes: whoever is over its limit is let in."""
 
 
-class Search:
-    """What a person looks for. ImproperlyConfigured if there is no such profile."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which windows a person looks for; without any field, all of them.
 
-    def __init__(
-        self,
-        *,
-        profile: str | None = None,
-        axis: str | None = None,
-        identifier: str | None = None,
-    ) -> None:
-        self._profile = None if profile is None else registry.get(profile)
-        self._axis = axis if self._profile is None else self._profile.axis
-        self._nothing = axis is not None and axis != self._axis
-        self._identifier = identifier
+    A field is an option of the commands and a parameter of the admin's page.
+    """
+
+    profile: str | None = None
+    axis: str | None = None
+    identifier: str | None = None
+    """A whole identifier, or the beginning of some and "*"."""
+    blocked: bool = False
+    """Only windows that would refuse a request of cost 1 now."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Filters:
+        """Return the filters among the options of a command."""
+        return cls(**{field.name: options[field.name] for field in fields(cls)})
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> Filters:
+        """Return the filters in the query of an address; empty ones filter nothing."""
+        given: dict[str, Any] = {
+            field.name: query.get(field.name, "").strip() or None for field in fields(cls)
+        }
+        given["blocked"] = given["blocked"] is not None
+        return cls(**given)
+
+    def query(self) -> dict[str, str]:
+        """Return what `from_query` reads."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: "1" if value is True else value for name, value in given.items() if value}
+
+
+ALL = Filters()
+
+
+class Search:
+    """The windows that filters allow. ImproperlyConfigured if there is no such profile."""
+
+    def __init__(self, filters: Filters = ALL) -> None:
+        self._profile = None if filters.profile is None else registry.get(filters.profile)
+        self._axis = filters.axis if self._profile is None else self._profile.axis
+        self._nothing = filters.axis is not None and filters.axis != self._axis
+        self._identifier = filters.identifier
 
     def pattern(self, prefix: str) -> str:
         """What SCAN is to match."""

@@ -442,7 +442,7 @@ def test_key_that_is_no_window_is_not_found(redis):
 
 
 def test_server_that_refuses_is_not_said_to_be_away(monkeypatch):
-    def refused(**options: object) -> None:
+    def refused(*args: object, **options: object) -> None:
         raise StoreError("NOSUCH: command", outage=False)
 
     monkeypatch.setattr(inspection, "walk", refused)

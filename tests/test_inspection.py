@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_slidingwindow import decoding, inspection, limits, readings
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.keys import make_key
+from django_slidingwindow.matching import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.redis import RedisStore
@@ -59,7 +60,7 @@ def found(**filters: Any) -> dict[str, inspection.KeyState]:
     """All states that a scan gives, by key."""
     states, cursor = {}, "0"
     while True:
-        page = inspection.scan(cursor=cursor, **filters)
+        page = inspection.scan(Filters(**filters), cursor=cursor)
         states |= {state.key: state for state in page.states}
         cursor = page.cursor
         if cursor == "0":
@@ -285,12 +286,16 @@ def test_observing_profile_blocks_nobody():
         state = only(profile="watched")
         assert (state.hits, state.remaining, state.use) == (2, 0, 1.0)
         assert (state.observed, state.blocked, state.retry_after) == (True, False, 0.0)
-        assert list(inspection.walk(blocked=True)) == inspection.keys_top(5, blocked=True) == []
+        assert (
+            list(inspection.walk(Filters(blocked=True)))
+            == inspection.keys_top(5, Filters(blocked=True))
+            == []
+        )
 
 
 def test_unknown_profile_is_told():
     with pytest.raises(ImproperlyConfigured, match="did you mean 'login'"):
-        inspection.scan(profile="logn")
+        inspection.scan(Filters(profile="logn"))
 
 
 @pytest.mark.parametrize("prefix", ["throttle", "a*b?[c]\\d"])
@@ -448,7 +453,7 @@ def test_walk_gives_all_or_only_the_blocked():
     hit("login", "203.0.113.9", 3)
     hit("compact", "acme", 1)
     assert len(list(inspection.walk())) == 3
-    (blocked,) = inspection.walk(blocked=True)
+    (blocked,) = inspection.walk(Filters(blocked=True))
     assert (blocked.window, blocked.blocked) == (60.0, True)
 
 
@@ -461,8 +466,8 @@ def test_top_gives_the_most_used_first():
         ("t7", 0.7),
         ("t6", 0.6),
     ]
-    assert [s.identifier for s in inspection.keys_top(9, blocked=True)] == ["203.0.113.9"]
-    assert inspection.keys_top(2, identifier="nobody") == []
+    assert [s.identifier for s in inspection.keys_top(9, Filters(blocked=True))] == ["203.0.113.9"]
+    assert inspection.keys_top(2, Filters(identifier="nobody")) == []
 
 
 def test_key_that_scan_gives_twice_is_listed_once(monkeypatch):

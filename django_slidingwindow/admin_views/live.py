@@ -23,6 +23,7 @@ from ..durations import duration_exact, duration_rounded_up, rate_exact
 from ..exceptions import StoreError
 from ..inspection import KeyState
 from ..keys import KeyParts, parse_key
+from ..matching import Filters
 from ..models import Rejection
 from ..printable import printable
 from ..rejections import column, logged_identifier
@@ -91,17 +92,15 @@ class Row:
 def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
     """A page of windows that match the search."""
     require_view(model_admin, request)
-    asked = {name: request.GET.get(name, "") for name in ("profile", "axis", "identifier")}
-    blocked = bool(request.GET.get("blocked"))
-    found, cursor, seen, problem = _search(asked, blocked, request.GET.get("cursor") or "0")
-    more = {**asked, "blocked": "1" if blocked else "", "cursor": cursor}
+    filters = Filters.from_query(request.GET)
+    found, cursor, seen, problem = _search(filters, request.GET.get("cursor") or "0")
+    more = {**filters.query(), "cursor": cursor}
     return page(
         model_admin,
         request,
         "live",
         title=_("Live keys"),
-        asked=asked,
-        blocked=blocked,
+        filters=filters,
         rows=[_row(model_admin, state) for state in found],
         problem=problem,
         more=url(model_admin, "live", **more) if cursor != "0" else "",
@@ -111,17 +110,14 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
     )
 
 
-def _search(
-    asked: dict[str, str], blocked: bool, cursor: str
-) -> tuple[list[KeyState], str, int, str]:
+def _search(filters: Filters, cursor: str) -> tuple[list[KeyState], str, int, str]:
     """The windows, the cursor to go on with, the keys looked at, and what is wrong."""
-    wanted = {name: value.strip() or None for name, value in asked.items()}
     found: list[KeyState] = []
     seen, until = 0, time.monotonic() + MOST_SECONDS
     try:
         for _scan in range(MOST_SCANS):
             # Every key of a scan is shown, or a cursor could not go on where it ended.
-            result = inspection.scan(**wanted, blocked=blocked, cursor=cursor, count=KEYS_A_SCAN)
+            result = inspection.scan(filters, cursor=cursor, count=KEYS_A_SCAN)
             found += result.states
             seen += result.seen
             cursor = result.cursor

@@ -18,6 +18,7 @@ from django.db import DatabaseError
 from ... import diagnosis, inspection, overview, purging
 from ...durations import duration_exact
 from ...exceptions import StoreError
+from ...matching import Filters
 from ..console import layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.outputs import Output, Record
@@ -77,15 +78,15 @@ class Command(BaseCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def keys(self, top: int | None, limit: int | None, **options: Any) -> None:
-        wanted = _filters(options) | {"blocked": options["blocked"]}
+        filters = Filters.from_options(options)
         with progress_bar(sys.stderr, "keys") as progress:
             if top is None:
                 # On the same terminal the rows are progress enough.
                 told = None if self.stdout.isatty() else progress
-                found = inspection.walk(**wanted, progress=told)
+                found = inspection.walk(filters, progress=told)
                 self.output.table(layouts.KEYS, map(asdict, islice(found, limit)))
                 return
-            states = inspection.keys_top(top, **wanted, progress=progress)
+            states = inspection.keys_top(top, filters, progress=progress)
         self.output.table(layouts.KEYS, map(asdict, states))
 
     def show(self, **options: Any) -> None:
@@ -122,11 +123,11 @@ class Command(BaseCommand):
         self.output.table(layouts.profiles(), records)
 
     def watch(self, top: int, interval: float, count: int | None, **options: Any) -> None:
-        wanted = _filters(options) | {"blocked": options["blocked"]}
+        filters = Filters.from_options(options)
 
         def draw(number: int) -> None:
             try:
-                states = inspection.keys_top(top, **wanted)
+                states = inspection.keys_top(top, filters)
             except StoreError as error:
                 self.output.note(f"Redis is away: {harmless(error)}")
                 return
@@ -230,10 +231,6 @@ def _told_errors() -> Iterator[None]:
         raise CommandError(harmless(error), returncode=WRONG) from error
 
 
-def _filters(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in ("profile", "axis", "identifier")}
-
-
 def _targets(options: dict[str, Any], damaged: bool = False) -> list[inspection.KeyState]:
     """Return the windows that keys, or profile and identifier, name; there is at least one.
 
@@ -242,11 +239,12 @@ def _targets(options: dict[str, Any], damaged: bool = False) -> list[inspection.
     keys, profile, identifier = options["key"], options["profile"], options["identifier"]
     if bool(keys) == bool(profile or identifier) or bool(profile) != bool(identifier):
         raise CommandError("Name keys, or --profile and --id together.", returncode=WRONG)
+    filters = Filters(profile=profile, identifier=identifier)
     if keys:
         found = [state for key in keys if (state := inspection.describe(key)) is not None]
     else:
-        found = list(inspection.walk(profile=profile, identifier=identifier))
-    unreadable = inspection.damaged(keys=keys or None, profile=profile, identifier=identifier)
+        found = list(inspection.walk(filters))
+    unreadable = inspection.damaged(filters, keys=keys or None)
     if damaged:
         found += unreadable
     elif unreadable and not found:
