@@ -81,7 +81,7 @@ class ClusterStore:
         deadline = None if limit is None else time.monotonic() + limit
         payload = known.head + packed(keys) + known.writes
         try:
-            reply = self._server(address).ask(payload, deadline, limit or 0.0)
+            (reply,) = self._server(address).exchange(payload, 1, deadline)
         except (RedisError, OSError) as error:
             topology.failed(address)
             raise store_error(error) from error

@@ -7,9 +7,6 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 from __future__ import annotations
 
 import socket
-import ssl
-import struct
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +24,6 @@ from redis.connection import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 from redis.utils import HIREDIS_AVAILABLE
@@ -41,16 +37,13 @@ _COMMON = frozenset(
     " socket_keepalive socket_keepalive_options socket_type".split()
 )
 _SYNC = ("parser_class", "redis_connect_func")
-# When time is up, this process may have been held up (by other threads), and not the
-# server: so many more steps get so many seconds each.
-_GRACE, _LATE_STEPS = 0.02, 20
-# The kernel's own time-outs are portable, but what they are set by is not.
-_KERNEL_KEEPS_TIME = sys.platform == "linux" and sys.maxsize > 2**32
-# By how much a socket's time-out exceeds what is left of a call's time when it is set, so
-# that it need not be set for the next call, and by how much at most.
-_SLACK, CLOSE_ENOUGH = 1.02, 1.05
-# What is read at once: the replies of most checks are shorter.
-CHUNK = 4_096
+# Seconds that a call gets once more when its time is up: this process may have been held up
+# (by other threads, or by other greenlets), and not the server.
+_GRACE = 0.02
+# Bytes that are read at once: the reply to a check is shorter.
+_CHUNK = 512
+# Bytes that always find room in the buffers of a connection on which nothing is under way.
+_SHORT = 4_096
 _INCOMPLETE = object()
 
 
@@ -121,136 +114,102 @@ class Deadline:
     """What is left of a call's time: a mixin for redis-py's connections.
 
     redis-py's time-outs hold for each step of connecting and for each read; this
-    one holds for all of them together, however the bytes drip.
+    one holds for all of them together, however the bytes drip and whatever signals come.
     """
 
     deadline: float | None = None
     """By the monotonic clock; set for each call."""
     watch: Any
     """Says whether there is something to read."""
-    socket: _Socket
+    raw: socket.socket
     reader: Any
     """Of hiredis; None where redis-py reads by itself."""
+    _extended: float | None = None
+    """The deadline of a call that was late once."""
 
-    def _left(self) -> float | None:
-        if self.deadline is None:
+    def left(self) -> float | None:
+        """Return the seconds that the next step may take; raise TimeoutError if time is up.
+
+        A call whose time is up gets `_GRACE` seconds once, for a reply that has come
+        while this process was held up.
+        """
+        deadline = self.deadline
+        if deadline is None:
             return None
-        return max(self.deadline - time.monotonic(), _GRACE)
+        now = time.monotonic()
+        if now < deadline:
+            return deadline - now
+        if deadline == self._extended:
+            raise TimeoutError("time is up")
+        self.deadline = self._extended = now + _GRACE
+        return _GRACE
 
     def _ignore(self, value: float | None) -> None:
         """redis-py sets its time-outs; the deadline takes their place."""
 
-    socket_timeout = property(_left, _ignore)
-    socket_connect_timeout = property(_left, _ignore)
+    socket_timeout = property(left, _ignore)
+    socket_connect_timeout = property(left, _ignore)
 
     def _connect(self) -> Any:
-        raw = super()._connect()  # type: ignore[misc]
-        self.watch = watch(raw)
+        self.raw = super()._connect()  # type: ignore[misc]
+        self.watch = watch(self.raw)
         self.reader = _reader_like(self._parser)  # type: ignore[attr-defined]
-        self.socket = _Socket(raw, self)
-        return self.socket
+        return _Socket(self)
 
-    def exchange(self, payload: bytes, replies: int) -> list[Any]:
-        """Sends once and reads the replies; a server's error is returned, not raised.
-
-        Without what redis-py does around it: health checks, and three calls for each read.
-        """
-        self.socket.sendall(payload)
-        return self.receive(replies)
+    def send(self, payload: bytes) -> None:
+        """Send a payload by the deadline, without redis-py's health checks."""
+        raw = self.raw
+        if len(payload) <= _SHORT:
+            raw.sendall(payload)
+            return
+        sent = 0
+        while sent < len(payload):
+            raw.settimeout(self.left())
+            sent += raw.send(payload[sent:])
 
     def receive(self, replies: int) -> list[Any]:
-        reader = self.reader
+        """Read so many replies by the deadline; a server's error is returned, not raised."""
+        reader, raw = self.reader, self.raw
         if reader is None:
             read = self._parser.read_response  # type: ignore[attr-defined]
             return [read() for _ in range(replies)]
-        try:
-            return [self.settle(reader.gets()) for _ in range(replies)]
-        except (BlockingIOError, TimeoutError):
-            raise RedisTimeoutError("timed out") from None
-
-    def settle(self, answer: Any) -> Any:
-        """A reply, of which the reader said `answer`: it may not have come whole yet."""
-        while answer is _INCOMPLETE:
-            self.socket.hurry()
-            data = self.socket.raw.recv(CHUNK)
+        answers: list[Any] = []
+        while True:
+            raw.settimeout(self.left())
+            data = raw.recv(_CHUNK)
             if not data:
                 raise RedisConnectionError("the server closed the connection")
-            self.reader.feed(data)
-            answer = self.reader.gets()
-        if isinstance(answer, RedisConnectionError):
-            # As redis-py has it: a server that takes no commands is no connection.
-            raise answer
-        return answer
+            reader.feed(data)
+            while (answer := reader.gets()) is not _INCOMPLETE:
+                if type(answer) is not bytes and isinstance(answer, RedisConnectionError):
+                    # As redis-py has it: a server that takes no commands is no connection.
+                    raise answer
+                answers.append(answer)
+                if len(answers) == replies:
+                    return answers
 
 
 class _Socket:
-    """A connected socket that is read until its connection's deadline.
+    """The socket as redis-py uses it: each call ends by the connection's deadline."""
 
-    Where it can, the kernel keeps the time: Python would ask it before each call
-    whether the socket is ready, which are two more calls a check.
-    """
-
-    def __init__(self, raw: socket.socket, connection: Deadline) -> None:
-        self.raw = raw
+    def __init__(self, connection: Deadline) -> None:
         self._connection = connection
-        self._by_kernel = _KERNEL_KEEPS_TIME and not isinstance(raw, ssl.SSLSocket)
-        if self._by_kernel:
-            raw.settimeout(None)
-        self.set_to = 0.0
-        self._late_for, self._late_steps = 0.0, 0
 
     def sendall(self, payload: bytes) -> None:
-        self.hurry()
-        try:
-            self.raw.sendall(payload)
-        except BlockingIOError:
-            raise TimeoutError("timed out") from None
+        self._connection.send(payload)
 
     def recv(self, *arguments: Any) -> bytes:
-        self.hurry()
-        try:
-            return self.raw.recv(*arguments)
-        except BlockingIOError:
-            raise TimeoutError("timed out") from None
+        raw = self._connection.raw
+        raw.settimeout(self._connection.left())
+        return raw.recv(*arguments)
 
     def recv_into(self, *arguments: Any) -> int:
-        self.hurry()
-        try:
-            return self.raw.recv_into(*arguments)
-        except BlockingIOError:
-            raise TimeoutError("timed out") from None
+        raw = self._connection.raw
+        raw.settimeout(self._connection.left())
+        return raw.recv_into(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.raw, name)
-
-    def hurry(self) -> None:
-        """Lets the next calls take no longer than is left of the time."""
-        deadline = self._connection.deadline
-        if deadline is None:
-            if self.set_to:
-                self._limit(0.0)
-            return
-        left = deadline - time.monotonic()
-        if left < _GRACE:
-            self._late_steps = self._late_steps + 1 if self._late_for == deadline else 1
-            self._late_for = deadline
-            if self._late_steps > _LATE_STEPS:
-                raise TimeoutError("time is up")
-            left = _GRACE
-        # Setting it is a call of the system: what is set may be a little more than is left.
-        if not left <= self.set_to <= left * CLOSE_ENOUGH:
-            self._limit(left * _SLACK)
-
-    def _limit(self, seconds: float) -> None:
-        """Sets the time-out of the next calls; 0.0 for none."""
-        self.set_to = seconds
-        if self._by_kernel:
-            whole, part = divmod(seconds, 1)
-            value = struct.pack("ll", int(whole), int(part * 1_000_000))
-            self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-            self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
-        else:
-            self.raw.settimeout(seconds or None)
+        return getattr(self._connection.raw, name)
 
 
 def _reader_like(parser: Any) -> Any:

@@ -55,7 +55,7 @@ class RedisStore:
         else:
             payload = known.head + packed(keys) + known.writes
         try:
-            reply = server.ask(payload, deadline, limit or 0.0)
+            (reply,) = server.exchange(payload, 1, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         if type(reply) is bytes:

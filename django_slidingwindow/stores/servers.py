@@ -37,7 +37,6 @@ class Server:
         self._connections = Connections(find or (lambda _: link), most=link.most)
         # Sends once and reads the replies; a server's error is returned, not raised.
         self.exchange = self._connections.exchange
-        self.ask = self._connections.ask
         self.in_halves = self._connections.in_halves
         self._lock = threading.Lock()
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
