@@ -164,6 +164,7 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
 
 # Files of pages that other tests run: each in a process of its own, as a reader would.
 RUN_ELSEWHERE = {
+    "gunicorn_conf.py": "test_web_servers.py",
     "hello.py": "test_newcomer.py",
     "test_shop.py": "test_docs.py",
     "test_limits.py": "test_docs.py",

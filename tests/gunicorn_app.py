@@ -1,15 +1,19 @@
-"""A site for gunicorn: one view, limited, that says who decided. Settings by environment."""
+"""A site for web servers: one view, limited, that says who decided. Settings by environment."""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import django
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
+from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.utils.decorators import sync_and_async_middleware
 
 settings.configure(
     SECRET_KEY="gunicorn",
@@ -32,6 +36,7 @@ settings.configure(
             }
         },
         "FALLBACK_PROCESSES": int(os.environ["SITE_WORKERS"]),
+        "LATENCY_BUDGET": float(os.environ.get("SITE_LATENCY_BUDGET", "0.1")),
         "LOG": False,
     },
 )
@@ -46,18 +51,37 @@ def page(request: HttpRequest) -> HttpResponse:
     return HttpResponse(request.rate_limit.source)  # type: ignore[attr-defined]
 
 
-def tell_worker(get_response: Any) -> Any:
-    """A middleware: which process has answered."""
+@rate_limit("site")
+async def apage(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(request.rate_limit.source)  # type: ignore[attr-defined]
 
-    def middleware(request: HttpRequest) -> Any:
-        response = get_response(request)
+
+def up(request: HttpRequest) -> HttpResponse:
+    return HttpResponse()
+
+
+@sync_and_async_middleware
+def tell_worker(get_response: Any) -> Any:
+    """A middleware: which process has answered, and after how many seconds."""
+
+    def told(response: Any, start: float) -> Any:
         response["X-Worker"] = str(os.getpid())
+        response["X-Seconds"] = str(time.monotonic() - start)
         return response
 
-    return middleware
+    def middleware(request: HttpRequest) -> Any:
+        start = time.monotonic()
+        return told(get_response(request), start)
+
+    async def amiddleware(request: HttpRequest) -> Any:
+        start = time.monotonic()
+        return told(await get_response(request), start)
+
+    return amiddleware if iscoroutinefunction(get_response) else middleware
 
 
-urlpatterns = [path("", page)]
-# Before gunicorn forks, if it loads the site beforehand.
+urlpatterns = [path("", page), path("async/", apage), path("up/", up)]
+# Before the server forks, if it loads the site beforehand.
 limits.check("site", "the parent's own")
 application = get_wsgi_application()
+asgi = get_asgi_application()
