@@ -22,7 +22,7 @@ from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
 from .admin_views.searching import search
 from .models import Rejection
-from .rejections import OVERFLOW
+from .rejections.rows import OVERFLOW
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Rejection]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from django.apps import AppConfig
 
+from . import signals
 from .checks.register import register_checks
-from .listening import connect
+
+if TYPE_CHECKING:
+    from .decisions import Decision
 
 
 class SlidingWindowConfig(AppConfig):
@@ -16,4 +21,12 @@ class SlidingWindowConfig(AppConfig):
 
     def ready(self) -> None:
         register_checks()
-        connect()
+        signals.refusal_log = _start_log
+
+
+def _start_log(request: Any, decision: Decision) -> None:
+    """Load the rejection log with the first refusal: many processes refuse nothing."""
+    from .rejections.recorder import record
+
+    signals.refusal_log = record
+    record(request, decision)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from . import guard, headers, responses
-from .callables import is_async
-from .demands import EXEMPT, Demand, declare, own_demands, set_demands
-from .installed import require_installed
+from .guard import check as guard
+from .guard.installed import require_installed
+from .guard.requirements import EXEMPT, Demand, declare, own_demands, set_demands
+from .guard.user_code import is_async
+from .http import headers
+from .http import refusal as responses
 from .policies import parse_cost
 
 View = TypeVar("View", bound=Callable[..., Any])

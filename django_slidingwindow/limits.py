@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.core.signals import setting_changed
 
-from .callables import in_thread
-from .claims import Claim
 from .conf import NAME, conf
+from .core.claims import Claim
 from .decisions import Decision
-from .identity import canonical, has_spellings
+from .guard.identity import canonical, has_spellings
+from .guard.user_code import in_thread
 from .policies import Profile, parse_cost
-from .quick import new
 from .registry import registry
 
 if TYPE_CHECKING:
-    from .limiter import Limiter
-    from .planning import Form
+    from .core.limiter import Limiter
+    from .core.windows import Form
 
 
 _lock = threading.Lock()
@@ -58,7 +57,7 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
 
 def _make_limiter() -> Limiter:
     # With all that a check needs: not every process that starts Django checks a limit.
-    from .making import make_limiter
+    from .guard.making import make_limiter
 
     return make_limiter()
 
@@ -234,4 +233,4 @@ def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
     if has_spellings(profile.axis):
         identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    return new(Claim, (profile, identifier, policies, cost))
+    return Claim(profile, identifier, policies, cost)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http.response import HttpResponseBase
 
-from . import guard, headers, responses
 from .conf import conf
-from .demands import Demand, Demands
-from .installed import require_installed
-from .rules import demands_for
+from .guard import check as guard
+from .guard.installed import require_installed
+from .guard.requirements import Demand, Demands
+from .guard.rules import demands_for
+from .http import headers
+from .http import refusal as responses
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -8,8 +8,8 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactTextField, text_after
 from .policies import Policy
+from .rejections.fields import ExactTextField, text_after
 
 
 class RejectionQuerySet(models.QuerySet["Rejection"]):

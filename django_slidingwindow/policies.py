@@ -22,6 +22,8 @@ MAX_LIMIT = 100_000_000
 MAX_RESOLUTION = 1_000
 
 ALGORITHMS = ("compact", "log", "buckets", "counter")
+LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
+"""How keys and scripts call the algorithms."""
 ENFORCE, OBSERVE = MODES = ("enforce", "observe")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")

@@ -20,12 +20,12 @@ from datetime import timedelta
 from typing import Any
 
 from .conf import conf
+from .core.limiter import Limiter, Question
+from .core.waiting import Pause
 from .decisions import REDIS
-from .limiter import Limiter, Question
+from .guard.making import HOOKS
 from .limits import limiters_from
-from .making import HOOKS
 from .stores.memory import MemoryStore
-from .waiting import Pause
 
 
 class FrozenClock:

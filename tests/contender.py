@@ -53,7 +53,7 @@ def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
 
     settings.configure(SECRET_KEY="contender", CACHES=caches, SLIDING_WINDOW=options)
     django.setup()
-    from django_slidingwindow.claims import Claim
+    from django_slidingwindow.core.claims import Claim
     from django_slidingwindow.limits import get_limiter
     from django_slidingwindow.registry import registry
 

@@ -32,7 +32,7 @@ def profiles(specs: list[Any]) -> list[Any]:
 
 def contend(specs: list[Any], asks: int, groups: list[list[int]], threads: int) -> list[int]:
     """How many requests of this process each profile admitted."""
-    from django_slidingwindow.claims import Claim
+    from django_slidingwindow.core.claims import Claim
     from django_slidingwindow.limits import get_limiter
 
     made = profiles(specs)

@@ -24,7 +24,7 @@ from django.conf import settings
 from django.core import checks
 from django.test import override_settings
 
-from django_slidingwindow import demands
+from django_slidingwindow.guard import requirements as demands
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

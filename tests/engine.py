@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
-from django_slidingwindow.keys import make_key
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Lines, Refund, Reset
+from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Refund, Reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_slidingwindow.stores.base import Call, Store
+    from django_slidingwindow.stores.protocol import Call, Store
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

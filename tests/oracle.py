@@ -19,14 +19,14 @@ from __future__ import annotations
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from django_slidingwindow import algorithms
-from django_slidingwindow.stores.base import Evaluate, Refund
+from django_slidingwindow.algorithms import timing as algorithms
+from django_slidingwindow.stores.protocol import Evaluate, Refund
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_slidingwindow.policies import Policy
-    from django_slidingwindow.stores.base import Call, Line
+    from django_slidingwindow.stores.protocol import Call, Line
 
 
 class Oracle:

@@ -10,8 +10,8 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from django_slidingwindow import decisions
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Decision, Verdict
-from django_slidingwindow.keys import make_key
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.policies import Policy
 

@@ -15,9 +15,9 @@ from typing import Any
 from redis.connection import ConnectionPool
 from redis.exceptions import MaxConnectionsError
 
-from django_slidingwindow.stores.connections import Connections
-from django_slidingwindow.stores.links import Link
-from django_slidingwindow.stores.wire import pack
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net.pool import Connections
+from django_slidingwindow.stores.net.settings import Link
 
 MOST = 2
 CALLS = 3000

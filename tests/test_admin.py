@@ -20,13 +20,16 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from django_slidingwindow import demands, inspection, limits, rejections
+from django_slidingwindow import limits
 from django_slidingwindow.admin_views import export, live, summary, times, wording
-from django_slidingwindow.demands import Demand
+from django_slidingwindow.core.keys import escape
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.identity import keyed_hash
-from django_slidingwindow.keys import escape
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard.identity import keyed_hash
+from django_slidingwindow.guard.requirements import Demand
+from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import rows as rejections
 from tests.databases import on_every_database
 from tests.rejections import row
 

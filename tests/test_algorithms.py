@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.algorithms import (
+from django_slidingwindow.algorithms.timing import (
     SCRIPT_VERSION,
     bucket_us,
     grain,

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidingwindow import decisions
-from django_slidingwindow.answers import admission, decision_of
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.results import admission, decision_of
+from django_slidingwindow.core.windows import Plan, Planner
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.planning import Plan, Planner
 from django_slidingwindow.policies import Policy, Profile
 
 

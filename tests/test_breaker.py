@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_slidingwindow.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, Breakers
+from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, Breakers
 
 
 class Clock:

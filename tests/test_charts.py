@@ -6,7 +6,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from django_slidingwindow.charts import Chart, Series, color, meter, round_up, share, short_number
+from django_slidingwindow.admin_views.charts import (
+    Chart,
+    Series,
+    color,
+    meter,
+    round_up,
+    share,
+    short_number,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -19,7 +19,6 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.urls import path
 
-from django_slidingwindow import demands
 from django_slidingwindow.checks import callables
 from django_slidingwindow.checks.catalog import CATALOG
 from django_slidingwindow.checks.project import Project
@@ -27,8 +26,9 @@ from django_slidingwindow.checks.register import TAG, check_deployment, check_pr
 from django_slidingwindow.checks.static import OF_PROJECT
 from django_slidingwindow.checks.values import VALUES, known_keys
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.demands import Usage
-from django_slidingwindow.installed import require_installed
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard.installed import require_installed
+from django_slidingwindow.guard.requirements import Usage
 from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import register, unregister

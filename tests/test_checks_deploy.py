@@ -14,13 +14,14 @@ from django.core.checks import CheckMessage
 from redis.connection import Connection
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from django_slidingwindow import demands, inspection
 from django_slidingwindow.checks import deploy, rights
 from django_slidingwindow.checks.register import check_deployment
 from django_slidingwindow.checks.server import Server
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.limits import acheck, apeek, arefund, areset, check, peek, refund, reset
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.redis import RedisStore
@@ -369,7 +370,10 @@ def test_rights_that_may_not_be_tried_are_told(become: Any, command: str) -> Non
 
 
 def test_list_of_rights_is_what_the_scripts_call() -> None:
-    sources = {path.stem: path.read_text() for path in ROOT.glob("django_slidingwindow/lua/*.lua")}
+    sources = {
+        path.stem: path.read_text()
+        for path in ROOT.glob("django_slidingwindow/algorithms/lua/*.lua")
+    }
     called = {name: set(re.findall(r"\bcall\('(\w+)'", text)) for name, text in sources.items()}
     for algorithm in ALGORITHMS:
         assert called.pop(algorithm) - set(rights.ALWAYS) == set(rights.BY_ALGORITHM[algorithm])

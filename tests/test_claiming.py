@@ -10,17 +10,20 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from django_slidingwindow import claiming, decisions, guard, headers, limits
-from django_slidingwindow.account import account_of
-from django_slidingwindow.callables import answer
-from django_slidingwindow.claiming import claims_of
+from django_slidingwindow import decisions, limits
+from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.windows import Planner
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.demands import Demand, Demands
-from django_slidingwindow.flows import drive
-from django_slidingwindow.limiter import Limiter
-from django_slidingwindow.planning import Planner
+from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard import resolve as claiming
+from django_slidingwindow.guard.requirements import Demand, Demands
+from django_slidingwindow.guard.resolve import claims_of
+from django_slidingwindow.guard.state import account_of
+from django_slidingwindow.guard.user_code import answer
+from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import register, unregister
+from django_slidingwindow.stores.flows import drive
 from django_slidingwindow.stores.memory import MemoryStore
 
 CLIENT = "203.0.113.9"

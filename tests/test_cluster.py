@@ -14,17 +14,17 @@ from django_redis import get_redis_connection
 from redis.cluster import RedisCluster as RedisClusterClient
 
 from django_slidingwindow import decisions, limits
-from django_slidingwindow.breaker import CLOSED
-from django_slidingwindow.claims import Claim
 from django_slidingwindow.cluster import ClusterConnectionFactory
+from django_slidingwindow.core.breaker import CLOSED
+from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.base import Evaluate, Line, Lines, Reset
 from django_slidingwindow.stores.cluster import ClusterStore, store_of
+from django_slidingwindow.stores.net.routing import slot_of
+from django_slidingwindow.stores.net.topology import SLOTS, Address
+from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Reset
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.stores.routing import slot_of
-from django_slidingwindow.stores.topology import SLOTS, Address
 from tests.contender import Contenders
 from tests.load import Load
 from tests.servers import RedisCluster as RunningCluster
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
-    from django_slidingwindow.stores.base import Call
+    from django_slidingwindow.stores.protocol import Call
     from tests.servers import RedisCluster
 
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"

@@ -19,8 +19,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_slidingwindow import inspection, limits, overview
+from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.inspection import profiles as overview
+from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.console import text
 from django_slidingwindow.registry import register, unregister

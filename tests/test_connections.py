@@ -25,16 +25,16 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.stores import servers
-from django_slidingwindow.stores.base import Reset
-from django_slidingwindow.stores.connections import Connections, ask_once
+from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.errors import is_outage, store_error
-from django_slidingwindow.stores.links import Link, _Socket
-from django_slidingwindow.stores.multiplexer import Multiplexer, aask_once
+from django_slidingwindow.stores.net import server as servers
+from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
+from django_slidingwindow.stores.net.pool import Connections, ask_once
+from django_slidingwindow.stores.net.server import Server, exchange_all
+from django_slidingwindow.stores.net.settings import Link, _Socket
+from django_slidingwindow.stores.net.watching import Select, has_data, watch
+from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.stores.servers import Server, exchange_all
-from django_slidingwindow.stores.watching import Select, has_data, watch
-from django_slidingwindow.stores.wire import pack
 from tests.servers.redis import HOST, RedisServer, free_port, wait_until
 from tests.troubles import listening
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.algorithms import tick_us
+from django_slidingwindow.algorithms.timing import tick_us
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import Evaluate, Line
 from django_slidingwindow.stores.redis import RedisStore
 from tests.engine import DAY, SECOND, START, Clock, Engine, Said, ask, key_of
 from tests.oracle import Oracle

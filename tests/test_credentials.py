@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from django_slidingwindow.credentials import meta_key, one_spelling
+from django_slidingwindow.guard.credentials import meta_key, one_spelling
 
 AUTHORIZATION = "HTTP_AUTHORIZATION"
 

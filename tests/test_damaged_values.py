@@ -12,17 +12,18 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from django_slidingwindow import decisions, inspection, limits
-from django_slidingwindow.breaker import CLOSED
+from django_slidingwindow import decisions, limits
+from django_slidingwindow.algorithms.decode import DECODERS
+from django_slidingwindow.core.breaker import CLOSED
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
-from django_slidingwindow.decoding import DECODERS
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.keys import make_key
+from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Refund
+from django_slidingwindow.stores.commands import encode, known_script
 from django_slidingwindow.stores.errors import is_outage
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.stores.wire import encode, known_script
 from tests.engine import SECOND, START, Clock
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from django_slidingwindow.stores.base import Call
+    from django_slidingwindow.stores.protocol import Call
     from tests.servers import RedisServer
 
 VALUES = 10_000

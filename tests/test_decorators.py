@@ -17,9 +17,10 @@ from django.test import RequestFactory
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_slidingwindow import guard, limits
+from django_slidingwindow import limits
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
-from django_slidingwindow.guard import Demand, Usage
+from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.check import Demand, Usage
 
 CLIENT = "203.0.113.9"
 SETTINGS = {

@@ -13,9 +13,12 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from django_slidingwindow import demands, diagnosis, limits, recorder
-from django_slidingwindow.algorithms import SCRIPT_VERSION
+from django_slidingwindow import limits
+from django_slidingwindow.algorithms.timing import SCRIPT_VERSION
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.inspection import doctor as diagnosis
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import recorder
 from tests.servers import RedisServer
 
 # A busy machine is no outage.

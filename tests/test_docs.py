@@ -161,7 +161,7 @@ def test_fields_are_those_that_the_headers_page_shows(tmp_path: Path) -> None:
 
 
 def test_problem_details_are_those_that_the_refusals_page_shows() -> None:
-    from django_slidingwindow import responses
+    from django_slidingwindow.http import refusal as responses
 
     profiles = {"search": {"axis": "ip", "rate": "1/m"}}
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):

@@ -17,15 +17,15 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_slidingwindow
-from django_slidingwindow import decisions, identity, rules, signals
+from django_slidingwindow import decisions, signals
 from django_slidingwindow.checks.catalog import CATALOG
 from django_slidingwindow.checks.values import known_keys
 from django_slidingwindow.conf import Conf
+from django_slidingwindow.contrib.metrics import METRICS
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.headers import STYLES
-from django_slidingwindow.keys import LETTERS
-from django_slidingwindow.metrics import METRICS
-from django_slidingwindow.policies import ALGORITHMS
+from django_slidingwindow.guard import identity, rules
+from django_slidingwindow.http.headers import STYLES
+from django_slidingwindow.policies import ALGORITHMS, LETTERS
 from django_slidingwindow.registry import BUILT_IN, read_profile
 from tests.docs_pages import DOCS, ROOT, code_in, pages, prose, table
 from tests.test_layers import LAYERS

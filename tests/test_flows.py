@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_slidingwindow.flows import adrive, drive
+from django_slidingwindow.stores.flows import adrive, drive
 
 Flow = Generator[int, int, Any]
 

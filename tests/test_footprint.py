@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_slidingwindow import limits
-from django_slidingwindow.algorithms import bucket_us
+from django_slidingwindow.algorithms.timing import bucket_us
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
-from django_slidingwindow.keys import make_key
 from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Profile
-from django_slidingwindow.stores.base import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
 from django_slidingwindow.stores.redis import RedisStore
 from tests.engine import SECOND, START, Clock
 from tests.support.needs import JEMALLOC, require

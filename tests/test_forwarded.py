@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_slidingwindow.forwarded import forwarded_for
+from django_slidingwindow.guard.forwarded import forwarded_for
 
 
 class MalformedError(Exception):

@@ -11,8 +11,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import RequestFactory
 
-from django_slidingwindow import decisions, guard, limits, signals
-from django_slidingwindow.guard import Demand
+from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.check import Demand
 
 CLIENT = "203.0.113.9"
 

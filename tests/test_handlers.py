@@ -18,8 +18,8 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_slidingwindow import guard
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit
+from django_slidingwindow.guard import check as guard
 
 OURS = "django_slidingwindow.middleware.RateLimitMiddleware"
 AUTH = [

@@ -9,12 +9,14 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow import guard, headers, naming
-from django_slidingwindow.account import open_account
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.state import open_account
+from django_slidingwindow.http import headers
+from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.limits import limiters_from
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore

@@ -12,8 +12,8 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
 
+from django_slidingwindow.core.keys import MAX_IDENTIFIER
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.keys import MAX_IDENTIFIER
 
 LIMIT = 3
 PROXY, CLIENT = "10.0.0.1", "203.0.113.9"

@@ -15,9 +15,9 @@ from django.test import RequestFactory
 from django.urls import include, path, resolve
 from django.utils.functional import SimpleLazyObject
 
-from django_slidingwindow.callables import aanswer, answer
-from django_slidingwindow.flows import adrive, drive
-from django_slidingwindow.identity import canonical, identify, keyed_hash, resolvers
+from django_slidingwindow.guard.identity import canonical, identify, keyed_hash, resolvers
+from django_slidingwindow.guard.user_code import aanswer, answer
+from django_slidingwindow.stores.flows import adrive, drive
 
 CLIENT = "203.0.113.9"
 

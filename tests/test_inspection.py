@@ -12,12 +12,15 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_slidingwindow import decoding, inspection, limits, readings
+from django_slidingwindow import limits
+from django_slidingwindow.algorithms import decode as decoding
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.keys import make_key
-from django_slidingwindow.matching import Filters
+from django_slidingwindow.inspection import reader as readings
+from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, Line
 from django_slidingwindow.stores.redis import RedisStore
 from tests.oracle import Oracle
 

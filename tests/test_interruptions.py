@@ -15,9 +15,9 @@ import pytest
 from redis.connection import ConnectionPool
 from redis.exceptions import MaxConnectionsError
 
-from django_slidingwindow.stores.connections import Connections, _Place
-from django_slidingwindow.stores.links import Link
-from django_slidingwindow.stores.wire import pack
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net.pool import Connections, _Place
+from django_slidingwindow.stores.net.settings import Link
 from tests.servers import RedisServer
 from tests.servers.redis import has_tls
 from tests.troubles import listening

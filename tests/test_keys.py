@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.cluster import key_slot
 
-from django_slidingwindow.keys import (
+from django_slidingwindow.core.keys import (
     MAX_IDENTIFIER,
     KeyParts,
     escape,

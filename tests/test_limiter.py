@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_slidingwindow import decisions
-from django_slidingwindow.asking import Hooks
-from django_slidingwindow.breaker import CLOSED, HALF_OPEN, OPEN
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.asking import Hooks
+from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.shield import Shield
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.shield import Shield
-from django_slidingwindow.stores.base import Evaluate, Line, Refund
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_slidingwindow.decisions import Decision
-    from django_slidingwindow.stores.base import Call
+    from django_slidingwindow.stores.protocol import Call
 
 AWAY = StoreError("it is away")
 SPOILED = StoreError("WRONGTYPE of this one key", outage=False)

@@ -13,10 +13,11 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_slidingwindow import limits, making, signals
+from django_slidingwindow import limits, signals
+from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.guard import making
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore

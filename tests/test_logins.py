@@ -17,15 +17,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from django_slidingwindow import limits
-from django_slidingwindow.breaker import CLOSED
+from django_slidingwindow.core.breaker import CLOSED
 from django_slidingwindow.decisions import LOCAL, REDIS
-from django_slidingwindow.stores import threads
-from django_slidingwindow.stores.aiolinks import asynchronous, only_sync
-from django_slidingwindow.stores.connections import ask_once
-from django_slidingwindow.stores.links import Link
-from django_slidingwindow.stores.multiplexer import aask_once
-from django_slidingwindow.stores.threads import in_thread
-from django_slidingwindow.stores.wire import pack
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net import threads
+from django_slidingwindow.stores.net.async_connection import aask_once
+from django_slidingwindow.stores.net.async_settings import asynchronous, only_sync
+from django_slidingwindow.stores.net.pool import ask_once
+from django_slidingwindow.stores.net.settings import Link
+from django_slidingwindow.stores.net.threads import in_thread
 from tests.servers import RedisServer
 from tests.servers.redis import HOST
 

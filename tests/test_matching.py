@@ -11,7 +11,7 @@ from django.core.management import load_command_class
 from django.test import Client
 from django.urls import reverse
 
-from django_slidingwindow.matching import ALL, Filters
+from django_slidingwindow.inspection.search import ALL, Filters
 
 NAMES = [field.name for field in fields(Filters)]
 EVERY = Filters(profile="login", axis="ip", identifier="203.0.113.*", blocked=True)

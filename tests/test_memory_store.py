@@ -11,8 +11,8 @@ import pytest
 
 from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import Evaluate, Line
 from tests.engine import SECOND, START, Clock, Engine, ask
 
 

@@ -16,8 +16,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from django_slidingwindow import limits, metrics, signals
-from django_slidingwindow.contrib import opentelemetry, prometheus
+from django_slidingwindow import limits, signals
+from django_slidingwindow.contrib import metrics, opentelemetry, prometheus
 from django_slidingwindow.decisions import Decision
 
 # A busy machine is no outage.

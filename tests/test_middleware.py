@@ -14,10 +14,11 @@ from django.test import AsyncClient, Client
 from django.urls import include, path
 from django.views import View
 
-from django_slidingwindow import guard, limits, middleware
+from django_slidingwindow import limits, middleware
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
+from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.rules import rule_problems
 from django_slidingwindow.middleware import RateLimitMiddleware
-from django_slidingwindow.rules import rule_problems
 
 CLIENT = "127.0.0.1"
 OURS = "django_slidingwindow.middleware.RateLimitMiddleware"

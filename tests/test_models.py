@@ -10,8 +10,8 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_slidingwindow.fields import ExactTextField, text_after
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections.fields import ExactTextField, text_after
 from tests.databases import on_every_database
 from tests.rejections import row
 
@@ -60,7 +60,7 @@ def test_text_after_is_above_all_that_begins_so(beginning: str, after: str | Non
 def test_identifier_field_is_the_same_after_a_migration_rebuilds_it() -> None:
     field = Rejection._meta.get_field("identifier")
     _, path, args, kwargs = field.deconstruct()
-    assert path == "django_slidingwindow.fields.ExactTextField"
+    assert path == "django_slidingwindow.rejections.fields.ExactTextField"
     assert ExactTextField(*args, **kwargs).deconstruct()[1:] == (path, args, kwargs)
 
 

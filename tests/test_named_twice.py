@@ -19,11 +19,12 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from django_slidingwindow import guard, limits
+from django_slidingwindow import limits
 from django_slidingwindow.contrib.drf import ProfileThrottle
 from django_slidingwindow.contrib.ninja import ProfileThrottle as NinjaThrottle
 from django_slidingwindow.contrib.ninja import throttled
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit
+from django_slidingwindow.guard import check as guard
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 CLIENT = "203.0.113.9"

@@ -20,13 +20,14 @@ from ninja.security import HttpBearer
 from ninja.testing import TestAsyncClient, TestClient
 from ninja.throttling import BaseThrottle
 
-from django_slidingwindow import guard, limits
+from django_slidingwindow import limits
 from django_slidingwindow.contrib.ninja import (
     ProfileThrottle,
     operations_of,
     throttled,
     uncharged_operations,
 )
+from django_slidingwindow.guard import check as guard
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"

@@ -14,8 +14,9 @@ import pytest
 from django.core.handlers.base import BaseHandler
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 
-from django_slidingwindow import decisions, limits, making, signals
-from django_slidingwindow.breaker import CLOSED, OPEN
+from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow.core.breaker import CLOSED, OPEN
+from django_slidingwindow.guard import making
 from tests.distance import distant
 from tests.servers.redis import HOST
 from tests.troubles import TROUBLES, frozen, killed, read_only

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.printable import printable
+from django_slidingwindow.rejections.text import printable
 
 
 @pytest.mark.parametrize(

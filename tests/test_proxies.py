@@ -10,9 +10,9 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import RequestFactory
 
-from django_slidingwindow import proxies
-from django_slidingwindow.addresses import parse_address
-from django_slidingwindow.proxies import UnknownClientError, client_address
+from django_slidingwindow.guard import proxies
+from django_slidingwindow.guard.addresses import parse_address
+from django_slidingwindow.guard.proxies import UnknownClientError, client_address
 
 PROXY, OUTER, CLIENT, LIE = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100.66"
 

@@ -16,8 +16,8 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_slidingwindow import purging
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import purge as purging
 from tests.databases import on_every_database
 from tests.test_admin_plans import Watched, fill
 

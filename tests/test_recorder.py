@@ -18,14 +18,16 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models import Sum
 from django.test import override_settings
 
-from django_slidingwindow import decisions, listening, sandbox, signals, upsert
-from django_slidingwindow import recorder as module
+from django_slidingwindow import decisions, listening, signals
 from django_slidingwindow.conf import conf
-from django_slidingwindow.logwriter import try_to_write
 from django_slidingwindow.models import Rejection
-from django_slidingwindow.recorder import Recorder
-from django_slidingwindow.rejections import OVERFLOW, Tally, refusals, row_of
-from django_slidingwindow.tallies import Tallies
+from django_slidingwindow.rejections import recorder as module
+from django_slidingwindow.rejections import testcase as sandbox
+from django_slidingwindow.rejections import upsert
+from django_slidingwindow.rejections.buffer import Tallies
+from django_slidingwindow.rejections.recorder import Recorder
+from django_slidingwindow.rejections.rows import OVERFLOW, Tally, refusals, row_of
+from django_slidingwindow.rejections.writer import try_to_write
 from tests.databases import ALIAS, on_every_database
 from tests.rejections import refusal, request, verdict
 from tests.servers.redis import wait_until
@@ -712,7 +714,7 @@ def test_router_that_fails_is_told_and_costs_no_row(
         raise ImproperlyConfigured("no such database")
 
     with monkeypatch.context() as patch:
-        patch.setattr("django_slidingwindow.logwriter.log_alias", failing)
+        patch.setattr("django_slidingwindow.rejections.writer.log_alias", failing)
         refuse(recorder, 5)
         wait_until(lambda: "could not be written" in caplog.text, "it is told")
     refuse(recorder, 1)

@@ -19,7 +19,7 @@ from django_redis.pool import ConnectionFactory
 from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.stores.base import Evaluate, Line, Lines
+from django_slidingwindow.stores.protocol import Evaluate, Line, Lines
 from django_slidingwindow.stores.redis import RedisStore
 from tests.servers import RedisServer
 from tests.servers.redis import HOST, has_tls, wait_until

@@ -12,10 +12,10 @@ from django.views.defaults import page_not_found
 
 from django_slidingwindow import decisions
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.identity import keyed_hash
+from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.rejections import Group, Tally, refusals, row_of
+from django_slidingwindow.rejections.rows import Group, Tally, refusals, row_of
 from tests.rejections import POLICY, refusal, request, verdict
 
 NOW = 1_794_832_496.5  # 34 minutes and 56.5 seconds past the hour

@@ -13,7 +13,6 @@ from django.test import RequestFactory, override_settings
 from django.utils import translation
 from django.utils.log import log_response
 
-from django_slidingwindow import responses
 from django_slidingwindow.decisions import (
     DENY,
     IDENTITY_ERROR,
@@ -22,6 +21,7 @@ from django_slidingwindow.decisions import (
     Decision,
     Verdict,
 )
+from django_slidingwindow.http import refusal as responses
 from django_slidingwindow.policies import Policy
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"

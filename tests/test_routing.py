@@ -15,12 +15,12 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line
-from django_slidingwindow.stores.routing import Pause, Send, discover, owner, route, slot_of
-from django_slidingwindow.stores.topology import SLOTS, Address, Topology
-from django_slidingwindow.stores.wire import encode, pack
+from django_slidingwindow.stores.commands import encode, pack
+from django_slidingwindow.stores.flows import drive
+from django_slidingwindow.stores.net.routing import Pause, Send, discover, owner, route, slot_of
+from django_slidingwindow.stores.net.topology import SLOTS, Address, Topology
+from django_slidingwindow.stores.protocol import Evaluate, Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.algorithms import SCRIPT_VERSION, script
+from django_slidingwindow.algorithms.timing import SCRIPT_VERSION, script
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
-from django_slidingwindow.keys import make_key
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
 from django_slidingwindow.stores.redis import RedisStore
 
 if TYPE_CHECKING:

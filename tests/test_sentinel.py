@@ -10,7 +10,7 @@ from django_redis import get_redis_connection
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.stores.base import Reset
+from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
 from tests.load import Load
 from tests.servers.redis import wait_until

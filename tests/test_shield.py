@@ -11,13 +11,13 @@ import http_sf
 import pytest
 
 from django_slidingwindow import decisions
-from django_slidingwindow.asking import Hooks
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.asking import Hooks
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.shield import Shield
 from django_slidingwindow.decisions import Decision, Verdict
-from django_slidingwindow.headers import field_values
-from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.http.headers import field_values
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.shield import Shield
 from django_slidingwindow.stores.redis import RedisStore
 
 if TYPE_CHECKING:

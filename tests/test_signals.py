@@ -7,7 +7,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_slidingwindow import limits, signals
-from django_slidingwindow.limiter import Limiter
+from django_slidingwindow.core.limiter import Limiter
 
 
 @pytest.fixture(autouse=True)

@@ -14,14 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Refund, Reset
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund, Reset
 from django_slidingwindow.stores.redis import RedisStore
 from tests.engine import DAY, START, Clock, ask
 from tests.oracle import Oracle
 
 if TYPE_CHECKING:
-    from django_slidingwindow.stores.base import Call
+    from django_slidingwindow.stores.protocol import Call
 
 settings.register_profile(
     "windows", deadline=None, print_blob=True, derandomize=os.environ.get("CI") == "true"

@@ -16,17 +16,13 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 
-from django_slidingwindow import limits, recorder
+from django_slidingwindow import limits
 from django_slidingwindow.conf import conf
 from django_slidingwindow.decisions import ALLOWED, DENY, LIMIT, REDIS, UNLIMITED
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.models import Rejection
-from django_slidingwindow.pytest_plugin import (  # noqa: F401 -- fixtures
-    rate_limit_clock,
-    rate_limits_in_memory,
-    rate_limits_off,
-)
 from django_slidingwindow.registry import registry
+from django_slidingwindow.rejections import recorder
 from django_slidingwindow.signals import limit_checked, request_limited
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
@@ -301,14 +297,14 @@ def test_clock_does_not_go_back(seconds):
         FrozenClock().advance(seconds)
 
 
-def test_fixture_counts_in_memory(rate_limits_in_memory):  # noqa: F811
+def test_fixture_counts_in_memory(rate_limits_in_memory):
     assert statuses("/sync/") == FIVE_PASS
     rate_limits_in_memory.advance(60)
     assert statuses("/sync/") == FIVE_PASS
 
 
 @pytest.mark.usefixtures("rate_limits_in_memory")
-def test_fixture_goes_by_the_clock_fixture(rate_limit_clock):  # noqa: F811
+def test_fixture_goes_by_the_clock_fixture(rate_limit_clock):
     assert statuses("/sync/") == FIVE_PASS
     rate_limit_clock.advance(60)
     assert statuses("/sync/") == FIVE_PASS

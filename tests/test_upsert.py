@@ -12,8 +12,8 @@ import pytest
 from django.db import OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_slidingwindow import upsert
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import upsert
 from tests.databases import on_every_database
 
 MINUTE = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)

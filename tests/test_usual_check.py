@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_slidingwindow.algorithms import script
-from django_slidingwindow.decoding import Hits, compact_hits
+from django_slidingwindow.algorithms.decode import Hits, compact_hits
+from django_slidingwindow.algorithms.timing import script
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line
-from django_slidingwindow.stores.wire import encode
+from django_slidingwindow.stores.commands import encode
+from django_slidingwindow.stores.protocol import Evaluate, Line
 from tests.engine import START
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.waiting import Ask, Pause, Turn, atake, take
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.waiting import Ask, Pause, Turn, atake, take
 from tests.engine import SECOND
 from tests.servers.redis import wait_until
 
@@ -124,7 +124,7 @@ class Held:
 @pytest.fixture
 def held(limiter: Limiter, monkeypatch: pytest.MonkeyPatch) -> Held:
     # So that the first soon notices that they are free.
-    monkeypatch.setattr("django_slidingwindow.waiting._LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("django_slidingwindow.core.waiting._LONGEST_PAUSE", 0.01)
     return Held(limiter)
 
 
@@ -322,7 +322,7 @@ def test_callers_that_find_room_do_not_wait_for_each_other() -> None:
 def test_other_cost_and_limit_have_lines_of_their_own(
     limiter: Limiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_slidingwindow.waiting._LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr("django_slidingwindow.core.waiting._LONGEST_PAUSE", 0.01)
     with Crowd(limiter, "threads") as crowd:
         limiter.check(claims("2/h", cost=2))
         waiting = crowd.add(0, claims("2/h", cost=2), timeout=None)

@@ -8,13 +8,13 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from django_slidingwindow.algorithms import script
+from django_slidingwindow.algorithms.timing import script
 from django_slidingwindow.decisions import Charge
-from django_slidingwindow.flows import drive
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line, Lines, Refund, Reset
+from django_slidingwindow.stores.commands import Command, bulk, encode, known_script, pack, text
 from django_slidingwindow.stores.errors import checked as checked_reply
-from django_slidingwindow.stores.wire import Command, bulk, encode, known_script, pack, text
+from django_slidingwindow.stores.flows import drive
+from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Refund, Reset
 
 if TYPE_CHECKING:
     from redis import Redis

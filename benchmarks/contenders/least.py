@@ -14,12 +14,13 @@ from typing import Any
 
 from django_redis import get_redis_connection
 
-from django_slidingwindow import headers, limits
-from django_slidingwindow.algorithms import Script
-from django_slidingwindow.claims import Claim
+from django_slidingwindow import limits
+from django_slidingwindow.algorithms.timing import Script
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.base import Lines
+from django_slidingwindow.stores.protocol import Lines
 
 from .base import ALLOWED, LEAST_VIEW, Case, ViewContender
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from django_slidingwindow import limits
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.limiter import Limiter
-from django_slidingwindow.making import HOOKS
+from django_slidingwindow.guard.making import HOOKS
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Sequence
 
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.base import Evaluate, Line
-from django_slidingwindow.stores.wire import encode
+from django_slidingwindow.stores.commands import encode
+from django_slidingwindow.stores.protocol import Evaluate, Line
 
 from ..bench import Bench
 from ..contenders.articles import SOURCES

@@ -19,9 +19,9 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
 
 from django_slidingwindow import limits
-from django_slidingwindow.breaker import OPEN
+from django_slidingwindow.core.breaker import OPEN
+from django_slidingwindow.guard.making import make_limiter
 from django_slidingwindow.limits import limiters_from
-from django_slidingwindow.making import make_limiter
 
 from ..bench import Bench
 from ..contenders.base import BIG, BY_DECORATOR, BY_MIDDLEWARE, CHECK
@@ -36,7 +36,7 @@ from .views import request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_slidingwindow.limiter import Limiter
+    from django_slidingwindow.core.limiter import Limiter
 
 NAME = "outage"
 TITLE = "Outage"

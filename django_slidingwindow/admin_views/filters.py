@@ -11,9 +11,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from .. import decisions, overview
+from .. import decisions
+from ..inspection import profiles as overview
 from ..models import Rejection
-from ..rejections import OVERFLOW, column
+from ..rejections.rows import OVERFLOW, column
 from .times import RECENT, Span, parse_span
 
 REASONS = {

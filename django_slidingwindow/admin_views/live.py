@@ -16,17 +16,18 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .. import inspection, overview
-from ..charts import Chart, Series, meter
 from ..conf import conf
+from ..core.keys import KeyParts, parse_key
 from ..durations import duration_exact, duration_rounded_up, rate_exact
 from ..exceptions import StoreError
-from ..inspection import KeyState
-from ..keys import KeyParts, parse_key
-from ..matching import Filters
+from ..inspection import profiles as overview
+from ..inspection import windows as inspection
+from ..inspection.search import Filters
+from ..inspection.windows import KeyState
 from ..models import Rejection
-from ..printable import printable
-from ..rejections import column, logged_identifier
+from ..rejections.rows import column, logged_identifier
+from ..rejections.text import printable
+from .charts import Chart, Series, meter
 from .filters import axes
 from .pages import may_unblock, page, require_view, url
 from .wording import minute, number, policy, share, wait

@@ -11,12 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ..conf import conf
-from ..demands import usages
 from ..durations import rate_exact
+from ..guard.requirements import usages
+from ..guard.rules import read_rule, rule_problems
+from ..inspection.profiles import ProfileState, column_keys, profiles, remarks
 from ..models import Rejection
-from ..overview import ProfileState, column_keys, profiles, remarks
-from ..printable import printable
-from ..rules import read_rule, rule_problems
+from ..rejections.text import printable
 from .pages import page, require_view, url
 from .summary import hits_by_profile
 from .times import today

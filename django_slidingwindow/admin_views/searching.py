@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..guard.proxies import canonical_ip
 from ..models import RejectionQuerySet
-from ..printable import printable
-from ..proxies import canonical_ip
-from ..rejections import logged_identifier
+from ..rejections.rows import logged_identifier
+from ..rejections.text import printable
 
 ANYTHING = "*"
 

@@ -15,8 +15,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ..charts import COLORS, Chart, Series, share
 from ..models import Rejection
+from .charts import COLORS, Chart, Series, share
 from .times import Span
 from .wording import number
 

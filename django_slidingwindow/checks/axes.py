@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.core.checks import CheckMessage
 
-from ..identity import BUILT_IN, HEADER
+from ..guard.identity import BUILT_IN, HEADER
 from ..policies import Profile
 from ..registry import near
 from . import catalog

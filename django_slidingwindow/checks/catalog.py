@@ -5,7 +5,7 @@ An id is never used for another problem. docs/checks.md has a row for each.
 
 from __future__ import annotations
 
-from ..installed import NOT_INSTALLED, NOT_INSTALLED_HINT
+from ..guard.installed import NOT_INSTALLED, NOT_INSTALLED_HINT
 from ..stores import aliases
 from .problem import Problem
 

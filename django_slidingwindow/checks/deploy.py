@@ -10,10 +10,10 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from ..conf import conf
-from ..keys import make_key
+from ..core.keys import make_key
 from ..policies import Policy
-from ..stores.aiolinks import only_sync
-from ..stores.links import Link
+from ..stores.net.async_settings import only_sync
+from ..stores.net.settings import Link
 from . import catalog
 from .aliases import check_alias
 from .axes import parts

@@ -10,8 +10,8 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.urls import get_resolver
 
-from ..exemptions import STAFF
-from ..proxies import UNIX
+from ..guard.exemptions import STAFF
+from ..guard.proxies import UNIX
 from . import catalog
 from .callables import accepts, found
 from .project import Project

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import checks
 
-from ..installed import APP
+from ..guard.installed import APP
 
 _LEVELS = {"E": checks.ERROR, "W": checks.WARNING, "I": checks.INFO}
 

@@ -10,10 +10,10 @@ from django.core.cache import caches
 from django.utils.module_loading import import_string
 
 from ..conf import Conf, conf
-from ..demands import Usage, usages
+from ..guard.requirements import Usage, usages
+from ..guard.rules import Rule, read_rule, rule_problems
 from ..policies import Profile
 from ..registry import BUILT_IN, profile_problems, read_profile, registry
-from ..rules import Rule, read_rule, rule_problems
 from .values import valid
 from .views import view_names
 

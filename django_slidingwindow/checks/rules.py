@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 
 from ..conf import NAME
+from ..guard.rules import rule_problems
 from ..registry import near
-from ..rules import rule_problems
 from . import catalog
 from .project import Project, profiles_of
 from .views import view_names

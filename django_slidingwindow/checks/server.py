@@ -12,15 +12,15 @@ from redis.exceptions import RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
 from ..cluster import ClusterConnectionFactory
-from ..flows import drive
-from ..stores import servers
 from ..stores.aliases import pool_of
-from ..stores.connections import ask_once
-from ..stores.links import Link
-from ..stores.routing import discover
-from ..stores.sentinel import Sentinels, half_way
-from ..stores.topology import Address, Topology
-from ..stores.wire import pack
+from ..stores.commands import pack
+from ..stores.flows import drive
+from ..stores.net import server as servers
+from ..stores.net.pool import ask_once
+from ..stores.net.routing import discover
+from ..stores.net.sentinel import Sentinels, half_way
+from ..stores.net.settings import Link
+from ..stores.net.topology import Address, Topology
 
 PATIENCE = 2.0
 """Seconds for finding a server, and for all its answers to some questions."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from django.core.checks import CheckMessage
 
 from ..conf import Conf
+from ..guard.proxies import HEADERS
 from ..policies import FALLBACKS
-from ..proxies import HEADERS
 from ..registry import near
 from . import catalog
 

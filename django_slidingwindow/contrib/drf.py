@@ -22,11 +22,11 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from .. import headers
 from ..decisions import Decision
-from ..demands import Choice, Demand, declare, demands_from
-from ..guard import check, decisions
-from ..responses import UNAVAILABLE, status_of
+from ..guard.check import check, decisions
+from ..guard.requirements import Choice, Demand, declare, demands_from
+from ..http import headers
+from ..http.refusal import UNAVAILABLE, status_of
 
 if TYPE_CHECKING:
     # DRF's views import what DEFAULT_THROTTLE_CLASSES names, and so this module.

@@ -29,9 +29,11 @@ from ninja.errors import ConfigError
 from ninja.operation import Operation, PathView
 from ninja.throttling import BaseThrottle
 
-from .. import guard, headers, responses
 from ..decisions import Decision
-from ..demands import Choice, Demand, Demands, declare, demands_from, find_by
+from ..guard import check as guard
+from ..guard.requirements import Choice, Demand, Demands, declare, demands_from, find_by
+from ..http import headers
+from ..http import refusal as responses
 
 _CHARGED = "_rate_limit_ninja"
 _DEMANDS = "_rate_limit_demands"

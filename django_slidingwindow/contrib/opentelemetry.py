@@ -14,7 +14,7 @@ from typing import Any
 from opentelemetry.metrics import Meter, MeterProvider, get_meter
 
 from .. import __version__
-from ..metrics import COUNTER, GAUGE, LATENCY_BUCKETS, METRICS, Metric, Receivers
+from .metrics import COUNTER, GAUGE, LATENCY_BUCKETS, METRICS, Metric, Receivers
 
 
 class _Instruments:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from ..metrics import COUNTER, GAUGE, LATENCY_BUCKETS, METRICS, Metric, Receivers
+from .metrics import COUNTER, GAUGE, LATENCY_BUCKETS, METRICS, Metric, Receivers
 
 
 class _Collectors:

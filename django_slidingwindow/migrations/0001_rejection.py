@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-import django_slidingwindow.fields
+import django_slidingwindow.rejections.fields
 
 
 class Migration(migrations.Migration):
@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ("axis", models.CharField(max_length=100, verbose_name="axis")),
                 (
                     "identifier",
-                    django_slidingwindow.fields.ExactTextField(
+                    django_slidingwindow.rejections.fields.ExactTextField(
                         help_text="The unprintable stands as %xx; empty if nobody was counted.",
                         max_length=200,
                         verbose_name="identifier",

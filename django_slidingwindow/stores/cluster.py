@@ -14,17 +14,17 @@ from redis.exceptions import RedisError
 from ..cluster import ClusterConnectionFactory
 from ..decisions import REDIS
 from ..exceptions import StoreError
-from ..flows import adrive, drive
 from .aliases import with_connections
-from .base import Call, Evaluate, Lines
+from .commands import Command, encode, packed
 from .errors import checked, store_error
-from .links import Link
+from .flows import adrive, drive
+from .net.routing import FOLLOWED, Pause, Route, Send, discover, heard, owner, route, slot_of
+from .net.sentinel import half_way
+from .net.server import Server, exchange_all
+from .net.settings import Link
+from .net.topology import Address, Topology
+from .protocol import Call, Evaluate, Lines
 from .redis import PATIENCE, RedisStore, scan
-from .routing import FOLLOWED, Pause, Route, Send, discover, heard, owner, route, slot_of
-from .sentinel import half_way
-from .servers import Server, exchange_all
-from .topology import Address, Topology
-from .wire import Command, encode, packed
 
 
 def store_of(

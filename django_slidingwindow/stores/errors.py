@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..exceptions import StoreError
-from .wire import reply_layout
+from .commands import reply_layout
 
 # redis-py has classes for some; within a script, older servers only say it in the text.
 _OUTAGES = (

@@ -7,10 +7,10 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
+from ..algorithms.in_memory import Counter, Log, View, Window
 from ..decisions import LOCAL
 from ..policies import Policy
-from .base import Call, Evaluate, Line, Refund, Reset
-from .windows import Counter, Log, View, Window
+from .protocol import Call, Evaluate, Line, Refund, Reset
 
 
 class MemoryStore:

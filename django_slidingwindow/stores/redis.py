@@ -11,14 +11,14 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.sentinel import SentinelConnectionPool
 
 from ..decisions import REDIS
-from ..flows import adrive, drive
 from .aliases import client_of, pool_of
-from .base import Call, Evaluate, Lines
+from .commands import Command, encode, known_script, pack, packed, text
 from .errors import checked, store_error
-from .links import Link
-from .sentinel import Sentinels
-from .servers import Server
-from .wire import Command, encode, known_script, pack, packed, text
+from .flows import adrive, drive
+from .net.sentinel import Sentinels
+from .net.server import Server
+from .net.settings import Link
+from .protocol import Call, Evaluate, Lines
 
 # Seconds for whoever looks at many keys, and is no request.
 PATIENCE = 5.0

@@ -10,9 +10,9 @@ import django
 from django.conf import settings
 from django_redis import get_redis_connection
 
-from django_slidingwindow.keys import make_key
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.base import Call, Evaluate, Line
+from django_slidingwindow.stores.protocol import Call, Evaluate, Line
 from django_slidingwindow.stores.redis import RedisStore
 
 HITS = (10, 100, 1_000, 10_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django_slidingwindow.claims import Claim
+from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.limiter import Limiter
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
 

@@ -15,10 +15,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from ... import diagnosis, inspection, overview, purging
 from ...durations import duration_exact
 from ...exceptions import StoreError
-from ...matching import Filters
+from ...inspection import doctor as diagnosis
+from ...inspection import profiles as overview
+from ...inspection import windows as inspection
+from ...inspection.search import Filters
+from ...rejections import purge as purging
 from ..console import layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.outputs import Output, Record

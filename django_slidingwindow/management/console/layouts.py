@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...durations import duration_exact, rate_exact
-from ...overview import column_keys, remarks
+from ...inspection.profiles import column_keys, remarks
 from ...profile_keys import ProfileKey
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
 from .text import as_key, bar, harmless, number, percent, size, wait

@@ -12,10 +12,10 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from django_slidingwindow.keys import make_key
+from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.registry import registry
-from django_slidingwindow.rejections import Group, Tally, row_of
+from django_slidingwindow.rejections.rows import Group, Tally, row_of
 from shop.models import Tenant, digest
 
 TENANTS = (

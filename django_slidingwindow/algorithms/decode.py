@@ -1,0 +1,117 @@
+"""Stored windows read back in Python, for people who look at them.
+
+Each value is the one that the algorithm's Lua file describes at its top. Times are
+in microseconds until the last step. Damaged values raise LookupError or ValueError, or
+are read as far as they go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from ..policies import Policy
+from .timing import bucket_us, tick_us
+
+Hits: TypeAlias = "list[tuple[float, int]]"
+"""Age in seconds and count, the oldest first. The counts add up to the window's hits."""
+
+_RING_BYTES = 24
+_WRAP = 2**32
+_SLOTS = 6
+
+
+def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
+    """The hits of a compact log that still count."""
+    if not value:
+        return []
+    tick = tick_us(policy)
+    present = now // tick
+    gone = (now - policy.window_us - tick + 1) // tick
+    newest = int.from_bytes(value[1:8], "big")
+    stamps = [newest - (newest - slot) % _WRAP for slot in _slots(value, newest)]
+    alive = (min(stamp, present) for stamp in stamps if stamp > gone)
+    return _ages(((stamp * tick, 1) for stamp in alive), now)
+
+
+def _slots(value: bytes, newest: int) -> Sequence[int]:
+    """The lower halves of all stored stamps, the oldest first."""
+    if value[0] == 1:
+        return [*_numbers(value[8:]), newest % _WRAP]
+    _, capacity, tail, size = _numbers(value[8:_RING_BYTES])
+    ring = _numbers(value[_RING_BYTES : _RING_BYTES + 4 * capacity])
+    return (ring[tail:] + ring[:tail])[:size]
+
+
+def _numbers(value: bytes) -> list[int]:
+    return [int.from_bytes(value[at : at + 4], "big") for at in range(0, len(value), 4)]
+
+
+def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
+    """The hits of a sorted set that still count; `members` come with their scores."""
+    gone = now - policy.window_us
+    return _ages(((int(min(score, now)), 1) for _, score in members if score > gone), now)
+
+
+def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
+    """The sub-windows that still count, each as old as its youngest possible hit."""
+    current = (now // bucket_us(policy) + 1) * bucket_us(policy)
+    alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.window_us > now)
+    return _ages(((min(end, current), hits) for end, hits in alive), now)
+
+
+def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
+    """End and hits of the stored sub-windows, the oldest first."""
+    head = fields.get(b"s")
+    if not head:
+        return
+    # What is not there while there is one sub-window alone is 0.
+    newest, total, before, first, more = (
+        int.from_bytes(head[at:to], "big")
+        for at, to in ((0, 7), (7, 11), (25, 29), (29, 34), (34, 37))
+    )
+    partial = (first + more) // _SLOTS
+    for number in range(first, first + more):
+        field = number // _SLOTS
+        slot = fields[b"p" if field == partial else b"%d" % field][number % _SLOTS * 10 :]
+        end, upto = int.from_bytes(slot[:6], "big"), int.from_bytes(slot[6:10], "big")
+        yield newest - (newest - end) % 2**48, (upto - before) % _WRAP
+        before = upto
+    yield newest, (total - before) % _WRAP
+
+
+def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
+    """The two windows of the clock, the one before by the part that still counts."""
+    if not value:
+        return []
+    stored, before, this = (
+        int.from_bytes(value[at:to], "big") for at, to in ((0, 6), (6, 10), (10, 14))
+    )
+    number, elapsed = divmod(now, policy.window_us)
+    if stored > number:
+        before, this = 0, before + this
+    elif stored == number - 1:
+        before, this = this, 0
+    elif stored < number:
+        before = this = 0
+    # In floats and in this order, as Lua has it.
+    share = -(-float(before) * (policy.window_us - elapsed) // policy.window_us)
+    pairs = ((now - elapsed, int(share)), (now, this))
+    return _ages((pair for pair in pairs if pair[1]), now)
+
+
+def _ages(stamps: Iterable[tuple[int, int]], now: int) -> Hits:
+    return [
+        (max(0, now - stamp) / 1_000_000, sum(count for _, count in group))
+        for stamp, group in groupby(stamps, key=lambda pair: pair[0])
+    ]
+
+
+DECODERS: Mapping[str, Callable[[Any, Policy, int], Hits]] = {
+    "compact": compact_hits,
+    "log": log_hits,
+    "buckets": buckets_hits,
+    "counter": counter_hits,
+}
+"""By algorithm: from what Redis holds, the policy and Redis's clock."""

@@ -1,0 +1,149 @@
+"""Names of windows in the store: <prefix>:<axis>:{<identifier>}:<scope>:<letter><window>.
+
+The braces are a Redis hash tag, so all the windows of one identifier live in one
+cluster slot. Every part is escaped in a way that can be read back, so two
+identities never meet in one key.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from ..policies import LETTERS, Policy
+
+MAX_IDENTIFIER = 128
+"""Characters of an escaped identifier; a longer one is shortened by a hash."""
+
+# Plain in a key: printable ASCII that means nothing in a key ("{", "}", "%", "#"),
+# in a SCAN pattern or between quotes.
+_PLAIN = "!$&()+,-./:;<=>@_|~"
+_EMPTY = "%"
+_HASHED = "#"
+_KEPT_OF_LONG = 64
+
+_NAMES = {letter: name for name, letter in LETTERS.items()}
+_SUFFIX = rf"([{''.join(_NAMES)}])(\d+(?:\.\d+)?)"
+_PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
+
+
+is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").fullmatch
+"""Whether a text is its own escape."""
+
+
+def escape(text: str) -> str:
+    """The text as it stands in a key: never empty, injective."""
+    if is_plain(text):
+        return text
+    if not text:
+        return _EMPTY
+    head = text[:MAX_IDENTIFIER]
+    escaped = _quote(head)
+    if len(text) <= MAX_IDENTIFIER and len(escaped) <= MAX_IDENTIFIER:
+        return escaped
+    while len(escaped) > _KEPT_OF_LONG:
+        head = head[: len(head) // 2]
+        escaped = _quote(head)
+    return f"{escaped}{_HASHED}{_digest(text)}"
+
+
+def _quote(text: str) -> str:
+    return quote(text, safe=_PLAIN, errors="surrogatepass")
+
+
+def escape_shortened(text: str) -> str | None:
+    """The escape of an identifier that `unescape` gave back shortened; None for any other."""
+    head, mark, digest = text.rpartition(_HASHED)
+    if not mark or _is_digest(digest) is None:
+        return None
+    return f"{_quote(head)}{_HASHED}{digest}"
+
+
+def unescape(text: str) -> str:
+    """The identifier behind its text in a key; a shortened one stays shortened."""
+    if text == _EMPTY:
+        return ""
+    return unquote(text, errors="surrogatepass")
+
+
+_is_digest = re.compile(r"[0-9a-f]{40}").fullmatch
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def join_identifiers(parts: list[str]) -> str:
+    """One identifier out of several, for an axis such as ip+endpoint; injective."""
+    return "+".join(part.replace("%", "%25").replace("+", "%2B") for part in parts)
+
+
+def _escape_part(text: str) -> str:
+    """An axis or a scope, which the next colon ends."""
+    return quote(text, safe=_PLAIN.replace(":", ""), errors="surrogatepass")
+
+
+def key_ends(prefix: str, axis: str, scope: str) -> tuple[str, str]:
+    """What stands before and after an escaped identifier, without the policy's suffix."""
+    return f"{prefix}:{_escape_part(axis)}:{{", f"}}:{_escape_part(scope)}:"
+
+
+def suffix(policy: Policy) -> str:
+    """The policy's part of a key: algorithm and window, but not the limit."""
+    return LETTERS[policy.algorithm] + policy.window_text
+
+
+def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy) -> str:
+    """The key of one window."""
+    before, after = key_ends(prefix, axis, scope)
+    return before + escape(identifier) + after + suffix(policy)
+
+
+def key_beside(key: str, policy: Policy) -> str:
+    """The key of the same identifier and scope under another policy."""
+    return f"{key.rpartition(':')[0]}:{suffix(policy)}"
+
+
+class KeyParts(NamedTuple):
+    """A key read back."""
+
+    axis: str
+    identifier: str
+    scope: str
+    algorithm: str
+    window: float
+    """Seconds."""
+    shortened: bool
+    """The identifier is only its beginning and a hash."""
+
+
+def parse_key(key: str, prefix: str) -> KeyParts | None:
+    """The parts of a key, or None if it is none of ours."""
+    try:
+        return _parse_key(key, prefix)
+    except UnicodeDecodeError:
+        return None
+
+
+def _parse_key(key: str, prefix: str) -> KeyParts | None:
+    match = _key_pattern(prefix).fullmatch(key)
+    if match is None:
+        return None
+    axis, identifier, scope, letter, window = match.groups()
+    return KeyParts(
+        axis=unescape(axis),
+        identifier=unescape(identifier),
+        scope=unescape(scope),
+        algorithm=_NAMES[letter],
+        window=float(window),
+        shortened=_HASHED in identifier,
+    )
+
+
+# Whoever looks at a million keys parses them one by one.
+@lru_cache(maxsize=8)
+def _key_pattern(prefix: str) -> re.Pattern[str]:
+    return re.compile(rf"{re.escape(prefix)}:{_PARTS}:{_SUFFIX}")

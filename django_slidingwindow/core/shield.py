@@ -1,0 +1,131 @@
+"""Remembers refusals for a moment, so that a flood of them does not reach the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
+
+from ..decisions import Decision, Verdict
+
+
+class _Refusal(NamedTuple):
+    decision: Decision
+    verdicts: tuple[Verdict, ...]
+    """What a replay shows of the windows."""
+    since: float
+    until: float
+
+
+class Shield:
+    """A bounded memory of refusals; the least recently refused goes first."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        max_entries: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.seconds = seconds
+        self._max_entries = max_entries
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
+        """By question; whoever has many questions asks first whether there are any."""
+        # By key, so that whoever is charged back need not look through all of them.
+        self._questions: dict[str, set[Hashable]] = {}
+        self.forgotten = 0
+        """How often windows were forgotten; see `remember`."""
+
+    def __len__(self) -> int:
+        return len(self.refusals)
+
+    def find(self, question: Hashable) -> tuple[Decision, tuple[Verdict, ...], float] | None:
+        """Return a refusal of the very same question that still holds.
+
+        With it, the verdicts that a replay shows, and its age in seconds.
+        """
+        refusal = self.refusals.get(question)
+        if refusal is None:
+            return None
+        decision, verdicts, since, until = refusal
+        now = self._clock()
+        if now < until:
+            return decision, verdicts, now - since
+        with self._lock:
+            if self.refusals.get(question) is refusal:
+                self._drop(question)
+        return None
+
+    def remember(self, question: Hashable, refusal: Decision, forgotten: int) -> None:
+        """Keep a refusal while all that a replay shows is true, at most `seconds`.
+
+        The question holds windows, limits and cost. `forgotten` is the counter's value from
+        before the store was asked: if windows were forgotten since, the refusal may be older
+        than what freed them, and is not kept.
+        """
+        if not self.seconds:
+            return
+        now = self._clock()
+        verdicts = _lasting(refusal.verdicts)
+        # Whatever changes by itself does so when a hit leaves a window.
+        changes = [verdict.reset_after for verdict in verdicts if verdict.reset_after]
+        lasts = min([self.seconds, *changes])
+        with self._lock:
+            if forgotten != self.forgotten:
+                return
+            if question in self.refusals:
+                self._drop(question)
+            self.refusals[question] = _Refusal(refusal, verdicts, now, now + lasts)
+            for verdict in verdicts:
+                self._questions.setdefault(verdict.key, set()).add(question)
+            if len(self.refusals) > self._max_entries:
+                self._drop(next(iter(self.refusals)))
+
+    def charged(self, keys: tuple[str, ...]) -> None:
+        """Drop refusals that show one of these windows, which were charged."""
+        for key in keys:
+            if key in self._questions:
+                self.forget(keys)
+                return
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop refusals that show one of these windows, and those that are on their way here."""
+        with self._lock:
+            self.forgotten += 1
+            for key in keys:
+                for question in tuple(self._questions.get(key, ())):
+                    self._drop(question)
+
+    def clear(self) -> None:
+        with self._lock:
+            self.forgotten += 1
+            self.refusals.clear()
+            self._questions.clear()
+
+    def _drop(self, question: Hashable) -> None:
+        for verdict in self.refusals.pop(question).verdicts:
+            sharing = self._questions.get(verdict.key)
+            if sharing is not None:
+                sharing.discard(question)
+                if not sharing:
+                    del self._questions[verdict.key]
+
+
+def _lasting(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Return the verdicts that stay true until a hit leaves one of their windows.
+
+    Those of a profile and identifier that were refused: no such request is admitted meanwhile.
+    What else the request met, such as a window that all clients share, is charged by others all
+    the time, in other processes as well.
+    """
+    refused = {_owner(verdict) for verdict in verdicts if not verdict.allowed}
+    return tuple([verdict for verdict in verdicts if _owner(verdict) in refused])
+
+
+def _owner(verdict: Verdict) -> str:
+    """Return the part of a key that all windows of an identifier in a profile share."""
+    return verdict.key.rpartition(":")[0]

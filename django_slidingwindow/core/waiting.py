@@ -1,0 +1,157 @@
+"""`acquire`: a loop over `check`, with a line in which callers of this process wait.
+
+Callers that want the same of the same windows stand in one line, in the order in which they
+came. Only the first asks the store; the others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, NamedTuple, TypeAlias
+
+from ..decisions import Decision
+from .claims import Claim
+from .windows import Plan
+
+# The shortest and the longest pause before the first in a line asks again, in seconds. The
+# longest bounds how late it notices room that a refund or a reset has made.
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.005, 5.0
+# Seconds after which the first in a line is passed over if it does not ask: its event loop was
+# stopped, perhaps for good.
+_STALLED = 5.0
+
+
+class Ask(NamedTuple):
+    """Asked by a flow: what does `check` say?"""
+
+    claims: Sequence[Claim]
+
+
+class Pause(NamedTuple):
+    """Asked by a flow: come back after so many seconds."""
+
+    seconds: float
+
+
+class Turn(NamedTuple):
+    """Asked by a flow: come back when the future is done, at the latest after so many seconds."""
+
+    comes: Future[None]
+    seconds: float
+
+
+Step: TypeAlias = "Ask | Pause | Turn"
+
+
+def take(step: Pause | Turn) -> None:
+    """Wait in a thread."""
+    if isinstance(step, Pause):
+        time.sleep(step.seconds)
+    else:
+        wait([step.comes], step.seconds)
+
+
+async def atake(step: Pause | Turn) -> None:
+    """Wait in a task."""
+    if isinstance(step, Pause):
+        await asyncio.sleep(step.seconds)
+    else:
+        await asyncio.wait([asyncio.wrap_future(step.comes)], timeout=step.seconds)
+
+
+class _Line:
+    __slots__ = ("opens", "places")
+
+    def __init__(self) -> None:
+        self.places: deque[Future[None]] = deque()
+        """One for each caller; done when the caller is the first."""
+        self.opens: float | None = None
+        """When the first may ask, by the limiter's clock; None while all may."""
+
+
+class Lines:
+    """The lines of one limiter, for threads and the tasks of all event loops alike."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Whoever is thrown away by the garbage collector leaves too, in whatever thread that is.
+        self._lock = threading.RLock()
+        self._lines: dict[Plan, _Line] = {}
+
+    def __len__(self) -> int:
+        """Return the number of callers in all lines."""
+        with self._lock:
+            return sum(len(line.places) for line in self._lines.values())
+
+    def acquire(
+        self, plan: Plan, claims: Sequence[Claim], timeout: float | None
+    ) -> Generator[Step, Any, Decision]:
+        """Wait until admitted; give up as soon as that cannot be within `timeout` seconds."""
+        ends = math.inf if timeout is None else self._clock() + timeout
+        line, place = self._join(plan)
+        try:
+            while line.opens is None or line.opens <= ends:
+                now = self._clock()
+                if line.opens is not None and not place.done():
+                    until = min(ends, line.opens + _STALLED)
+                    if now < until:
+                        yield Turn(place, until - now)
+                        continue
+                    if now >= ends:
+                        break
+                if line.opens is not None and line.opens > now:
+                    yield Pause(min(line.opens - now, _LONGEST_PAUSE))
+                decision: Decision = yield Ask(claims)
+                if decision.allowed:
+                    full = _full_for(plan, decision)
+                    if full or line.opens is not None:
+                        line.opens = self._clock() + full
+                    return decision
+                if decision.retry_after is None:
+                    return decision
+                line.opens = self._clock() + max(decision.retry_after, _LEAST_PAUSE)
+                if line.opens > ends:
+                    return decision
+            # Nobody is refused unasked. If it is admitted, it has overtaken those before it.
+            last: Decision = yield Ask(claims)
+            return last
+        finally:
+            self._leave(plan, line, place)
+
+    def _join(self, plan: Plan) -> tuple[_Line, Future[None]]:
+        place: Future[None] = Future()
+        with self._lock:
+            line = self._lines.get(plan)
+            if line is None:
+                line = self._lines[plan] = _Line()
+            line.places.append(place)
+            _call_first(line)
+        return line, place
+
+    def _leave(self, plan: Plan, line: _Line, place: Future[None]) -> None:
+        with self._lock:
+            line.places.remove(place)
+            if line.places:
+                _call_first(line)
+            else:
+                del self._lines[plan]
+
+
+def _call_first(line: _Line) -> None:
+    if not line.places[0].done():
+        line.places[0].set_result(None)
+
+
+def _full_for(plan: Plan, admission: Decision) -> float:
+    """Return for how many seconds after an admission the next one is surely refused."""
+    if not plan.form.exact:
+        return 0.0
+    least = min([line.cost for line in plan.form.lines], default=0)
+    full = [one.reset_after for one in admission.verdicts if one.remaining < least]
+    return max(full, default=0.0)

@@ -1,0 +1,101 @@
+"""Who is never limited: the setting EXEMPT."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from ..conf import NAME, conf
+from .addresses import Network
+from .identity import ask_user
+from .proxies import UnknownClientError, client_of, parse_network
+from .user_code import Ask, ask
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+STAFF = "staff"
+"""In EXEMPT: users with `is_staff`. Asking costs what loading the user costs."""
+
+logger = logging.getLogger("django_slidingwindow")
+
+
+class Exemptions:
+    """What EXEMPT says, ready to be asked."""
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        functions: Sequence[Callable[[HttpRequest], Any]],
+        staff: bool,
+    ) -> None:
+        self.networks = networks
+        self.functions = functions
+        self.staff = staff
+
+    def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
+        """The flow that tells whether a request is exempt. What cannot be told is not."""
+        if self.networks and self.covers_address(request):
+            return True
+        for function in self.functions:
+            try:
+                if (yield ask(function, request)):
+                    return True
+            except Exception:
+                logger.exception("an exemption failed, so it does not apply: %r", function)
+        if self.staff:
+            try:
+                user = yield ask_user(request)
+                return bool(getattr(user, "is_staff", False))
+            except Exception:
+                logger.exception("the user could not be loaded, so nobody is exempt as staff")
+        return False
+
+    @property
+    def by_address(self) -> bool:
+        """Whether nothing but the address has a say."""
+        return not self.functions and not self.staff
+
+    def covers_address(self, request: HttpRequest) -> bool:
+        """Whether the client's address is exempt.
+
+        A trusted proxy never is: if it names no client, it may speak for anybody.
+        """
+        try:
+            client = client_of(request)
+        except UnknownClientError:
+            return False
+        return not client.trusted and any(client.address in network for network in self.networks)
+
+
+@cache
+def exemptions() -> Exemptions | None:
+    """What EXEMPT says; None where nobody is exempt."""
+    networks, functions = [], []
+    entries: list[Any] = list(conf.exempt)
+    for entry in entries:
+        if callable(entry):
+            functions.append(entry)
+        elif not isinstance(entry, str):
+            raise ImproperlyConfigured(f"{NAME}['EXEMPT'] has {entry!r}, which is no text.")
+        elif "/" in entry or ":" in entry or entry.replace(".", "").isdigit():
+            networks.append(parse_network(entry, "EXEMPT"))
+        elif entry != STAFF:
+            functions.append(import_string(entry))
+    if not entries:
+        return None
+    return Exemptions(networks, functions, STAFF in entries)
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        exemptions.cache_clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -1,0 +1,77 @@
+"""This process's limiter, as the settings say, and what it tells."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from .. import signals
+from ..conf import conf
+from ..core.asking import Hooks
+from ..core.limiter import Limiter
+from ..core.shield import Shield
+from ..decisions import Decision
+from ..exceptions import StoreError
+from ..stores.cluster import store_of
+from ..stores.memory import MemoryStore
+
+logger = logging.getLogger("django_slidingwindow")
+
+
+def make_limiter() -> Limiter:
+    """A limiter over the store that the settings name."""
+    return Limiter(
+        store_of(conf.cache, budget=conf.latency_budget),
+        prefix=conf.prefix,
+        fallback=conf.fallback,
+        processes=conf.fallback_processes,
+        local=MemoryStore(max_keys=conf.fallback_max_keys),
+        shield=Shield(conf.shield_seconds),
+        budget=conf.latency_budget,
+        hooks=HOOKS,
+    )
+
+
+def _checked(decision: Decision, seconds: float | None) -> None:
+    signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
+
+
+def _degraded(error: StoreError) -> None:
+    logger.error(
+        "Redis is away (%s): limits fall back to %r",
+        error,
+        conf.fallback,
+        extra={"alias": conf.cache, "fallback": conf.fallback},
+    )
+    signals.tell(signals.store_degraded, Limiter, alias=conf.cache, error=error)
+
+
+def _recovered(seconds: float) -> None:
+    logger.warning(
+        "Redis is back after %.1f s", seconds, extra={"alias": conf.cache, "seconds": seconds}
+    )
+    signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
+
+
+def _failed(error: StoreError) -> None:
+    global _failure_told_at
+    now = time.monotonic()
+    if now - _failure_told_at >= _TELL_AGAIN:
+        _failure_told_at = now
+        logger.error(
+            "Redis could not answer a check (%s): the fallback did",
+            error,
+            extra={"alias": conf.cache},
+        )
+
+
+HOOKS = Hooks(
+    checked=_checked,
+    audience=signals.limit_checked,
+    degraded=_degraded,
+    recovered=_recovered,
+    failed=_failed,
+)
+# Seconds between two log lines about checks that Redis could not answer.
+_TELL_AGAIN = 60.0
+_failure_told_at = float("-inf")

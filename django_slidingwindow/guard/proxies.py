@@ -1,0 +1,197 @@
+"""The address of the client, with as much of a forwarding header as can be believed.
+
+Each proxy appends the address that it saw, so the header is read from the right, and
+only as long as trusted proxies wrote it. What stands further left anybody can claim.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cache
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from ..conf import NAME, conf
+from .addresses import LONGEST, Address, Network, counted, parse_address
+from .forwarded import forwarded_for
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+UNIX = "unix"
+"""In TRUSTED_PROXIES: whoever connects by a unix socket, and so has no address."""
+X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
+
+logger = logging.getLogger("django_slidingwindow")
+
+_META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
+_MOST_HOPS = 16_384
+
+_warned = False
+
+
+class UnknownClientError(Exception):
+    """The request came without an address, and nobody said that this is right."""
+
+
+def parse_network(value: Any, setting: str) -> Network:
+    """A network of the settings."""
+    try:
+        return ip_network(value)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{NAME}['{setting}'] has {value!r}: {error}.") from error
+
+
+class Hop:
+    """Somebody whom a request has passed."""
+
+    __slots__ = ("address", "counted", "trusted")
+
+    def __init__(self, address: Address | None, counted: str, *, trusted: bool) -> None:
+        self.address = address
+        """None for a unix socket."""
+        self.counted = counted
+        """The address as one client has it, however many addresses that client has."""
+        self.trusted = trusted
+        """Whether what it wrote into the forwarding header is believed."""
+
+
+class _Trust:
+    """Whose word is believed, and where it is written."""
+
+    __slots__ = ("header", "networks", "nobody", "unix")
+
+    def __init__(self, header: str, proxies: Sequence[str]) -> None:
+        networks = [value for value in proxies if value != UNIX]
+        self.header = header
+        self.networks = [parse_network(value, "TRUSTED_PROXIES") for value in networks]
+        self.unix = UNIX in proxies
+        self.nobody = not proxies
+
+
+@cache
+def _trust() -> _Trust:
+    header = conf.forwarded_header.lower()
+    if header not in HEADERS:
+        raise ImproperlyConfigured(
+            f"{NAME}['FORWARDED_HEADER'] is {conf.forwarded_header!r}: "
+            f"allowed is one of {', '.join(HEADERS)}."
+        )
+    return _Trust(header, conf.trusted_proxies)
+
+
+class _Hops(dict[str, "Hop | None"]):
+    """Hops by their text, None for what is no address, so that who is known is not read again.
+
+    Filled up by many who come once, it begins anew: to be read costs a few microseconds.
+    """
+
+    def __missing__(self, text: str) -> Hop | None:
+        hop = _read_hop(text)
+        if len(self) >= _MOST_HOPS:
+            self.clear()
+        if len(text) <= LONGEST:
+            self[text] = hop
+        return hop
+
+
+_hops = _Hops()
+_UNIX_SOCKET = Hop(None, UNIX, trusted=True)
+
+
+def _read_hop(text: str) -> Hop | None:
+    address = parse_address(text)
+    if address is None:
+        return None
+    trusted = any(address in network for network in _trust().networks)
+    return Hop(address, counted(address, conf.ipv6_prefix), trusted=trusted)
+
+
+def canonical_ip(text: str) -> str:
+    """An address in one spelling, IPv6 by its network; text that is no address as it is."""
+    hop = _hops[text]
+    return text if hop is None else hop.counted
+
+
+def client_address(request: HttpRequest) -> Address | str:
+    """The client's address; "unix" for a trusted unix socket that names no client."""
+    return client_of(request).address or UNIX
+
+
+def counted_client(request: HttpRequest) -> str:
+    """The client's address as one client has it, however many addresses that client has."""
+    meta = request.META
+    if _trust().nobody and (
+        _warned or not ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta)
+    ):
+        # In place what `client_of` does, which is asked by each request.
+        client = _hops[meta.get("REMOTE_ADDR", "")]
+        if client is not None:
+            return client.counted
+    return client_of(request).counted
+
+
+def client_of(request: HttpRequest) -> Hop:
+    """Who sent the request; a trusted unix socket itself if it names nobody.
+
+    Where a proxy wrote something that is no address, the proxy itself is the client:
+    many share its limit then, but nobody escapes one. Raises UnknownClientError for a
+    request that has no address at all.
+    """
+    meta = request.META
+    trust = _trust()
+    peer = meta.get("REMOTE_ADDR", "")
+    client = _hops[peer]
+    if trust.nobody:
+        if not _warned and ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta):
+            _warn_of_forwarding()
+    else:
+        if trust.unix and not peer:
+            client = _UNIX_SOCKET
+        if client is not None and client.trusted:
+            for hop in _written(meta.get(_META[trust.header], ""), trust.header):
+                if hop is None:
+                    break
+                client = hop
+                if not hop.trusted:
+                    break
+    if client is None:
+        raise UnknownClientError(
+            f"the request came from {peer!r}, which is no address. If the server listens on a "
+            f"unix socket, add '{UNIX}' to {NAME}['TRUSTED_PROXIES'] and let the proxy "
+            "in front of it set the forwarding header."
+        )
+    return client
+
+
+def _written(header: str, kind: str) -> Iterator[Hop | None]:
+    """Yield the hops that the proxies wrote, the nearest first; None for a text without address."""
+    if not header:
+        return
+    entries = forwarded_for(header) if kind == FORWARDED else reversed(header.split(","))
+    for entry in entries:
+        yield _hops[entry.strip()]
+
+
+def _warn_of_forwarding() -> None:
+    global _warned
+    _warned = True
+    logger.warning(
+        "A request has a forwarding header, and %s['TRUSTED_PROXIES'] is empty: the header "
+        "is ignored. Behind a proxy all clients then share the proxy's limit: name the proxy. "
+        "Without one, write TRUSTED_PROXIES = [] and ignore this. It is said once a process.",
+        NAME,
+    )
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        _trust.cache_clear()
+        _hops.clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -1,0 +1,68 @@
+"""Giving back what one demand was charged, and leaving what others were charged with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..core.results import strictest
+from ..decisions import Decision, Receipt
+from ..limits import get_limiter
+from .requirements import Demand
+from .state import account_of, show
+from .user_code import Ask
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+
+def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
+    """The flow that gives back what the demand's profiles were charged for this request."""
+    account = account_of(request)
+    names = account.profiles(demand)
+    given: dict[str, int] = {}
+    for decision in account.decisions:
+        mine = {verdict.profile for verdict in decision.verdicts}.intersection(names)
+        receipt = decision.receipt
+        if not mine or receipt is None or not receipt.use():
+            continue
+        # A window that another profile counts in as well stays charged.
+        kept = {verdict.key for verdict in decision.verdicts if verdict.profile not in mine}
+        taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
+        limiter = get_limiter()
+        yield Ask(limiter.refund, limiter.arefund, (replace(decision, receipt=taken),))
+        for charges, _ in taken.parts:
+            for charge in charges:
+                given[charge.key] = given.get(charge.key, 0) + charge.cost
+        after = replace(_without(decision, given), receipt=_part(receipt, kept))
+        account.replace(decision, after)
+        show(request, account)
+
+
+def _part(receipt: Receipt, keys: set[str]) -> Receipt:
+    parts = (
+        (tuple(charge for charge in charges if charge.key in keys), stamp)
+        for charges, stamp in receipt.parts
+    )
+    return Receipt(tuple(part for part in parts if part[0]), local=receipt.local)
+
+
+def _without(decision: Decision, costs: dict[str, int]) -> Decision:
+    """The decision as the headers have to tell it once so many hits of each key are given back."""
+    verdicts = []
+    for verdict in decision.verdicts:
+        left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))
+        # The hit given back was the newest: the oldest one is another, if there is any.
+        reset = 0.0 if left == verdict.limit else verdict.reset_after
+        verdicts.append(replace(verdict, remaining=left, reset_after=reset))
+    deciding = strictest(verdicts, decision.allowed)
+    return replace(
+        decision,
+        profile=deciding.profile,
+        policy=deciding.policy,
+        limit=deciding.limit,
+        remaining=deciding.remaining,
+        reset_after=deciding.reset_after,
+        verdicts=tuple(verdicts),
+    )

@@ -1,0 +1,126 @@
+"""The middleware's RULES: which profiles count a request, by its path, method and view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from ..conf import NAME, conf
+from ..registry import near
+from .requirements import Demand, methods_from
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
+
+
+class Rule:
+    """One rule: everything that it names must match."""
+
+    __slots__ = ("demand", "names", "namespaces", "path")
+
+    def __init__(
+        self,
+        *,
+        demand: Demand,
+        path: re.Pattern[str] | None,
+        names: frozenset[str] | None,
+        namespaces: tuple[str, ...] | None,
+    ) -> None:
+        self.demand = demand
+        self.path = path
+        """Searched in the path as the URLconf sees it, which begins with a slash."""
+        self.names = names
+        """View names with their namespaces, such as "shop:order"."""
+        self.namespaces = namespaces
+        """A namespace covers those inside it."""
+
+    def matches(self, request: HttpRequest) -> bool:
+        """Whether path and view match; the demand looks at the method itself."""
+        if self.path is not None:
+            path = request.path_info
+            if "\n" in path:
+                # Before a newline `.` would stop, and `$` would match.
+                path = path.replace("\n", "\r")
+            if not self.path.search(path):
+                return False
+        if self.names is None and self.namespaces is None:
+            return True
+        match = request.resolver_match
+        if match is None:
+            return False
+        if self.names is not None and match.view_name not in self.names:
+            return False
+        return self.namespaces is None or f"{match.namespace}:".startswith(self.namespaces)
+
+
+def demands_for(request: HttpRequest) -> tuple[Demand, ...]:
+    """The demands of all the rules that match; not only the first one's."""
+    return tuple([rule.demand for rule in _rules() if rule.matches(request)])
+
+
+@cache
+def _rules() -> tuple[Rule, ...]:
+    return tuple(read_rule(number, rule) for number, rule in enumerate(conf.rules))
+
+
+def read_rule(number: int, config: Any) -> Rule:
+    """The rule that a dict in the settings describes."""
+    for path, problem in rule_problems(number, config):
+        raise ImproperlyConfigured(f"{path}: {problem}")
+    profiles, methods = _texts(config["profiles"]), methods_from(config.get("methods"))
+    namespaces = _texts(config.get("namespace"))
+    names = _texts(config.get("name"))
+    return Rule(
+        demand=Demand(profiles or (), methods=methods),
+        path=re.compile(config["path"]) if "path" in config else None,
+        names=None if names is None else frozenset(names),
+        namespaces=None if namespaces is None else tuple(f"{name}:" for name in namespaces),
+    )
+
+
+def rule_problems(number: int, config: Any) -> Iterator[tuple[str, str]]:
+    """Everything that is wrong with a rule's dict, as (path, problem)."""
+    path = f"{NAME}['RULES'][{number}]"
+    if not isinstance(config, Mapping):
+        yield path, f"a rule is a dict, not {type(config).__name__}."
+        return
+    for key in config:
+        if key not in KEYS:
+            yield f"{path}[{key!r}]", f"unknown key: {near(str(key), KEYS)}"
+    if not config.get("profiles"):
+        yield path, "a rule needs profiles."
+    for key in ("profiles", "methods", "name", "namespace"):
+        if key in config and not _are_texts(config[key]) and (key != "profiles" or config[key]):
+            yield f"{path}[{key!r}]", "must be text, or a list of texts."
+    try:
+        re.compile(config.get("path", ""))
+    except (re.error, TypeError) as error:
+        yield f"{path}['path']", f"is no regular expression: {error}."
+
+
+def _texts(value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _are_texts(value: Any) -> bool:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, (list, tuple, set, frozenset)):
+        return False
+    return bool(values) and all(isinstance(item, str) and item for item in values)
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        _rules.cache_clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

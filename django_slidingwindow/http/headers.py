@@ -1,0 +1,279 @@
+"""What responses tell of limits: the one place that writes the rate-limit fields.
+
+`draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651);
+`legacy` is what drafts 00 to 06 had; `x` is the older habit. Seconds are rounded up,
+so a client that waits as long as it is told gets in.
+
+Fields are written where Django keeps them, by their names in lower case: its own way there
+encodes each name and value to see whether it may, which takes longer than all the rest that is
+done for a response here, and ours are plain ASCII.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from django.core.signals import setting_changed
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from ..conf import NAME, conf
+from ..decisions import Decision, Verdict
+from ..guard.state import ACCOUNT, Account, First
+from ..policies import Policy
+from .policy_names import describe, names_of
+
+STYLES = ("draft", "legacy", "x")
+
+_POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
+_POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
+_PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
+_WRITTEN = "_rate_limit_fields"
+_PARTITION_KEY_BYTES = 12
+_NO_STORE = "Cache-Control", "no-store"
+
+_Fields: TypeAlias = "dict[str, tuple[str, str]]"
+"""Names and values of fields, by the names in lower case: what Django keeps of a response."""
+
+_NOTHING: tuple[None, _Fields] = (None, {})
+
+
+def client_seconds(outcome: Decision | Verdict) -> int | None:
+    """Return the seconds that a client reads in Retry-After, `t` and Reset, rounded up.
+
+    After a refusal: until a retry can pass, at least 1, or None if no retry can. Otherwise: until
+    the oldest hit leaves the window.
+    """
+    if outcome.allowed:
+        return math.ceil(outcome.reset_after)
+    return None if outcome.retry_after is None else max(1, math.ceil(outcome.retry_after))
+
+
+def show(response: HttpResponseBase, request: HttpRequest) -> None:
+    """Adds the fields of what was decided of a request, if anything was."""
+    found: First | Account | None = getattr(request, ACCOUNT, None)
+    if type(found) is First and found.alone and not hasattr(response, _WRITTEN):
+        # In place what `apply` does: most responses come this way.
+        told = found.decision
+        form = _forms.get((told.profile, id(told.policy), told.limit))
+        if form is not None and not form.keyed:
+            fields = _known[form, told.remaining, client_seconds(told)]
+            stored = response.headers._store
+            if stored.keys().isdisjoint(fields):
+                stored.update(fields)
+                setattr(response, _WRITTEN, ((told,), fields))
+                return
+    if found is not None:
+        decisions = (found.decision,) if isinstance(found, First) else found.decisions
+        apply(response, decisions, alone=found.alone)
+
+
+def apply(
+    response: HttpResponseBase, decisions: Sequence[Decision], *, alone: bool = False
+) -> None:
+    """Adds the fields of decisions; those that the view has set itself stay.
+
+    `alone` as for `field_values`.
+    """
+    told, before = getattr(response, _WRITTEN, _NOTHING)
+    if told == decisions or not decisions:
+        # By the decorator, and nothing was decided since.
+        return
+    fields = _fields(decisions, alone)
+    stored = response.headers._store
+    if stored.keys().isdisjoint(fields):
+        stored.update(fields)
+    else:
+        fields = fields.copy()
+        for key in list(fields):
+            if key not in stored or stored[key] == before.get(key):
+                stored[key] = fields[key]
+            else:
+                del fields[key]
+    setattr(response, _WRITTEN, (decisions, fields))
+
+
+def refuse(response: HttpResponseBase, seconds: int | None) -> None:
+    """Adds what every refusal has: how long to wait, if that helps, and that nobody keeps it.
+
+    What the response has of that stays.
+    """
+    stored = response.headers._store
+    stored.setdefault("cache-control", _NO_STORE)
+    if seconds is not None:
+        stored.setdefault("retry-after", ("Retry-After", str(seconds)))
+
+
+def field_values(decisions: Sequence[Decision], *, alone: bool = False) -> dict[str, str]:
+    """The fields by name; none where no limit was applied or the setting HEADERS is empty.
+
+    `alone`: there is one decision, and one verdict that says the same.
+    """
+    return dict(_fields(decisions, alone).values())
+
+
+def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
+    if alone:
+        told = decisions[0]
+        form = _forms.get((told.profile, id(told.policy), told.limit)) or _form(told)
+        if not form.keyed:
+            return _known[form, told.remaining, client_seconds(told)]
+    # What an observing profile says is no business of the client's.
+    verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
+    if not verdicts:
+        return {}
+    if decisions[1:]:
+        verdicts = _once(verdicts)
+    tightest = _tightest(verdicts)
+    form = _form(tightest)
+    fields = _known[form, tightest.remaining, client_seconds(tightest)]
+    if form.quoted is not None and (form.keyed or len(verdicts) > 1):
+        return fields | _draft_fields(verdicts, form.keyed)
+    return fields
+
+
+class _Form:
+    """The fields of one policy, but for what is left of it."""
+
+    __slots__ = ("fixed", "keyed", "policy", "quoted", "remaining", "reset")
+
+    def __init__(self, profile: str, policy: Policy, limit: int) -> None:
+        self.policy = policy
+        self.keyed = conf.headers_partition_key
+        """Whether the draft's fields tell whom the window counts as well."""
+        self.quoted: str | None = None
+        """The name; None where the draft's fields are not wanted."""
+        self.fixed: _Fields = {}
+        # Names of fields, in lower case and as they are.
+        self.remaining: list[tuple[str, str]] = []
+        self.reset: list[tuple[str, str]] = []
+        for style in conf.headers:
+            if style == "draft":
+                ((_, self.quoted, text),) = describe([(profile, policy, limit)])
+                self.fixed[_POLICY_KEY] = _POLICY, text
+            elif style in _PREFIXES:
+                name, remaining, reset = (
+                    _PREFIXES[style] + end for end in ("Limit", "Remaining", "Reset")
+                )
+                self.fixed[name.lower()] = name, str(limit)
+                self.remaining.append((remaining.lower(), remaining))
+                self.reset.append((reset.lower(), reset))
+
+    def fields(self, remaining: str, seconds: int | None) -> _Fields:
+        """Return all of them, with what is left now."""
+        fields = self.fixed.copy()
+        if self.quoted is not None:
+            text = f"{self.quoted};r={remaining}"
+            fields[_LEFT_KEY] = _LEFT, text if seconds is None else f"{text};t={seconds}"
+        for key, name in self.remaining:
+            fields[key] = name, remaining
+        if seconds is not None:
+            for key, name in self.reset:
+                fields[key] = name, str(seconds)
+        return fields
+
+
+class _Known(dict[tuple[_Form, int, "int | None"], _Fields]):
+    """Fields by form, remaining hits and seconds, made when they are first looked up.
+
+    Do not change them: responses with the same values share them. A flood of refusals needs few
+    of them, and a limit of a hundred hits a minute as well. Each takes less than a kilobyte.
+    """
+
+    def __missing__(self, what: tuple[_Form, int, int | None]) -> _Fields:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        form, remaining, seconds = what
+        fields = self[what] = form.fields(str(remaining), seconds)
+        return fields
+
+
+_known = _Known()
+_MOST_KNOWN = 2_048
+
+
+# By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
+_forms: dict[tuple[str, int, int], _Form] = {}
+_MOST_FORMS = 1_024
+
+
+def _form(told: Decision | Verdict) -> _Form:
+    """It rarely changes from one response to the next."""
+    policy = told.policy
+    assert policy is not None  # whoever applies none has no fields
+    key = told.profile, id(policy), told.limit
+    found = _forms.get(key)
+    if found is None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        found = _forms[key] = _Form(told.profile, policy, told.limit)
+    return found
+
+
+def violated(decision: Decision) -> list[str]:
+    """The policies that refused, named as in the fields."""
+    verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
+    return [
+        name
+        for (name, _, _), verdict in zip(names_of(verdicts), verdicts, strict=True)
+        if not verdict.allowed
+    ]
+
+
+def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
+    """What the policies are, and what is left of each."""
+    policies: list[str] = []
+    left: list[str] = []
+    for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
+        key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
+        seconds = client_seconds(verdict)
+        wait = "" if seconds is None else f";t={seconds}"
+        policies += [policy + key]
+        left += [f"{quoted};r={verdict.remaining}{wait}{key}"]
+    return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
+
+
+def _partition_key(key: str) -> str:
+    """A keyed hash of whom the window counts, never the identifier itself."""
+    whom = key.partition("}")[0]
+    digest = hmac.digest(conf.hash_key, f"pk:{whom}".encode(), "sha256")
+    return base64.b64encode(digest[:_PARTITION_KEY_BYTES]).decode()
+
+
+def _once(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return one verdict for each policy: the tightest, where a request met a policy twice."""
+    found: dict[tuple[str, Policy], Verdict] = {}
+    for verdict in verdicts:
+        policy = verdict.profile, verdict.policy
+        found[policy] = _tightest([found.get(policy, verdict), verdict])
+    return [*found.values()]
+
+
+def _tightest(verdicts: list[Verdict]) -> Verdict:
+    """The refusal that lasts longest, else the policy with the least remaining."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    ranks: list[tuple[bool, float, float]] = [
+        (True, verdict.remaining, -verdict.reset_after)
+        if verdict.allowed
+        else (
+            False,
+            -math.inf if verdict.retry_after is None else -verdict.retry_after,
+            verdict.remaining,
+        )
+        for verdict in verdicts
+    ]
+    return verdicts[ranks.index(min(ranks))]
+
+
+def _reset(*, setting: str, **kwargs: Any) -> None:
+    if setting == NAME:
+        _known.clear()
+        _forms.clear()
+
+
+setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")

@@ -1,0 +1,56 @@
+"""How the rate-limit fields name and describe policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
+from urllib.parse import quote
+
+from ..decisions import Verdict
+from ..policies import Policy
+
+Named: TypeAlias = "tuple[str, str, str]"
+"""Of a policy its name, the name quoted, and the text that describes it."""
+
+# What a structured-field string may hold, but for "%", which escapes the rest.
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+# By the ids of policies, which are kept so that the ids stay their own: to hash them takes longer.
+_known: dict[tuple[tuple[str, int, int], ...], tuple[list[Named], list[Policy]]] = {}
+_MOST = 1_024
+
+
+def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
+    """Of policies that are told together, which rarely changes from one response to the next."""
+    key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        named = describe([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
+        found = _known[key] = named, [verdict.policy for verdict in verdicts]
+    return found[0]
+
+
+def describe(told: Sequence[tuple[str, Policy, int]]) -> list[Named]:
+    """The same of profiles' names, policies and the limits that were applied."""
+    counts = Counter(profile for profile, _, _ in told)
+    named: dict[str, Named] = {}
+    for profile, policy, limit in told:
+        name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
+        number = 1
+        unique = name
+        while unique in named:
+            number += 1
+            unique = f"{name}:{number}"
+        quoted = _quoted(unique)
+        window = f";w={policy.window:.0f}" if policy.window.is_integer() else ""
+        named[unique] = unique, quoted, f"{quoted};q={limit}{window}"
+    return list(named.values())
+
+
+def _quoted(name: str) -> str:
+    """The name as a structured-field string, which is ASCII."""
+    text = quote(name, safe=_PRINTABLE, errors="surrogatepass")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

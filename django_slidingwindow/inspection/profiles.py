@@ -1,0 +1,84 @@
+"""What is configured, right or wrong, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..conf import conf
+from ..policies import Policy, Profile
+from ..profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
+from ..registry import BUILT_IN, profile_problems, registry
+
+SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileState:
+    """A profile as it is configured."""
+
+    name: str
+    origin: str
+    """Who wrote it: the settings, an app that registered it, or this package."""
+    profile: Profile | None = None
+    """None if it cannot be used."""
+    problems: tuple[str, ...] = ()
+    """Why it cannot be used."""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a callable returns the limit for each identifier."""
+        return self.profile is not None and self.profile.limit_for is not None
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        return () if self.profile is None else self.profile.policies
+
+    def value(self, key: ProfileKey) -> Any:
+        """Return the value that applies; None if the profile cannot be used."""
+        return None if self.profile is None else key.effective(getattr(self.profile, key.field))
+
+    def record(self) -> dict[str, Any]:
+        """Return all of it for programs."""
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            **{key.name: self.value(key) for key in _own_keys()},
+            "dynamic": self.dynamic,
+            "policies": [
+                {name: getattr(policy, name) for name in ("limit", *IN_POLICIES)}
+                for policy in self.policies
+            ],
+            "problems": list(self.problems),
+        }
+
+
+def column_keys() -> list[ProfileKey]:
+    """Return the keys that have a column of their own."""
+    return [key for key in _own_keys() if key.heading]
+
+
+def remarks(record: Mapping[str, Any]) -> list[str]:
+    """Return the other keys of a record, where they are not the default: "anonymous: skip"."""
+    return [
+        key.name if record[key.name] is True else f"{key.name}: {record[key.name]}"
+        for key in _own_keys()
+        if not key.heading and record[key.name] not in (None, key.default)
+    ]
+
+
+def _own_keys() -> list[ProfileKey]:
+    """Return the keys that the policies do not show."""
+    return [key for key in PROFILE_KEYS.values() if not key.in_policies]
+
+
+def profiles() -> Iterator[ProfileState]:
+    """All profiles by name, those that cannot be used with their problems."""
+    for name, config in sorted(registry.configs().items()):
+        problems = tuple(f"{path}: {problem}" for path, problem in profile_problems(name, config))
+        origin = SETTINGS if name in conf.profiles else REGISTERED
+        if config is BUILT_IN.get(name):
+            origin = BUILT
+        profile = None if problems else registry.get(name)
+        yield ProfileState(name=name, origin=origin, profile=profile, problems=problems)

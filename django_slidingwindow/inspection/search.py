@@ -1,0 +1,179 @@
+"""Which windows are meant, and which configured profile a window belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ..core.claims import Claim
+from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends, parse_key, suffix
+from ..core.limiter import Limiter
+from ..exceptions import PolicyError
+from ..guard.identity import canonical
+from ..policies import MAX_LIMIT, Policy, Profile
+from ..registry import registry
+
+_GLOB = re.compile(r"([*?\[\]\\^])")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A key that was searched for, and what is configured for it."""
+
+    key: str
+    parts: KeyParts
+    profile: str | None
+    policy: Policy
+    """How the window is read; its limit is the configured one if there is one."""
+    limit: int | None
+    observed: bool = False
+    """The profile only observes: whoever is over its limit is let in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which windows a person looks for; without any field, all of them.
+
+    A field is an option of the commands and a parameter of the admin's page.
+    """
+
+    profile: str | None = None
+    axis: str | None = None
+    identifier: str | None = None
+    """A whole identifier, or the beginning of some and "*"."""
+    blocked: bool = False
+    """Only windows that would refuse a request of cost 1 now."""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Filters:
+        """Return the filters among the options of a command."""
+        return cls(**{field.name: options[field.name] for field in fields(cls)})
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> Filters:
+        """Return the filters in the query of an address; empty ones filter nothing."""
+        given: dict[str, Any] = {
+            field.name: query.get(field.name, "").strip() or None for field in fields(cls)
+        }
+        given["blocked"] = given["blocked"] is not None
+        return cls(**given)
+
+    def query(self) -> dict[str, str]:
+        """Return what `from_query` reads."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: "1" if value is True else value for name, value in given.items() if value}
+
+
+ALL = Filters()
+
+
+class Search:
+    """The windows that filters allow. ImproperlyConfigured if there is no such profile."""
+
+    def __init__(self, filters: Filters = ALL) -> None:
+        self._profile = None if filters.profile is None else registry.get(filters.profile)
+        self._axis = filters.axis if self._profile is None else self._profile.axis
+        self._nothing = filters.axis is not None and filters.axis != self._axis
+        self._identifier = filters.identifier
+
+    def pattern(self, prefix: str) -> str:
+        """What SCAN is to match."""
+        stem = key_ends(prefix, self._axis or "", "")[0]
+        before = _literal(stem) if self._axis else _literal(f"{prefix}:") + "*:{"
+        inner = (
+            _literal(escape(self._identifier[:-1])) if self._identifier not in (None, "*") else ""
+        )
+        scope = self._profile.scope if self._profile else None
+        after = _literal(key_ends("", "", scope)[1]) if scope else "}:*:"
+        return f"{before}{inner}*{after}*"
+
+    def exact_keys(self, limiter: Limiter) -> list[str] | None:
+        """The keys that a whole identifier has in the configured profiles; None to SCAN."""
+        if self._nothing:
+            return []
+        if self._identifier is None or self._identifier.endswith("*"):
+            return None
+        found: dict[str, None] = {}
+        for profile in self._profiles:
+            # As a request would have it, and as it stands in a list of keys or in the log.
+            for identifier in (canonical(profile.axis, self._identifier), self._identifier):
+                policies = _policies(profile, identifier)
+                found |= dict.fromkeys(limiter.keys(Claim(profile, identifier, policies)))
+            # A long identifier stands there as its beginning and a hash.
+            shortened = escape_shortened(self._identifier)
+            if shortened is not None:
+                before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
+                stem = before + shortened + after
+                found |= dict.fromkeys(stem + suffix(policy) for policy in policies)
+        return list(found)
+
+    def beside(self, match: Match) -> list[str]:
+        """The keys of the match's identifier under all policies of its profile."""
+        if match.profile is None:
+            return [match.key]
+        policies = self._policies(registry.get(match.profile), match.parts)
+        return [match.key, *(key_beside(match.key, policy) for policy in policies)]
+
+    def match(self, key: str, prefix: str) -> Match | None:
+        """The key's place in the configuration; None if it is not what is searched for."""
+        parts = parse_key(key, prefix)
+        if parts is None:
+            return None
+        for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
+            for policy in self._policies(profile, parts):
+                if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
+                    return Match(key, parts, profile.name, policy, policy.limit, profile.observed)
+        if self._profile is not None:
+            return None
+        try:
+            policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
+        except PolicyError:
+            # Another application's key: no window is that long or short.
+            return None
+        return Match(key, parts, None, policy, None)
+
+    def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:
+        if not parts.shortened or profile.limit_for is None:
+            return _policies(profile, parts.identifier)
+        # Only who is searched for by the whole identifier is known.
+        return () if self._identifier is None else _policies(profile, self._identifier)
+
+    @cached_property
+    def _profiles(self) -> list[Profile]:
+        if self._profile is not None:
+            return [self._profile]
+        return [p for p in configured() if self._axis in (None, p.axis)]
+
+    @cached_property
+    def _profiles_of(self) -> dict[tuple[str, str], list[Profile]]:
+        found: dict[tuple[str, str], list[Profile]] = {}
+        for profile in self._profiles:
+            found.setdefault((profile.axis, profile.scope), []).append(profile)
+        return found
+
+
+def configured() -> list[Profile]:
+    """All profiles that can be used; the system checks tell of the others."""
+    profiles = []
+    for name in registry.configs():
+        try:
+            profiles.append(registry.get(name))
+        except ImproperlyConfigured:
+            continue
+    return profiles
+
+
+def _policies(profile: Profile, identifier: str) -> tuple[Policy, ...]:
+    try:
+        return profile.policies_for(identifier)
+    except Exception:  # noqa: BLE001 -- a limit callable is the project's code
+        return ()
+
+
+def _literal(text: str) -> str:
+    return _GLOB.sub(r"\\\1", text)

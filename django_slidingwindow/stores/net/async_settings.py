@@ -1,0 +1,60 @@
+"""Asynchronous connections that log in as the alias says, where redis-py has such."""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import signature
+from typing import Any
+
+from redis.asyncio import connection as aio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from .settings import Link
+
+# redis-py's own classes and their asynchronous forms. A project's own class has none.
+_FORMS: dict[type, Any] = {
+    Connection: aio.Connection,
+    SSLConnection: aio.SSLConnection,
+    UnixDomainSocketConnection: aio.UnixDomainSocketConnection,
+    SentinelManagedConnection: aio.Connection,
+    SentinelManagedSSLConnection: aio.SSLConnection,
+}
+
+
+def only_sync(link: Link) -> str | None:
+    """Return the option of the alias that has no asynchronous form; None if all have one."""
+    if link.connection_class not in _FORMS:
+        return "connection_class"
+    if link.options.get("redis_connect_func"):
+        return "redis_connect_func"
+    known = _parameters(_FORMS[link.connection_class])
+    for name, value in link.options.items():
+        if name.startswith("ssl_") and value and name not in known:
+            return name
+    return None
+
+
+def asynchronous(link: Link) -> Any:
+    """Return a connection that is not connected yet. Its time limit is the caller's."""
+    connection_class = _FORMS[link.connection_class]
+    known = _parameters(connection_class)
+    options = {
+        name: value
+        for name, value in link.common().items()
+        if name in known or not name.startswith("ssl_")
+    }
+    return connection_class(
+        **options,
+        protocol=2,
+        socket_timeout=None,
+        socket_connect_timeout=None,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+@cache
+def _parameters(connection_class: Any) -> frozenset[str]:
+    return frozenset(signature(connection_class.__init__).parameters)

@@ -1,0 +1,209 @@
+"""Connections to one server for threads: a stack of them.
+
+What is left out is redis-py's pool and its command path, which are most of a
+check's time.
+
+An exception may come at any moment: a signal handler raises it, or gevent. So there is no
+lock that could stay locked, and no count that could be wrong: a place that nobody holds
+any more is free.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from os import getpid
+from typing import Any
+from weakref import ref
+
+from redis.exceptions import MaxConnectionsError, ResponseError
+
+from ..errors import is_outage
+from .settings import Link
+
+# Seconds after which a call that waits for a connection looks by itself whether there is one.
+_LOOK_AGAIN = 0.02
+
+
+class _Place:
+    """Room for one connection, held by the call that uses it or by the stack."""
+
+    __slots__ = ("__weakref__", "connection")
+
+    def __init__(self) -> None:
+        self.connection: Any = None
+
+
+class Connections:
+    """Idle connections in a stack: as many as are in use at once, never one a thread."""
+
+    def __init__(self, find: Callable[[float | None], Link], *, most: int) -> None:
+        """`find` says, by a deadline, which server a new connection goes to."""
+        self._find = find
+        self._most = most
+        self._idle: deque[_Place] = deque()
+        # In the order in which they were asked for: the first `most` of those that live count.
+        self._places: dict[ref[_Place], None] = {}
+        self._waiting: deque[threading.Lock] = deque()
+
+    def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
+        """Send once and read the replies; a server's error is returned, not raised."""
+        place = None
+        try:
+            place = self._take(deadline)
+            connection = place.connection
+            connection.send(payload)
+            answers: list[Any] = connection.receive(replies)
+        except BaseException:
+            # Unread replies would answer the next command.
+            self._discard(place)
+            raise
+        self._give_back(place, answers)
+        return answers
+
+    def in_halves(
+        self, payload: bytes, replies: int, deadline: float | None
+    ) -> Generator[None, None, list[Any]]:
+        """Do the same as `exchange`, with a pause in which other servers can be asked.
+
+        MaxConnectionsError where all are in use: a call that holds connections of other
+        servers must not wait for one.
+        """
+        place = None
+        try:
+            place = self._take(deadline, wait=False)
+            place.connection.send(payload)
+            yield
+            answers: list[Any] = place.connection.receive(replies)
+        except BaseException:
+            # Nobody may have waited for the replies.
+            self._discard(place)
+            raise
+        self._give_back(place, answers)
+        return answers
+
+    def close(self) -> None:
+        """Close what is idle; what is in use goes on."""
+        with suppress(IndexError):
+            while True:
+                self._discard(self._idle.pop())
+
+    def start_afresh(self) -> None:
+        """In a forked child: let go of the parent's connections, which stay open there."""
+        self.close()
+        self._places = {}
+        self._waiting = deque()
+
+    def _take(self, deadline: float | None, *, wait: bool = True) -> _Place:
+        """Return a connected place for use until the deadline.
+
+        MaxConnectionsError if none is free in time.
+        """
+        place = None
+        try:
+            try:
+                place = self._idle.pop()
+            except IndexError:
+                place = self._find_place(deadline, wait)
+            connection = place.connection
+            # The parent's, where a server forks without Python's knowledge (uWSGI); or one
+            # that a server has closed, which is better known before a charge is sent.
+            if connection is None or connection.pid != getpid() or connection.watch.poll(0):
+                connection = self._connect(place, deadline)
+            connection.deadline = deadline
+        except BaseException:
+            self._discard(place)
+            raise
+        return place
+
+    def _connect(self, place: _Place, deadline: float | None) -> Any:
+        """Put a new connection into a place."""
+        if place.connection is not None:
+            place.connection.disconnect()
+        connection = place.connection = self._find(deadline).sync()
+        connection.deadline = deadline
+        connection.connect()
+        return connection
+
+    def _find_place(self, deadline: float | None, wait: bool) -> _Place:
+        """Return one that another call gives back, or a new one if there is room for it."""
+        while True:
+            turn = threading.Lock()
+            turn.acquire()
+            # Before it looks: whatever is free from now on wakes it.
+            self._waiting.append(turn)
+            try:
+                with suppress(IndexError):
+                    return self._idle.pop()
+                place = _Place()
+                if self._has_room_for(place):
+                    return place
+                left = _LOOK_AGAIN
+                if deadline is not None:
+                    left = min(left, deadline - time.monotonic())
+                if left <= 0 or not wait:
+                    raise MaxConnectionsError("all connections are in use")
+                turn.acquire(timeout=left)
+            finally:
+                with suppress(ValueError):
+                    self._waiting.remove(turn)
+
+    def _has_room_for(self, place: _Place) -> bool:
+        """Claim one of the `most` places. Those that were lost are free."""
+        mine = ref(place)
+        self._places[mine] = None
+        earlier = 0
+        for each in list(self._places):
+            if each is mine and earlier < self._most:
+                return True
+            if each() is None:
+                self._places.pop(each, None)
+            else:
+                earlier += 1
+        del self._places[mine]
+        return False
+
+    def _give_back(self, place: _Place, answers: list[Any]) -> None:
+        for answer in answers:
+            if type(answer) is not bytes and isinstance(answer, Exception) and is_outage(answer):
+                # Another server may have taken its place.
+                self._discard(place)
+                return
+        self._idle.append(place)
+        if self._waiting:
+            self._wake()
+
+    def _discard(self, place: _Place | None) -> None:
+        if place is None:
+            return
+        self._places.pop(ref(place), None)
+        if place.connection is not None:
+            place.connection.disconnect()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let a call that waits look again."""
+        with suppress(IndexError):
+            self._waiting.popleft().release()
+
+
+def ask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
+    """The reply to one command, on a connection of its own."""
+    connection = link.sync()
+    connection.deadline = deadline
+    try:
+        connection.connect()
+        connection.send_packed_command((payload,), check_health=False)
+        return _read(connection)
+    finally:
+        connection.disconnect()
+
+
+def _read(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
