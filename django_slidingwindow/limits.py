@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 
@@ -94,17 +94,20 @@ with suppress(AttributeError):  # there is no fork on Windows
     os.register_at_fork(after_in_child=_start_afresh)
 
 
-class _Single(NamedTuple):
-    """What is known of a check by a profile's name and a cost."""
+class _Single:
+    """What is prepared for checks by a profile's name and a cost."""
 
-    limiter: Limiter
-    """Whose the form is."""
-    edition: object
-    """Of the profiles."""
-    form: Form | None
-    """None where a function says the limit, and where the cost is wrong."""
-    axis: str | None
-    """Where an identifier of it has several spellings."""
+    __slots__ = ("axis", "edition", "form", "limiter")
+
+    def __init__(
+        self, limiter: Limiter, edition: object, form: Form | None, axis: str | None
+    ) -> None:
+        self.limiter = limiter
+        self.edition = edition  # of the registry
+        # None where a function says the limit, and where the cost is wrong.
+        self.form = form
+        # Where identifiers of the axis have several spellings; else None.
+        self.axis = axis
 
 
 _singles: dict[tuple[str, int], _Single] = {}

@@ -134,7 +134,7 @@ class Policy:
     @property
     def window_us(self) -> int:
         """The window in microseconds, the unit of the stores' clocks."""
-        return microseconds(self.window)
+        return round(self.window * 1_000_000)
 
     @property
     def window_text(self) -> str:

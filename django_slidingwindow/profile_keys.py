@@ -7,8 +7,7 @@ tests print the row that docs/profiles.md needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.module_loading import import_string
 
@@ -37,12 +36,7 @@ def gettext_noop(text: str) -> str:
     return text
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileKey:
+class ProfileKey(NamedTuple):
     """One key: what it may hold, what it sets and how people see it."""
 
     name: str
@@ -50,17 +44,17 @@ class ProfileKey:
     """The field of `Profile` that it sets."""
     read: Callable[[Any], Any]
     """Return the field's value; raise ValueError with the problem as text."""
-    read_item: Callable[[Any], Any] | None = None
-    """Does the same for each item, where the value is a list."""
     description: str
     """One line of Markdown, for docs/profiles.md."""
+    read_item: Callable[[Any], Any] | None = None
+    """Does the same for each item, where the value is a list."""
     required: bool = False
     default: Any = None
     """What the field holds without the key."""
     default_text: str = ""
     """The default in docs/profiles.md, where it is not a constant."""
-    effective: Callable[[Any], Any] = _unchanged
-    """Return the value that applies, where the settings have a part in it."""
+    effective: Callable[[Any], Any] | None = None
+    """Return the value that applies, where a setting stands in for a missing one."""
     heading: str = ""
     """Of its own column. Without one, a value is shown if it is not the default."""
     width: int = 0
@@ -127,18 +121,13 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, POLICIES: policies}
 
 
-def _read_axis(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(
-            "an axis is needed: ip, user, tenant, endpoint, global or one of your own."
-        )
-    return value
+def _text(problem: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError(problem)
+        return value
 
-
-def _read_text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be text.")
-    return value
+    return read
 
 
 def _read_bool(value: Any) -> bool:
@@ -212,7 +201,7 @@ _TABLE = (
     ProfileKey(
         name="axis",
         field="axis",
-        read=_read_axis,
+        read=_text("an axis is needed: ip, user, tenant, endpoint, global or one of your own."),
         description="whom it counts: [identities](identities.md) lists them",
         required=True,
         default_text="needed",
@@ -262,7 +251,7 @@ _TABLE = (
     ProfileKey(
         name="scope",
         field="scope",
-        read=_read_text,
+        read=_text("must be text."),
         description="what shares one window: profiles of one axis and scope share their hits",
         default_text="the name",
         heading=gettext_noop("Scope"),

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser import chromium  # noqa: F401, a fixture
-from tests.databases import _database_settings, log_database  # noqa: F401, fixtures
 from tests.plugin import SERVER
-from tests.servers import RedisCluster, RedisServer, SentinelGroup
 from tests.support import selection
+from tests.support.browser import chromium  # noqa: F401, a fixture
+from tests.support.databases import _database_settings, log_database  # noqa: F401, fixtures
+from tests.support.servers import RedisCluster, RedisServer, SentinelGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

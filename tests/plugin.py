@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis_binary
 
-from tests.servers import RedisServer
-from tests.servers.redis import server_name
 from tests.support.reporting import Reporter
+from tests.support.servers import RedisServer
+from tests.support.servers.redis import server_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -21,12 +21,12 @@ from django_slidingwindow.guard import making
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
-from tests.servers.redis import wait_until
+from tests.support.servers.redis import wait_until
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from tests.servers import RedisServer
+    from tests.support.servers import RedisServer
 
 # However slow the machine is, Redis decides.
 PATIENT = {"LATENCY_BUDGET": 60, "SHIELD_SECONDS": 0}

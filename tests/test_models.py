@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections.fields import ExactTextField, text_after
-from tests.databases import on_every_database
-from tests.rejections import row
+from tests.support.databases import on_every_database
+from tests.support.rejections import row
 
 
 @pytest.mark.django_db

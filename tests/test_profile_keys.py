@@ -19,7 +19,7 @@ from django_slidingwindow import registry as registry_module
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, ProfileKey
 from django_slidingwindow.registry import profile_problems, read_profile, registry
-from tests.docs_pages import table
+from tests.support.docs_pages import table
 
 GOOD = {"axis": "ip", "rate": "5/m", "jitter": 4, "region": "eu"}
 WRONG = {"axis": "ip", "rate": "5/m", "jitter": -1}

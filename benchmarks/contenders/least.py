@@ -54,7 +54,7 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     profile = registry.get(f"{case.name}_compact")
     (policy,) = profile.policies
     known = _prepared(profile).prepared
-    write = headers._Form(profile.name, policy, policy.limit)._write
+    write = headers._Form(profile.name, policy, policy.limit).fields
     fields = cache(lambda remaining, seconds: write(str(remaining), seconds))
     pool = get_redis_connection("default").connection_pool.connection_kwargs
     link = socket.create_connection((pool["host"], pool["port"]))

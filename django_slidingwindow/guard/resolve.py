@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from django.core.exceptions import ImproperlyConfigured
 
 from .. import decisions as reasons
 from ..conf import conf
@@ -16,8 +13,9 @@ from ..core.claims import Claim
 from ..decisions import Decision
 from ..policies import Policy, Profile, parse_cost
 from ..registry import registry
-from .exemptions import Exemptions, exemptions
-from .identity import Find, Resolver, finder, identify, resolvers
+from .binding import Binding, bind
+from .exemptions import exemptions
+from .identity import Resolver, identify, resolvers
 from .requirements import Choice, Demand, Demands
 from .state import ACCOUNT, Account, First, Told, account_of, decide
 from .user_code import Ask, ask, in_thread
@@ -32,8 +30,6 @@ logger = logging.getLogger("django_slidingwindow")
 
 
 Claims: TypeAlias = "Generator[Ask, Any, list[Claim]]"
-_Step: TypeAlias = "tuple[str, Find, Form]"
-_Question: TypeAlias = "tuple[Profile, Find, int]"
 _Found: TypeAlias = "dict[str, Told]"
 AtOnce: TypeAlias = "tuple[_Found, Form, tuple[str, ...]]"
 """Whom each profile counts, the form of all the windows, and the windows' keys."""
@@ -47,29 +43,6 @@ class _UnknownError(Exception):
         self.profile = profile
 
 
-@dataclass(slots=True)
-class Ready:
-    """What is known of demands before any request."""
-
-    limiter: Limiter
-    """Whose the forms are."""
-    edition: object
-    """Of the profiles."""
-    steps: tuple[_Step, ...] = ()
-    """Of each profile the name, how to tell whom it counts, and the form of its windows."""
-    form: Form | None = None
-    """Of all the windows together; None where more has to be asked than whom they count."""
-    questions: tuple[_Question, ...] = ()
-    """Where all that has to be asked besides is what the limits are: of each profile also how to
-    tell whom it counts, and the cost."""
-    blocks: bool = False
-    """Whether it may block to tell whom they count, or the limits."""
-    methods: frozenset[str] | None = None
-    """Those that are counted; None for all."""
-    exempt: Exemptions | None = None
-    """Whom they do not count, by their addresses."""
-
-
 def at_once(
     request: HttpRequest, demands: Sequence[Demand], limiter: Limiter, *, may_block: bool
 ) -> AtOnce | None:
@@ -81,9 +54,9 @@ def at_once(
     """
     if type(demands) is not Demands:
         return None
-    ready: Ready | None = demands.ready
+    ready: Binding | None = demands.ready
     if ready is None or ready.limiter is not limiter or ready.edition is not registry.edition:
-        ready = demands.ready = _prepare(demands, limiter)
+        ready = demands.ready = bind(demands, limiter)
     if (ready.blocks and not may_block) or hasattr(request, ACCOUNT):
         return None
     if ready.methods is not None and request.method not in ready.methods:
@@ -107,7 +80,7 @@ def at_once(
     return told, ready.form, keys
 
 
-def _asked(request: HttpRequest, ready: Ready, limiter: Limiter) -> AtOnce | None:
+def _asked(request: HttpRequest, ready: Binding, limiter: Limiter) -> AtOnce | None:
     """The same where functions say the limits, and which windows there are."""
     keys: tuple[str, ...] = ()
     forms: list[Form] = []
@@ -140,49 +113,6 @@ def decided_before(request: HttpRequest, demands: Sequence[Demand]) -> Decision 
     if type(first) is not First or type(demands) is not Demands:
         return None
     return first.decision if demands.ids <= first.demands.ids else None
-
-
-def _prepare(demands: Demands, limiter: Limiter) -> Ready:
-    # Before the profiles are read: they may change meanwhile.
-    edition = registry.edition
-    unknown = Ready(limiter, edition)
-    costs: dict[str, int] = {}
-    exempt = exemptions()
-    known = exempt is None or exempt.by_address
-    methods = demands[0].methods
-    for demand in demands:
-        names, cost = demand.profiles, demand.cost
-        if demand.methods != methods or not isinstance(names, tuple):
-            return unknown
-        for name in names:
-            if isinstance(cost, int):
-                costs[name] = max(cost, costs.get(name, 0))
-            else:
-                costs[name], known = 0, False
-    if not known:
-        return unknown
-    questions: list[_Question] = []
-    blocks = asks = False
-    for name, units in costs.items():
-        try:
-            profile = registry.get(name)
-            find, may_block = finder(profile.axis, profile.anonymous)
-        except ImproperlyConfigured:
-            # Who is exempt must not meet an error of the others' profiles.
-            return unknown
-        asks = asks or profile.limit_for is not None
-        blocks = blocks or may_block or asks
-        questions.append((profile, find, units))
-    ready = Ready(limiter, edition, blocks=blocks, methods=methods, exempt=exempt)
-    if asks:
-        ready.questions = tuple(questions)
-    else:
-        ready.steps = tuple(
-            (profile.name, find, limiter.form(Claim(profile, "", profile.policies, units)))
-            for profile, find, units in questions
-        )
-        ready.form = limiter.join(tuple(form for _, _, form in ready.steps))
-    return ready
 
 
 def claims_of(request: HttpRequest, account: Account, demands: Sequence[Demand]) -> Claims:

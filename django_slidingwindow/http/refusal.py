@@ -182,7 +182,7 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
 @lru_cache(maxsize=1)
 def _own_template() -> Template:
     """By an engine of its own, so it is there whatever TEMPLATES says."""
-    folder = Path(__file__).parent / "templates"
+    folder = Path(__file__).parent.parent / "templates"
     engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
     return engine.get_template("django_slidingwindow/429.html")
 

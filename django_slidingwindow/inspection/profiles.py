@@ -37,7 +37,10 @@ class ProfileState:
 
     def value(self, key: ProfileKey) -> Any:
         """Return the value that applies; None if the profile cannot be used."""
-        return None if self.profile is None else key.effective(getattr(self.profile, key.field))
+        if self.profile is None:
+            return None
+        value = getattr(self.profile, key.field)
+        return value if key.effective is None else key.effective(value)
 
     def record(self) -> dict[str, Any]:
         """Return all of it for programs."""

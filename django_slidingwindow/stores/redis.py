@@ -99,6 +99,8 @@ class RedisStore:
 
     def run_many(self, calls: Sequence[Call]) -> list[list[int]]:
         """All the calls in one round trip, for whoever looks at many keys."""
+        if not calls:
+            return []
         commands = [self._encode(call) for call in calls]
         server = self._server or self._find_server()
         deadline = time.monotonic() + PATIENCE

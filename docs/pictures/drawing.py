@@ -101,21 +101,18 @@ def memory(measured: dict[str, dict[int, int]]) -> Picture:
 
 
 _LAYERS = (
-    ("0  values", "exceptions · flows · policies · decisions · keys"),
-    ("1  mechanisms", "lua/*.lua · algorithms · stores · breaker · shield · cluster · decoding"),
-    ("2  core", "claims · parts · answers · asking · fallback · limiter"),
-    (
-        "3  binding",
-        "conf · registry · identity · proxies · exemptions · rules · guard · limits · signals",
-    ),
-    (
-        "4  edges",
-        "headers · responses · decorators · middleware · contrib/drf, ninja, prometheus …",
-    ),
-    (
-        "5  operators",
-        "models · recorder · admin · management · inspection · diagnosis · checks · apps",
-    ),
+    ("values", "exceptions · durations · policies · decisions"),
+    ("algorithms/", "Lua scripts, their arithmetic in memory, and how values are read"),
+    ("stores/", "Redis, Cluster, memory; net/ has connections, Sentinel, routing"),
+    ("core/", "a check without settings or HTTP: windows, limiter, breaker, shield, fallback"),
+    ("settings", "conf · profile_keys · registry · signals"),
+    ("guard/", "a request and the settings to a decision; limits for other code"),
+    ("http/", "fields and refusals: what the client sees"),
+    ("edges", "decorators · middleware · contrib/ (DRF, ninja, Prometheus, OpenTelemetry)"),
+    ("rejections/", "the rejection log"),
+    ("checks/", "system checks"),
+    ("inspection/", "live windows and doctor, for people"),
+    ("operators", "admin · admin_views/ · management/ · apps"),
 )
 _STEPS = (
     "request",
@@ -130,14 +127,14 @@ _STEPS = (
 
 def architecture() -> Picture:
     """The layers, and a request's way through them."""
-    picture = Picture(860, 470, "Layers of django_slidingwindow and the life of a request")
+    picture = Picture(860, 590, "Layers of django_slidingwindow and the life of a request")
     picture.write(16, 26, "Imports point upward only", bold=True, size=14)
     for number, (name, modules) in enumerate(_LAYERS):
-        y = 42 + 50 * number
-        picture.box(16, y, 828, 40, color=ACCENT, fill=ACCENT)
-        picture.write(30, y + 25, name, bold=True)
-        picture.write(170, y + 25, modules)
-    top = 392
+        y = 42 + 38 * number
+        picture.box(16, y, 828, 30, color=ACCENT, fill=ACCENT)
+        picture.write(30, y + 20, name, bold=True)
+        picture.write(170, y + 20, modules)
+    top = 526
     picture.write(16, top - 16, "The life of a request", bold=True, size=14)
     for number, step in enumerate(_STEPS):
         x = 16 + 119 * number

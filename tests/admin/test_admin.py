@@ -1,0 +1,879 @@
+"""The admin: the log read-only, live keys, unblocking and profiles."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from datetime import timezone as datetime_timezone
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Permission, User
+from django.core.handlers.asgi import ASGIRequest
+from django.test import AsyncClient, Client, override_settings
+from django.urls import reverse
+from django.utils import timezone
+
+from django_slidingwindow import limits
+from django_slidingwindow.admin_views import export, live, summary, times, wording
+from django_slidingwindow.core.keys import escape
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard.identity import keyed_hash
+from django_slidingwindow.guard.requirements import Demand
+from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import rows as rejections
+from tests.support.databases import on_every_database
+from tests.support.rejections import row
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
+SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;%1B[31m%E2%80%AE"
+PROFILES: dict[str, Any] = {
+    "login": {"axis": "ip", "rates": ["2/m", "20/h"]},
+    "watched": {"axis": "tenant", "rate": "1/m", "mode": "observe", "scope": "shared"},
+    "asked": {"axis": "tenant", "limit": lambda identifier, request: 3, "window": 60},
+    "broken": {"axis": "ip", "rate": "many"},
+}
+RULES = [
+    {"path": r"^/api/", "methods": ["GET"], "profiles": ["login", "watched"]},
+    {"profiles": ["watched"]},
+    {"profiles": []},
+]
+
+
+@pytest.fixture(autouse=True)
+def _configured() -> Iterator[None]:
+    with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES, "RULES": RULES}):
+        yield
+
+
+@pytest.fixture
+def staff(client: Client) -> User:
+    """Somebody who may only look, logged in."""
+    user = User.objects.create_user("staff", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_rejection"))
+    client.force_login(user)
+    return user
+
+
+def address(page: str, query: str = "", *args: Any) -> str:
+    return reverse(f"admin:django_slidingwindow_rejection_{page}", args=args) + query
+
+
+def get(client: Client, page: str = "changelist", query: str = "", *args: Any) -> Any:
+    response = client.get(address(page, query, *args))
+    assert response.status_code == 200, (response.status_code, response.headers)
+    return response
+
+
+def listed(client: Client, query: str = "") -> list[str]:
+    return [
+        found.identifier for found in get(client, "changelist", query).context["cl"].result_list
+    ]
+
+
+def save(**values: Any) -> Rejection:
+    made = row(**values)
+    made.save()
+    return made
+
+
+class TestLog:
+    @pytest.mark.parametrize(
+        ("query", "found"),
+        [
+            ("", {"a", "b", "c"}),
+            ("?profile=login", {"b"}),
+            ("?axis=tenant", {"c"}),
+            ("?reason=observe", {"c"}),
+            ("?source=shield", {"b"}),
+            ("?profile=login&axis=tenant", set()),
+            ("?when=1h", {"a"}),
+            ("?when=24h", {"a", "b"}),
+            ("?when=7d", {"a", "b", "c"}),
+            ("?profile=gone", set()),
+        ],
+    )
+    def test_filters(self, admin_client: Client, query: str, found: set[str]) -> None:
+        now = timezone.now()
+        save(identifier="a")
+        save(identifier="b", profile="login", source="shield", minute=now - timedelta(hours=5))
+        save(identifier="c", axis="tenant", reason="observe", minute=now - timedelta(days=3))
+        assert set(listed(admin_client, query)) == found
+
+    def test_filters_offer_what_is_configured_and_ask_no_table(self, admin_client: Client) -> None:
+        specs = {spec.title: spec for spec in get(admin_client).context["cl"].filter_specs}
+        assert [str(title) for title in specs] == ["time", "profile", "axis", "reason", "source"]
+        names = [name for name, _ in specs["profile"].lookup_choices]
+        assert {"login", "broken", "ip_public"} <= set(names)
+        assert [axis for axis, _ in specs["axis"].lookup_choices] == ["endpoint", "ip", "tenant"]
+
+    @pytest.mark.parametrize(
+        ("text", "found"),
+        [
+            ("acme", {"acme"}),
+            ("  acme ", {"acme"}),
+            ("acme*", {"acme", "acme-2"}),
+            ("Acme", {"Acme"}),
+            ("cme", set()),
+            ("2001:db8::7", {"2001:db8::/64"}),
+            ("%1B", {"%1B"}),
+            ("   ", {"acme", "acme-2", "Acme", "2001:db8::/64", "%1B"}),
+        ],
+    )
+    def test_search_finds_an_identifier_or_its_beginning(
+        self, admin_client: Client, text: str, found: set[str]
+    ) -> None:
+        for name in ("acme", "acme-2", "Acme", "2001:db8::/64", "%1B"):
+            save(identifier=name)
+        response = admin_client.get(address("changelist"), {"q": text})
+        assert {r.identifier for r in response.context["cl"].result_list} == found
+
+    def test_search_knows_the_hash_of_an_identifier(self, admin_client: Client) -> None:
+        with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"}):
+            save(identifier=keyed_hash("203.0.113.9"))
+            assert listed(admin_client, "?q=203.0.113.9") == [keyed_hash("203.0.113.9")]
+            assert listed(admin_client, f"?q={keyed_hash('203.0.113.9')}") != []
+            assert listed(admin_client, "?q=203.0.113.8") == []
+
+    def test_pages_go_on_where_the_last_one_ended(self, admin_client: Client) -> None:
+        minute = datetime(2026, 11, 16, 12, 0, tzinfo=datetime_timezone.utc)
+        for i in range(250):
+            save(identifier=str(i), minute=minute + timedelta(minutes=i // 60))
+        seen, query, pages = [], "?reason=limit", 0
+        while query:
+            cl = get(admin_client, "changelist", query).context["cl"]
+            seen += [r.identifier for r in cl.result_list]
+            assert bool(cl.newest) == bool(pages)
+            assert (cl.summary is None) == bool(pages)
+            query, pages = cl.older, pages + 1
+        assert seen == [str(i) for i in reversed(range(250))]
+        assert pages == 3
+        assert cl.newest == "?reason=limit"
+
+    def test_rows_of_a_minute_that_come_in_meanwhile_shift_no_page(
+        self, admin_client: Client
+    ) -> None:
+        minute = timezone.now().replace(second=0, microsecond=0)
+        for i in range(120):
+            save(identifier=str(i), minute=minute)
+        older = get(admin_client).context["cl"].older
+        save(identifier="new", minute=minute)
+        assert listed(admin_client, older) == [str(i) for i in reversed(range(20))]
+
+    @pytest.mark.parametrize(
+        "query", ["?before=x", "?before=1.x", "?before=999999999999999999999.1", "?when=2026-13-01",
+                  "?when=2026-11-16T99", "?when=soon", "?when=9999-12-31", "?when=0001-01-01",
+                  "?when=0001-01-01T00", "?when=1969-12-31"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("page", ["changelist", "export"])
+    def test_address_that_makes_no_sense_leads_back(
+        self, admin_client: Client, query: str, page: str
+    ) -> None:
+        response = admin_client.get(address(page, query))
+        assert response.status_code == 302
+        assert response.headers["Location"] == address("changelist", "?e=1")
+        assert admin_client.get(response.headers["Location"]).status_code == 200
+
+    @pytest.mark.parametrize("query", ["?hits__gt=1", "?user_agent__contains=x", "?id=1"])
+    def test_lookup_that_no_index_serves_is_refused(self, admin_client: Client, query: str) -> None:
+        assert admin_client.get(address("changelist", query)).status_code == 400
+
+    def test_order_is_always_that_of_time(self, admin_client: Client) -> None:
+        now = timezone.now()
+        for i, hits in enumerate((5, 9, 1)):
+            save(identifier=str(i), hits=hits, minute=now - timedelta(minutes=i))
+        assert listed(admin_client, "?o=-8") == ["0", "1", "2"]
+
+    def test_dates_lead_to_days_and_days_to_hours(self, admin_client: Client) -> None:
+        now = timezone.localtime()
+        save(identifier="now")
+        save(identifier="before", minute=now - timedelta(days=3))
+        dates = get(admin_client, "changelist", "?axis=ip").context["cl"].drill_down
+        assert len(dates) == 30
+        assert dates[0]["href"] == f"?axis=ip&when={now.date()}"
+        assert listed(admin_client, dates[0]["href"]) == ["now"]
+        assert listed(admin_client, dates[3]["href"]) == ["before"]
+        hours = get(admin_client, "changelist", dates[0]["href"]).context["cl"].drill_down
+        assert hours[0] == {"text": "All dates", "href": "?axis=ip"}
+        assert hours[1]["chosen"]
+        assert len(hours) == 2 + 24
+        assert listed(admin_client, hours[2 + now.hour]["href"]) == ["now"]
+        inside = (
+            get(admin_client, "changelist", hours[2 + now.hour]["href"]).context["cl"].drill_down
+        )
+        assert [link["chosen"] for link in inside[1:]].index(True) == 1 + now.hour
+
+    def test_few_days_are_kept_and_few_are_offered(self, admin_client: Client) -> None:
+        with override_settings(SLIDING_WINDOW={"LOG_DAYS": 3}):
+            assert len(get(admin_client).context["cl"].drill_down) == 3
+
+    def test_log_can_be_looked_at_and_nothing_else(self, client: Client, staff: User) -> None:
+        one = save()
+        assert get(client, "change", "", one.pk).context["has_change_permission"] is False
+        for page, args in (("add", ()), ("delete", (one.pk,))):
+            assert client.get(address(page, "", *args)).status_code == 403
+        assert client.post(address("change", "", one.pk), {"hits": 9}).status_code == 403
+        action = {"action": "delete_selected", "_selected_action": one.pk}
+        client.post(address("changelist"), action)
+        assert Rejection.objects.get().hits == 1
+
+    @pytest.mark.parametrize("page", ["changelist", "export", "live", "key", "unblock", "profiles"])
+    def test_nobody_without_the_permission_sees_a_page(self, client: Client, page: str) -> None:
+        assert client.get(address(page)).status_code == 302
+        client.force_login(User.objects.create_user("other", is_staff=True))
+        assert client.get(address(page)).status_code == 403
+
+    @pytest.mark.parametrize("page", ["changelist", "export", "live", "key", "profiles"])
+    @pytest.mark.usefixtures("staff", "redis")
+    def test_viewer_sees_every_page(self, client: Client, page: str) -> None:
+        save()
+        get(client, page)
+
+    def test_row_tells_all_it_knows(self, admin_client: Client) -> None:
+        text = get(admin_client, "change", "", save(retry_after=None).pk).content.decode()
+        for said in ("120 / 1 min", "limit: over the limit", "redis: counted there", "never"):
+            assert said in text
+        assert "203.0.113.9" in text
+        assert address("live").replace("/", "/") in text
+
+    def test_row_about_nobody_is_shown(self, admin_client: Client) -> None:
+        one = save(identifier="", limit=None, window=None, view="", method="", reason="other")
+        text = get(admin_client, "change", "", one.pk).content.decode()
+        assert "Live keys of" not in text
+        assert listed(admin_client) == [""]
+        assert '<td class="field-where">-</td>' in get(admin_client).content.decode()
+
+    def test_hostile_text_is_only_text(self, admin_client: Client) -> None:
+        name = rejections.logged_identifier(HOSTILE)
+        save(identifier=name, view="<img src=x>", profile="<i>")
+        text = get(admin_client).content.decode()
+        assert SHOWN in text
+        assert "<img src=x>" not in text
+        assert "<script>alert" not in text
+        for char in "\x1b\u202e":
+            assert char not in text
+
+    def test_project_without_time_zones_sees_its_log(self, admin_client: Client) -> None:
+        with override_settings(USE_TZ=False):
+            now = datetime.now().replace(second=0, microsecond=0)
+            for i in range(101):
+                save(identifier=str(i), minute=now)
+            cl = get(admin_client, "changelist", f"?when={now.date()}").context["cl"]
+            assert cl.summary.total == 101
+            assert listed(admin_client, cl.older) == ["0"]
+            assert get(admin_client).context["cl"].summary.total == 101
+
+
+def hostile_addresses() -> Iterator[str]:
+    texts = ["a\x00b", "%ED%A0%80", "\ufffd", "é" * 300, "'%s"]
+    for text in texts:
+        for name in ("profile", "axis", "reason", "source", "q", "when", "before", "e", "p", "o"):
+            yield address("changelist", f"?{urlencode({name: text})}")
+        yield address("changelist", f"?{urlencode({'q': text + '*'})}")
+        yield address("export", f"?{urlencode({'profile': text, 'q': text})}")
+        for name in ("profile", "axis", "identifier", "blocked", "cursor"):
+            yield address("live", f"?{urlencode({name: text})}")
+        for key in (
+            text,
+            f"throttle:{text}:{{x}}:{text}:c60",
+            f"throttle:ip:{{{text}}}:login:c60",
+            f"throttle:{escape(text)}:{{{escape(text)}}}:{escape(text)}:c60",
+        ):
+            yield address("key", f"?{urlencode({'key': key})}")
+            yield address("unblock", f"?{urlencode({'key': key})}")
+    for before in ("-62135596800000000.1", "253402300799000000.1", f"0.{10**30}", f"0.-{10**30}"):
+        yield address("changelist", f"?before={before}")
+    for when in ("0001-01-01", "0001-01-01T00", "1970-01-01", "9998-12-31", "9999-12-31T23"):
+        yield address("changelist", f"?when={when}")
+        yield address("export", f"?when={when}")
+
+
+@on_every_database
+@pytest.mark.parametrize(
+    ("zone", "log_identifiers"), [("Pacific/Kiritimati", "plain"), ("Pacific/Midway", "hash")]
+)
+@pytest.mark.usefixtures("log_database", "redis")
+def test_no_address_makes_an_error(
+    admin_user: User, client: Client, zone: str, log_identifiers: str
+) -> None:
+    save()
+    client.force_login(admin_user)
+    configured = {"PROFILES": PROFILES, "LOG_IDENTIFIERS": log_identifiers}
+    with override_settings(SLIDING_WINDOW=configured), timezone.override(zone):
+        for url in hostile_addresses():
+            response = client.get(url)
+            assert response.status_code in (200, 302), url
+            b"".join(response)
+
+
+def test_profile_whose_name_cannot_be_printed_is_found_by_its_filter(admin_client: Client) -> None:
+    save(identifier="a", profile="%1Bodd")
+    assert listed(admin_client, f"?{urlencode({'profile': chr(27) + 'odd'})}") == ["a"]
+
+
+def test_row_beyond_the_bound_is_told_apart(admin_client: Client) -> None:
+    one = save(identifier="", reason="overflow", source="", limit=None, window=None, view="")
+    assert "(others)" in get(admin_client).content.decode()
+    text = get(admin_client, "change", "", one.pk).content.decode()
+    assert "overflow: beyond LOG_ROWS_PER_MINUTE, counted together" in text
+    assert listed(admin_client, "?reason=overflow") == [""]
+
+
+class TestPicture:
+    def test_columns_are_hours_and_series_are_profiles(self, admin_client: Client) -> None:
+        now = timezone.now()
+        save(profile="login", hits=3)
+        save(profile="login", hits=2, minute=now - timedelta(hours=2))
+        save(profile="ip_public", hits=9, minute=now - timedelta(hours=2))
+        save(profile="old", hits=9, minute=now - timedelta(hours=25))
+        found = get(admin_client).context["cl"].summary
+        assert found.total == 14
+        assert [(s.name, s.total) for s in found.chart.series] == [("ip_public", 9), ("login", 5)]
+        assert [sum(column) for column in found.chart.columns if any(column)] == [11, 3]
+        assert len(found.chart.labels) in (24, 25)
+
+    @pytest.mark.parametrize(
+        ("length", "columns"),
+        [("1h", {60, 61}), ("24h", {24, 25}), ("7d", {7, 8})],
+    )
+    def test_columns_suit_the_time(
+        self, admin_client: Client, length: str, columns: set[int]
+    ) -> None:
+        save()
+        found = get(admin_client, "changelist", f"?when={length}").context["cl"].summary
+        assert len(found.chart.labels) in columns
+        assert found.total == 1
+
+    def test_picture_is_of_what_is_listed(self, admin_client: Client) -> None:
+        save(identifier="acme", hits=3)
+        save(identifier="other", hits=4)
+        found = get(admin_client, "changelist", "?q=acme").context["cl"].summary
+        assert found.total == 3
+        assert [(o.identifier, o.hits) for o in found.offenders] == [("acme", 3)]
+
+    def test_offenders_are_those_with_most_hits_and_never_nobody(
+        self, admin_client: Client
+    ) -> None:
+        for i in range(8):
+            save(identifier=f"10.0.0.{i}", hits=i + 1)
+        save(identifier="10.0.0.3", hits=50, method="POST")
+        save(identifier="", hits=500)
+        found = get(admin_client).context["cl"].summary.offenders
+        assert [(o.identifier, o.hits) for o in found][:2] == [("10.0.0.3", 54), ("10.0.0.7", 8)]
+        assert len(found) == summary.OFFENDERS
+
+    def test_profiles_beyond_the_colours_are_one(self, admin_client: Client) -> None:
+        for i in range(12):
+            save(profile=f"p{i:02}", hits=100 - i)
+        series = get(admin_client).context["cl"].summary.chart.series
+        assert len(series) == 8
+        assert (series[-1].name, series[-1].total) == ("others", 93 + 92 + 91 + 90 + 89)
+
+    def test_busy_log_is_drawn_as_far_as_that_is_quick(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(summary, "MOST_ROWS", 5)
+        minute = timezone.now().replace(second=0, microsecond=0)
+        for i in range(8):
+            save(minute=minute - timedelta(minutes=i), identifier=str(i))
+        response = get(admin_client)
+        found = response.context["cl"].summary
+        assert found.total == 5
+        assert found.since == minute - timedelta(minutes=4)
+        assert "The log is busy" in response.content.decode()
+        assert "The log is busy" in get(admin_client, "profiles").content.decode()
+
+    def test_span_of_a_minute_is_one_column(self) -> None:
+        now = times.now()
+        found = summary.summarize(
+            Rejection.objects.all(), times.Span(now - timedelta(minutes=1), now)
+        )
+        assert len(found.chart.labels) == 1
+
+
+class TestExport:
+    def lines(self, response: Any) -> list[list[str]]:
+        return list(csv.reader(io.StringIO(response.getvalue().decode())))
+
+    def test_rows_are_those_of_the_list(self, admin_client: Client) -> None:
+        save(identifier="a", limit=None, hits=12)
+        save(identifier="b", profile="login")
+        response = get(admin_client, "export", "?profile=ip_public")
+        header, *found = self.lines(response)
+        assert response.headers["Content-Type"].startswith("text/csv")
+        assert "attachment" in response.headers["Content-Disposition"]
+        assert [dict(zip(header, line, strict=True))["identifier"] for line in found] == ["a"]
+        one = dict(zip(header, found[0], strict=True))
+        assert (one["limit"], one["hits"], one["window"]) == ("", "12", "60.0")
+        assert datetime.fromisoformat(one["minute"]) == Rejection.objects.get(hits=12).minute
+        assert "digest" not in header
+
+    @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff20"])
+    def test_no_cell_is_a_formula(self, start: str) -> None:
+        assert export.cell(f"{start}cmd|' /C calc'!A0") == f"'{start}cmd|' /C calc'!A0"
+        assert export.cell("a=b") == "a=b"
+        assert export.cell(-1.5) == "-1.5"
+
+    @pytest.mark.parametrize("separator", [",", ";", "\t"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "=1+1",
+            "a;=1+1",
+            "a; =1+1",
+            'a;"=1+1"',
+            'a";"=1+1',
+            "a;;@SUM(1)",
+            "a\t=1+1",
+            "a\r\n=1+1",
+            "a;\uff1d1",
+            '";',
+            "a,;-1",
+        ],
+    )
+    def test_no_cell_is_a_formula_whatever_separates_them(
+        self, admin_client: Client, separator: str, text: str
+    ) -> None:
+        save(identifier=text, view=text, user_agent=text)
+        save(identifier=text, view=text, user_agent=text)
+        exported = get(admin_client, "export").getvalue().decode()
+        cells = [
+            cell
+            for line in csv.reader(io.StringIO(exported, newline=""), delimiter=separator)
+            for cell in line
+        ]
+        assert [cell for cell in cells if re.match(r"""[\s"]*[=+\-@\uff1d]""", cell)] == []
+
+    def test_usual_user_agent_is_exported_as_it_is(self) -> None:
+        usual = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+        assert export.cell(usual) == usual
+
+    def test_export_goes_on_in_chunks_and_ends_at_a_bound(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(export, "CHUNK", 10)
+        for i in range(25):
+            save(identifier=str(i))
+        newest = [str(i) for i in reversed(range(25))]
+        column = export.COLUMNS.index("identifier")
+        whole = self.lines(get(admin_client, "export"))[1:]
+        assert [line[column] for line in whole] == newest
+        monkeypatch.setattr(export, "MOST_ROWS", 25)
+        assert self.lines(get(admin_client, "export"))[1:] == whole
+        monkeypatch.setattr(export, "MOST_ROWS", 15)
+        *cut, note = self.lines(get(admin_client, "export"))[1:]
+        assert [line[column] for line in cut] == newest[:15]
+        assert note == ["Only the newest 15 rows are exported."]
+
+    @pytest.mark.django_db(transaction=True)
+    async def test_export_streams_under_asgi(self, async_client: AsyncClient) -> None:
+        user = await User.objects.acreate(username="a", is_staff=True, is_superuser=True)
+        await async_client.aforce_login(user)
+        await Rejection.objects.abulk_create([row(identifier="a"), row(identifier="b")])
+        response = await async_client.get(address("export"))
+        assert isinstance(response.asgi_request, ASGIRequest)
+        assert response.is_async
+        text = b"".join([part async for part in response]).decode()
+        assert len(text.splitlines()) == 3
+
+
+def block(identifier: str = "203.0.113.9", count: int = 3) -> str:
+    """A client that `login` refuses; the key of the window that does."""
+    for _ in range(count):
+        decision = limits.check("login", identifier)
+    assert not decision.allowed
+    return decision.verdicts[0].key
+
+
+@pytest.fixture
+def redis_away(settings: Any) -> None:
+    settings.CACHES = {
+        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
+    }
+
+
+@pytest.mark.usefixtures("redis")
+class TestLive:
+    def rows(self, client: Client, query: str = "") -> list[Any]:
+        return list(get(client, "live", query).context["rows"])
+
+    def test_windows_are_shown_with_those_that_block_first(self, admin_client: Client) -> None:
+        limits.check("tenant_free", "acme")
+        block()
+        found = self.rows(admin_client)
+        assert [(r.identifier, r.state.window, r.state.blocked) for r in found] == [
+            ("203.0.113.9", 60.0, True),
+            ("203.0.113.9", 3600.0, False),
+            ("acme", 86400.0, False),
+        ]
+        assert found[0].release in ("1 min", "59 s", "1 min 1 s")
+        assert found[1].release == ""
+        text = get(admin_client, "live").content.decode()
+        assert found[0].unblock_url.replace("&", "&amp;") in text
+
+    @pytest.mark.parametrize(
+        ("query", "count"),
+        [
+            ("?profile=login", 2),
+            ("?axis=tenant", 1),
+            ("?identifier=203.0.113.9", 2),
+            ("?identifier=203.*", 2),
+            ("?identifier=nobody", 0),
+            ("?blocked=1", 1),
+            ("?profile=login&axis=tenant", 0),
+        ],
+    )
+    def test_search(self, admin_client: Client, query: str, count: int) -> None:
+        limits.check("tenant_free", "acme")
+        block()
+        assert len(self.rows(admin_client, query)) == count
+
+    def test_cursor_leads_through_all_keys(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KEYS_A_PAGE", 20)
+        monkeypatch.setattr(live, "KEYS_A_SCAN", 10)
+        names = {f"t{i}" for i in range(90)}
+        for name in names:
+            limits.check("tenant_free", name)
+        seen: list[str] = []
+        query, pages = "?axis=tenant", 0
+        while query:
+            context = get(admin_client, "live", query).context
+            seen += [r.identifier for r in context["rows"]]
+            query = context["more"].partition("/live/")[2]
+            pages += 1
+        assert set(seen) == names
+        assert pages > 2
+
+    def test_search_that_finds_nothing_ends_and_can_go_on(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KEYS_A_SCAN", 10)
+        monkeypatch.setattr(live, "MOST_SCANS", 2)
+        for i in range(200):
+            limits.check("tenant_free", f"t{i}")
+        response = get(admin_client, "live", "?blocked=1")
+        assert response.context["rows"] == []
+        assert "blocked=1" in response.context["more"]
+        text = response.content.decode()
+        assert "Nothing so far." in text
+        assert f"This page is partial: it looked at {response.context['seen']} keys" in text
+        assert 20 <= int(response.context["seen"]) < 200
+
+    def test_search_ends_when_its_time_is_over_and_can_go_on(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(live, "KEYS_A_SCAN", 10)
+        monkeypatch.setattr(live, "MOST_SECONDS", 0.0)
+        for i in range(100):
+            limits.check("tenant_free", f"t{i}")
+        key = block()
+        query, pages, found = "?blocked=1", 0, []
+        while query:
+            context = get(admin_client, "live", query).context
+            assert int(context["seen"]) < 100
+            found += [r.state.key for r in context["rows"]]
+            query = context["more"].partition("/live/")[2]
+            pages += 1
+        assert pages > 3
+        assert found == [key]
+
+    def test_whole_search_is_not_called_partial(self, admin_client: Client) -> None:
+        block()
+        assert "partial" not in get(admin_client, "live", "?blocked=1").content.decode()
+
+    def test_search_for_the_blocked_reads_of_others_their_hits_alone(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        for i in range(30):
+            limits.check("tenant_free", f"t{i}")
+        block()
+        redis.config_resetstat()
+        assert len(self.rows(admin_client, "?blocked=1")) == 1
+        # Redis 6.2 does not tell MEMORY USAGE from MEMORY.
+        stats = redis.info("commandstats")
+        asked = [stats[name]["calls"] for name in stats if name.startswith("cmdstat_memory")]
+        assert asked == [1]
+
+    @pytest.mark.parametrize("query", ["?profile=gone", "?cursor=x", "?profile=broken"])
+    def test_search_that_makes_no_sense_is_told(self, admin_client: Client, query: str) -> None:
+        response = get(admin_client, "live", query)
+        assert response.context["problem"]
+        assert response.context["problem"] in html.unescape(response.content.decode())
+
+    def test_key_shows_its_hits_and_its_rejections(self, admin_client: Client) -> None:
+        key = block()
+        save(identifier="203.0.113.9", scope="login", view="login/")
+        save(identifier="203.0.113.9", scope="other", view="elsewhere/")
+        response = get(admin_client, "key", f"?key={key}")
+        assert response.context["chart"].series[0].total == 2
+        text = response.content.decode()
+        assert "login/" in text
+        assert "elsewhere/" not in text
+        assert "released in" in text
+
+    def test_whoever_is_only_observed_is_not_shown_as_blocked(self, admin_client: Client) -> None:
+        watched = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
+        with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": watched}):
+            for _ in range(3):
+                limits.check("watched", "acme")
+            (one,) = self.rows(admin_client)
+            assert "only observed" in get(admin_client, "live").content.decode()
+            text = admin_client.get(one.key_url).content.decode()
+            assert "but the profile only observes" in text
+            asked = admin_client.get(one.unblock_url).content.decode()
+            said = admin_client.post(one.unblock_url, follow=True).content.decode()
+        assert "released in" not in text
+        assert "Yes, start anew" in asked
+        assert "Let in again: acme. 1 window was forgotten." in said
+
+    def test_hits_stand_where_their_age_puts_them(self) -> None:
+        state = inspection.KeyState(
+            key="k", axis="ip", identifier="x", scope="s", algorithm="log", window=60.0,
+            profile=None, limit=None, hits=6, remaining=None, use=None, blocked=False,
+            observed=False, retry_after=0.0, reset_after=1.0, ttl=None, bytes=None,
+        )  # fmt: skip
+        values = live._hits_chart(state, [(60.0, 1), (30.5, 2), (0.0, 3)]).series[0].values
+        assert {i: n for i, n in enumerate(values) if n} == {0: 1, 29: 2, 59: 3}
+
+    @pytest.mark.parametrize("key", ["", "other:key", "throttle:ip:{nobody}:login:c60"])
+    def test_key_that_is_none_is_told(self, admin_client: Client, key: str) -> None:
+        text = get(admin_client, "key", f"?key={key}").content.decode()
+        assert "There is no such window" in text
+
+    def test_window_of_no_profile_is_shown(self, admin_client: Client, redis: Any) -> None:
+        limits.check("tenant_free", "acme")
+        redis.rename("throttle:tenant:{acme}:tenant_free:c86400", "throttle:t:{acme}:x:c86400")
+        (one,) = self.rows(admin_client)
+        assert one.state.profile is None
+        assert "no limit" in one.meter
+        get(admin_client, "key", "?key=throttle:t:{acme}:x:c86400")
+        assert admin_client.post(one.unblock_url).status_code == 302
+        assert redis.keys() == []
+
+    def test_hostile_identifier_is_only_text(self, admin_client: Client) -> None:
+        limits.check("tenant_free", HOSTILE)
+        (one,) = self.rows(admin_client)
+        for url in (address("live"), one.key_url, one.unblock_url):
+            text = admin_client.get(url).content.decode()
+            assert SHOWN in text
+            assert "<script>alert" not in text
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+
+    def test_unblocking_asks_and_then_forgets_all_windows_of_the_profile(
+        self, admin_client: Client, admin_user: User
+    ) -> None:
+        key = block()
+        block("198.51.100.1")
+        asked = admin_client.get(address("unblock", f"?key={key}"))
+        assert len(asked.context["rows"]) == 2
+        assert not limits.peek("login", "203.0.113.9").allowed
+        response = admin_client.post(address("unblock", f"?key={key}"), follow=True)
+        assert "Let in again: 203.0.113.9. 2 windows" in response.content.decode()
+        assert limits.check("login", "203.0.113.9").allowed
+        assert not limits.peek("login", "198.51.100.1").allowed
+        entries = list(LogEntry.objects.order_by("object_repr"))
+        assert [entry.object_repr for entry in entries] == [key.replace("c60", "c3600"), key]
+        assert {(entry.user_id, entry.action_flag) for entry in entries} == {
+            (admin_user.pk, CHANGE)
+        }
+        assert entries[0].get_change_message() == "Unblocked: 2 hits were forgotten."
+        assert entries[0].get_admin_url() is None
+        assert key in admin_client.get(reverse("admin:index")).content.decode()
+
+    def test_history_keeps_no_identifier_that_the_log_would_hash(
+        self, admin_client: Client
+    ) -> None:
+        with override_settings(
+            SLIDING_WINDOW={"PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"},
+        ):
+            key = block()
+            admin_client.post(address("unblock", f"?key={key}"))
+            expected = f"throttle:ip:{{{keyed_hash('203.0.113.9')}}}:login:c60"
+            assert LogEntry.objects.filter(object_repr=expected).count() == 1
+            assert not LogEntry.objects.filter(object_repr__contains="203.0.113.9").exists()
+
+    @pytest.mark.parametrize("window", ["c60", "c3600"])
+    def test_unblocking_a_long_identifier_forgets_all_its_windows(
+        self, admin_client: Client, redis: Any, window: str
+    ) -> None:
+        name = "i" * 190 + "é" * 10
+        key = block(name).replace("c60", window)
+        assert len(redis.keys()) == 2
+        response = admin_client.post(address("unblock"), query_params={"key": key}, follow=True)
+        assert "2 windows were forgotten" in response.content.decode()
+        assert redis.keys() == []
+        assert limits.check("login", name).allowed
+
+    def test_row_of_a_long_identifier_leads_to_its_live_keys(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        name = "\x1b" + "i" * 200
+        key = block(name)
+        ((group, tally),) = rejections.refusals(None, limits.peek("login", name), 0.0)
+        one = rejections.row_of(group, tally)
+        one.save()
+        text = get(admin_client, "change", "", one.pk).content.decode()
+        link = html.unescape(re.search(r'href="([^"]*/live/[^"]*identifier[^"]*)"', text)[1])
+        found = admin_client.get(link).context["rows"]
+        assert {r.state.key for r in found} == {key, key.replace("c60", "c3600")}
+        text = get(admin_client, "key", f"?{urlencode({'key': key})}").content.decode()
+        assert f"/{one.pk}/change/" in text
+
+    def test_long_identifier_with_a_limit_by_function_is_unblocked_window_by_window(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        name = "i" * 200
+        for _ in range(4):
+            decision = limits.check("asked", name)
+        key = decision.verdicts[0].key
+        admin_client.post(address("unblock"), query_params={"key": key})
+        assert redis.keys() == []
+
+    def test_unblocking_a_window_without_hits_forgets_no_other(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        key = block()
+        redis.delete(key)
+        response = admin_client.post(address("unblock"), query_params={"key": key}, follow=True)
+        assert "There is no such window" in response.content.decode()
+        assert len(redis.keys()) == 1
+
+    def test_unblocking_one_window_leaves_namesakes_alone(self, admin_client: Client) -> None:
+        for _ in range(3):
+            limits.check("watched", "*")
+            limits.check("watched", "acme")
+        decision = limits.peek("watched", "*")
+        response = admin_client.get(address("unblock"), {"key": decision.verdicts[0].key})
+        assert [r.identifier for r in response.context["rows"]] == ["*"]
+
+    def test_unblocking_needs_a_permission_of_its_own(self, client: Client, staff: User) -> None:
+        key = block()
+        assert client.post(address("unblock", f"?key={key}")).status_code == 403
+        assert "Unblock" not in get(client, "live").content.decode()
+        assert "Unblock" not in get(client, "key", f"?key={key}").content.decode()
+        staff.user_permissions.add(Permission.objects.get(codename="unblock"))
+        assert client.post(address("unblock", f"?key={key}")).status_code == 302
+        assert limits.peek("login", "203.0.113.9").allowed
+
+    def test_unblocking_needs_a_token_against_forgery(self, admin_user: User) -> None:
+        key = block()
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(admin_user)
+        assert client.post(address("unblock", f"?key={key}")).status_code == 403
+        assert not limits.peek("login", "203.0.113.9").allowed
+
+    @pytest.mark.parametrize("method", ["get", "post"])
+    def test_key_of_another_application_is_out_of_reach(
+        self, admin_client: Client, redis: Any, method: str
+    ) -> None:
+        redis.set("session:1", "precious")
+        response = getattr(admin_client, method)(address("unblock", "?key=session:1"), follow=True)
+        assert "There is no such window" in response.content.decode()
+        assert redis.get("session:1") == "precious"
+        assert not LogEntry.objects.exists()
+
+    def test_shield_that_is_off_is_not_mentioned(self, admin_client: Client) -> None:
+        key = block()
+        text = admin_client.get(address("unblock", f"?key={key}")).content.decode()
+        assert "for up to 1 s more" in text
+        own = {"PROFILES": PROFILES, "SHIELD_SECONDS": 0}
+        with override_settings(SLIDING_WINDOW=own):
+            text = admin_client.get(address("unblock", f"?key={key}")).content.decode()
+            assert "for up to" not in text
+
+
+@pytest.mark.usefixtures("redis_away")
+class TestWithoutRedis:
+    @pytest.mark.parametrize("page", ["changelist", "export", "live", "key", "profiles"])
+    def test_every_page_opens(self, admin_client: Client, page: str) -> None:
+        save(identifier="203.0.113.9", scope="login", view="login/")
+        response = get(
+            admin_client, page, "?key=throttle:ip:{203.0.113.9}:login:c60" * (page == "key")
+        )
+        if page in ("live", "key"):
+            assert "Redis does not answer" in response.content.decode()
+        if page == "key":
+            assert "login/" in response.content.decode()
+
+    @pytest.mark.parametrize("method", ["get", "post"])
+    def test_unblocking_is_refused_with_a_notice(self, admin_client: Client, method: str) -> None:
+        url = address("unblock", "?key=throttle:ip:{203.0.113.9}:login:c60")
+        response = getattr(admin_client, method)(url, follow=True)
+        assert response.status_code == 200
+        assert "Redis does not answer" in response.content.decode()
+        assert not LogEntry.objects.exists()
+
+
+@pytest.mark.usefixtures("redis")
+def test_redis_that_goes_away_in_the_middle_of_a_search_leaves_what_was_found(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan, calls = inspection.scan, []
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs)
+        if len(calls) > 1:
+            raise StoreError("gone")
+        page = scan(*args, **kwargs)
+        return inspection.Page(states=page.states, cursor="7", seen=1)
+
+    limits.check("tenant_free", "acme")
+    monkeypatch.setattr(inspection, "scan", failing)
+    response = get(admin_client, "live")
+    assert [r.identifier for r in response.context["rows"]] == ["acme"]
+    assert "Redis does not answer" in response.content.decode()
+    assert response.context["more"] == ""
+
+
+class TestProfiles:
+    def rows(self, client: Client) -> dict[str, Any]:
+        return {r.state.name: r for r in get(client, "profiles").context["rows"]}
+
+    def test_profiles_say_what_they_do_and_what_is_wrong(self, admin_client: Client) -> None:
+        text = get(admin_client, "profiles").content.decode()
+        for said in ("2 / 1 min", "20 / 1 h", "by identifier", "observe", "shared", "many"):
+            assert said in text
+
+    def test_profiles_say_where_they_are_used(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(demands, "_usages", {})
+        demands.declare("shop.views.login", Demand(("login",)))
+        demands.declare("shop.views.any", Demand(lambda request: "login"))
+        found = self.rows(admin_client)
+        assert found["login"].places == ["shop.views.login", "rule 1: GET ^/api/"]
+        assert found["watched"].places == ["rule 1: GET ^/api/", "rule 2: all requests"]
+        assert found["tenant_free"].places == []
+
+    def test_profiles_say_how_many_they_refused_today(self, admin_client: Client) -> None:
+        save(profile="login", hits=3)
+        save(profile="login", hits=4, method="POST")
+        save(profile="login", hits=50, minute=timezone.now() - timedelta(days=2))
+        assert self.rows(admin_client)["login"].hits == 7
+        assert self.rows(admin_client)["watched"].hits == 0
+
+    def test_links_lead_to_log_and_live_keys(self, admin_client: Client, redis: Any) -> None:
+        one = self.rows(admin_client)["login"]
+        assert admin_client.get(one.log_url).status_code == 200
+        assert admin_client.get(one.live_url).context["filters"].profile == "login"
+
+
+def test_waits_without_an_end_are_never() -> None:
+    assert [wording.wait(seconds) for seconds in (None, 3_900)] == ["never", "1 h 5 min"]
+
+
+def test_minutes_are_told_without_a_time_zone_as_well() -> None:
+    assert wording.minute(datetime(2026, 11, 15, 23, 43)) == "2026-11-15 23:43"

@@ -1,0 +1,272 @@
+"""The admin in a real browser: what an operator does at night."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import override_settings
+from django.urls import reverse
+from django.utils import timezone
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.wait import WebDriverWait
+
+from django_slidingwindow import limits
+from django_slidingwindow.models import Rejection
+from tests.support.rejections import row
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe"
+WIDTHS = (1500, 800, 400)
+PROFILES = {
+    "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
+    "tenant_free": {"axis": "tenant", "rate": "100/d"},
+    "reports": {"axis": "tenant", "rate": "4/m", "mode": "observe", "algorithm": "log"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _profiles() -> Iterator[None]:
+    with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}):
+        yield
+
+
+class Operator:
+    """Somebody at the browser, logged in."""
+
+    def __init__(self, browser: WebDriver, server: str, user: User, client: Any) -> None:
+        self.browser = browser
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        self.server = server
+        client.force_login(user)
+        browser.get(server + "/admin/login/")
+        browser.delete_all_cookies()
+        browser.add_cookie({"name": "sessionid", "value": client.cookies["sessionid"].value})
+
+    def open(self, page: str, query: str = "", *, seen_as: str = "") -> None:
+        name = f"admin:django_slidingwindow_rejection_{page}"
+        self.browser.get(self.server + reverse(name) + query)
+        self.look(seen_as or page)
+
+    def look(self, name: str) -> None:
+        """Nothing failed; pictures in each width and theme, where TEST_SCREENSHOTS says."""
+        said = [
+            entry["message"]
+            for entry in self.browser.get_log("browser")
+            if entry["level"] == "SEVERE" and "favicon" not in entry["message"]
+        ]
+        assert said == []
+        folder = os.environ.get("TEST_SCREENSHOTS")
+        for width in WIDTHS if folder else ():
+            self._picture(Path(str(folder)) / name, width)
+
+    def resize(self, width: int) -> None:
+        """Narrower than a window can be; until the next page of another test."""
+        self.browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 1300, "deviceScaleFactor": 1, "mobile": False},
+        )
+
+    def _picture(self, path: Path, width: int) -> None:
+        self.resize(width)
+        for theme in ("light", "dark"):
+            # At once: a picture taken while colours change shows neither theme.
+            self.browser.execute_script(
+                """document.documentElement.dataset.theme = arguments[0];
+                for (const running of document.getAnimations()) running.finish();""",
+                theme,
+            )
+            self.browser.save_screenshot(str(path.with_name(f"{path.name}-{width}-{theme}.png")))
+        self.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    @property
+    def text(self) -> str:
+        return self.browser.find_element(By.ID, "content").text
+
+    def all(self, selector: str) -> list[Any]:
+        return self.browser.find_elements(By.CSS_SELECTOR, selector)
+
+    def click(self, text: str) -> None:
+        """Follow the link of that text."""
+        self.follow(self.browser.find_element(By.LINK_TEXT, text))
+
+    def follow(self, element: Any) -> None:
+        """Click, and return when the next page is there."""
+        before = self.browser.find_element(By.TAG_NAME, "html")
+        element.click()
+        WebDriverWait(self.browser, 20).until(expected_conditions.staleness_of(before))
+
+
+@pytest.fixture
+def operator(chromium: WebDriver, live_server: Any, client: Any, admin_user: User) -> Operator:
+    return Operator(chromium, live_server.url, admin_user, client)
+
+
+@pytest.fixture
+def viewer(chromium: WebDriver, live_server: Any, client: Any) -> Operator:
+    user = User.objects.create_user("viewer", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_rejection"))
+    return Operator(chromium, live_server.url, user, client)
+
+
+@pytest.fixture
+def log() -> None:
+    """A day of refusals."""
+    now = timezone.now().replace(second=0, microsecond=0)
+    rows = [
+        row(
+            minute=now - timedelta(minutes=17 * i),
+            profile=profile,
+            scope=profile,
+            identifier=who,
+            axis="tenant" if profile == "tenant_free" else "ip",
+            hits=1 + (i * 7919) % (40 + 3 * len(who)),
+        )
+        for i in range(84)
+        for profile, who in (
+            ("login", f"203.0.113.{i % 7}"),
+            ("tenant_free", ("acme", "umbrella", "initech")[i % 3]),
+            ("ip_public", f"2001:db8:{i % 5}::/64"),
+        )
+        if (i + len(who)) % 3
+    ]
+    rows.append(row(identifier=HOSTILE.replace("\x1b", "%1B").replace("\u202e", "%E2%80%AE")))
+    Rejection.objects.bulk_create(rows)
+
+
+@pytest.fixture
+def blocked(redis: Any) -> None:
+    """203.0.113.9 is kept out of `login`, others are not."""
+    for _ in range(7):
+        limits.check("login", "203.0.113.9")
+    for count, who in ((99, "acme"), (60, "umbrella"), (7, HOSTILE)):
+        for _ in range(count):
+            limits.check("tenant_free", who)
+    for _ in range(5):
+        limits.check("reports", "acme")
+
+
+@pytest.mark.usefixtures("log", "redis")
+def test_log_shows_a_picture_and_leads_to_one_offender(operator: Operator) -> None:
+    operator.open("changelist")
+    assert len(operator.all("svg.sw-chart rect")) > 50
+    chart = operator.all("svg.sw-chart")[0]
+    assert chart.accessible_name == "Rejections over time, by profile"
+    assert "Refused most" in operator.text
+    assert not operator.all("#content script")
+    offender = operator.all(".sw-offenders tbody a")[0]
+    name = offender.text
+    operator.follow(offender)
+    assert {cell.text for cell in operator.all("td.field-who")} == {name}
+    operator.look("offender")
+    operator.follow(operator.all("th.field-at a")[0])
+    assert "Live keys of this identifier" in operator.text
+    operator.look("rejection")
+
+
+@pytest.mark.usefixtures("log", "redis")
+def test_log_is_filtered_by_profile_and_by_hour(operator: Operator) -> None:
+    operator.open("changelist")
+    operator.click("tenant_free")
+    assert {cell.text for cell in operator.all("td.field-profile")} == {"tenant_free"}
+    today = timezone.localtime()
+    operator.click(f"{today:%b} {today.day}")
+    operator.look("day")
+    operator.click("00:00")
+    assert len(operator.all(".sw-drill [aria-current]")) == 1
+
+
+@pytest.mark.usefixtures("log", "blocked")
+def test_operator_finds_who_is_blocked_and_lets_him_in_again(operator: Operator) -> None:
+    operator.open("changelist")
+    operator.follow(operator.all(".object-tools a[href*='/live/']")[0])
+    operator.look("live")
+    operator.all("input[name=blocked]")[0].click()
+    operator.follow(operator.all(".sw-search input[type=submit]")[0])
+    assert {cell.text for cell in operator.all("#live-keys th[scope=row]")} >= {"203.0.113.9"}
+    operator.click("203.0.113.9")
+    assert "released in" in operator.text
+    assert operator.all("svg.sw-chart rect")
+    operator.look("key")
+    operator.click("Unblock…")
+    operator.look("unblock")
+    operator.follow(operator.all(".submit-row input")[0])
+    assert "Let in again: 203.0.113.9. 2 windows were forgotten." in operator.browser.page_source
+    operator.look("unblocked")
+    assert limits.peek("login", "203.0.113.9").remaining == 4
+    assert LogEntry.objects.filter(object_repr__contains="{203.0.113.9}").count() == 2
+
+
+@pytest.mark.usefixtures("log", "redis")
+def test_profiles_say_what_is_configured(operator: Operator) -> None:
+    operator.open("profiles")
+    assert "5 / 1 min" in operator.text
+    assert "observe" in operator.text
+
+
+@pytest.mark.usefixtures("log", "blocked")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_scroll_and_pages_do_not(operator: Operator, width: int) -> None:
+    operator.resize(width)
+    key = "?key=throttle:ip:{203.0.113.9}:login:c60"
+    for page in ("changelist", "live", "profiles", "key" + key, "unblock" + key):
+        name, mark, query = page.partition("?")
+        operator.browser.get(
+            operator.server + reverse(f"admin:django_slidingwindow_rejection_{name}") + mark + query
+        )
+        needed, there = operator.browser.execute_script(
+            "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
+        )
+        assert needed <= there, page
+        for chart in operator.all("svg.sw-chart"):
+            around = chart.find_element(By.XPATH, "..")
+            assert chart.size["width"] <= around.size["width"], page
+
+
+@pytest.mark.usefixtures("log", "blocked")
+def test_viewer_sees_all_and_can_change_nothing(viewer: Operator) -> None:
+    viewer.open("live", seen_as="viewer-live")
+    assert "203.0.113.9" in viewer.text
+    assert not viewer.all("a[href*='unblock']")
+    viewer.browser.get(
+        viewer.server + reverse("admin:django_slidingwindow_rejection_unblock") + "?key=x"
+    )
+    assert "403 Forbidden" in viewer.browser.page_source
+    viewer.browser.get_log("browser")  # the 403 itself
+    for page in ("changelist", "profiles"):
+        viewer.open(page, seen_as=f"viewer-{page}")
+        assert not viewer.all("#content form[method=post] input[type=submit]")
+
+
+@pytest.mark.usefixtures("log")
+def test_all_pages_open_without_redis(operator: Operator, settings: Any) -> None:
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": "redis://127.0.0.1:1/0",
+        }
+    }
+    operator.open("changelist", seen_as="away-changelist")
+    assert operator.all("svg.sw-chart rect")
+    operator.open("profiles", seen_as="away-profiles")
+    operator.open("key", "?key=throttle:ip:{203.0.113.3}:login:c60", seen_as="away-key")
+    assert "Redis does not answer" in operator.text
+    assert operator.all("#rejections tbody tr")
+    operator.open("live", seen_as="away-live")
+    assert "Redis does not answer" in operator.text
+
+
+@pytest.mark.usefixtures("log", "blocked")
+def test_hostile_identifier_is_only_text(operator: Operator) -> None:
+    for page, query in (("changelist", "?q=<*"), ("live", "?axis=tenant&identifier=<*")):
+        operator.open(page, query, seen_as=f"hostile-{page}")
+        assert "<script>alert(1)</script>%1B[31m%E2%80%AEgnp.exe" in operator.text

@@ -1,0 +1,726 @@
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.core.cache.backends.base import default_key_func
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.urls import path
+
+from django_slidingwindow.checks import callables
+from django_slidingwindow.checks.catalog import CATALOG
+from django_slidingwindow.checks.project import Project
+from django_slidingwindow.checks.register import TAG, check_deployment, check_project
+from django_slidingwindow.checks.static import OF_PROJECT
+from django_slidingwindow.checks.values import VALUES, known_keys
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard.installed import require_installed
+from django_slidingwindow.guard.requirements import Usage
+from django_slidingwindow.middleware import RateLimitMiddleware
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.registry import register, unregister
+
+ROOT = Path(__file__).parent.parent.parent
+REDIS = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
+MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+
+
+@pytest.fixture(autouse=True)
+def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets the views of other tests, whose profiles this project does not have."""
+    monkeypatch.setattr(demands, "_usages", {})
+
+
+@pytest.fixture
+def found(settings: Any) -> Callable[..., list[CheckMessage]]:
+    """Checks a project whose SLIDING_WINDOW has these keys."""
+
+    def check(**user: Any) -> list[CheckMessage]:
+        settings.SLIDING_WINDOW = user
+        return check_project(None)
+
+    return check
+
+
+def numbers(messages: list[CheckMessage]) -> list[str]:
+    return [str(message.id).removeprefix("django_slidingwindow.") for message in messages]
+
+
+def one(messages: list[CheckMessage], number: str) -> str:
+    """What the only message says, which has this number."""
+    assert numbers(messages) == [number], messages
+    assert messages[0].hint
+    return messages[0].msg
+
+
+def no_arguments() -> str:
+    return ""
+
+
+def tenant(request: object) -> str:
+    return "acme"
+
+
+def limit(identifier: str, request: object) -> str:
+    return "1/m"
+
+
+class OwnSessionMiddleware(SessionMiddleware):
+    """A project's variant."""
+
+
+class SessionStore(SessionBase):
+    """Makes this module a session engine that is not derived from one of Django's."""
+
+
+class CallableObject:
+    """Has no name of its own, as functions have."""
+
+    def __call__(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return "<an object>"
+
+
+NO_FUNCTION = "text"
+
+
+# The setting itself
+
+
+def test_default_settings_have_no_problem(found: Any) -> None:
+    assert found() == []
+
+
+def test_setting_of_another_type_is_told(settings: Any) -> None:
+    settings.SLIDING_WINDOW = ["CACHE"]
+    assert one(check_project(None), "E002") == "SLIDING_WINDOW is not a dict."
+    assert check_deployment(None) == []
+
+
+def test_unknown_key_is_told_with_what_was_meant(found: Any) -> None:
+    assert "'FALBACK': did you mean 'FALLBACK'" in one(found(FALBACK="deny"), "E003")
+
+
+def test_key_that_is_no_text_is_unknown(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {1: 2}
+    assert "unknown key 1" in one(check_project(None), "E003")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("CACHE", None),
+        ("CACHE", ""),
+        ("PROFILES", ["ip_public"]),
+        ("IDENTITIES", "shop.identity"),
+        ("RULES", {"path": "^/"}),
+        ("TRUSTED_PROXIES", "10.0.0.0/8"),
+        ("FORWARDED_HEADER", "X-Real-IP"),
+        ("IPV6_PREFIX", 129),
+        ("IPV6_PREFIX", 0),
+        ("IPV6_PREFIX", True),
+        ("FALLBACK", "local_memory"),
+        ("FALLBACK", ["local"]),
+        ("FALLBACK_PROCESSES", 0),
+        ("FALLBACK_PROCESSES", 2.0),
+        ("FALLBACK_MAX_KEYS", 0),
+        ("SHIELD_SECONDS", -1),
+        ("SHIELD_SECONDS", float("inf")),
+        ("SHIELD_SECONDS", "1"),
+        ("HEADERS", "draft"),
+        ("HEADERS", ["drafts"]),
+        ("HEADERS", [["draft"]]),
+        ("HEADERS_PARTITION_KEY", 1),
+        ("PREFIX", "a b"),
+        ("PREFIX", ""),
+        ("PREFIX", None),
+        ("HASH_KEY", 5),
+        ("HASH_KEY", b""),
+        ("LATENCY_BUDGET", 0),
+        ("LATENCY_BUDGET", None),
+        ("LATENCY_BUDGET", float("nan")),
+        ("IDENTITY_ERROR", "raise"),
+        ("EXEMPT", "10.0.0.0/8"),
+        ("RESPONSE", 429),
+        ("LOG", "yes"),
+        ("LOG_DAYS", 0),
+        ("LOG_CLIENT", None),
+        ("LOG_IDENTIFIERS", "hashed"),
+        ("ENABLED", 1),
+    ],
+)
+def test_wrong_value_of_a_setting_is_told_with_what_it_must_be(
+    found: Any, key: str, value: object
+) -> None:
+    said = one(found(**{key: value}), "E004")
+    assert said.startswith(f"SLIDING_WINDOW[{key!r}] is ")
+    assert said.endswith(f"must be {VALUES[key].wanted}.")
+
+
+def test_wrong_hash_key_is_not_repeated(found: Any) -> None:
+    assert "12345" not in one(found(HASH_KEY=12345), "E004")
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"HEADERS": [], "HASH_KEY": None, "RESPONSE": None, "SHIELD_SECONDS": 0},
+        {"HEADERS": ("draft", "x"), "LATENCY_BUDGET": 1, "IPV6_PREFIX": 128, "PREFIX": "rl:a"},
+        {"FALLBACK": "deny", "FALLBACK_PROCESSES": 64, "ENABLED": False, "LOG": False},
+    ],
+)
+def test_right_values_are_left_alone(found: Any, user: dict[str, Any]) -> None:
+    assert found(**user) == []
+
+
+def test_each_setting_has_its_values() -> None:
+    assert set(VALUES) == known_keys()
+
+
+def test_short_hash_key_is_told(found: Any) -> None:
+    assert "has 15 bytes" in one(found(HASH_KEY="x" * 15), "W005")
+    assert found(HASH_KEY=b"x" * 16) == []
+
+
+# The cache alias
+
+
+def test_missing_alias_is_told_with_what_was_meant(found: Any, settings: Any) -> None:
+    settings.CACHES = {"default": REDIS, "limits": REDIS}
+    assert "did you mean 'limits'" in one(found(CACHE="limit"), "E011")
+
+
+def test_redis_backend_of_django_is_told(found: Any, settings: Any) -> None:
+    settings.CACHES = {
+        "default": {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
+    }
+    assert "Django's own Redis backend" in one(found(), "E012")
+
+
+def test_other_backend_is_told_by_its_name(found: Any, settings: Any) -> None:
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {"default": {"BACKEND": backend}}
+    assert backend in one(found(), "E013")
+
+
+def test_sharding_client_is_told(found: Any, settings: Any) -> None:
+    options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "ShardClient" in one(found(), "E014")
+
+
+def test_herd_client_works_as_the_default_one(found: Any, settings: Any) -> None:
+    options = {"CLIENT_CLASS": "django_redis.client.HerdClient"}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"BACKEND": "nowhere.RedisCache"}, "nowhere"),
+        ({**REDIS, "OPTIONS": {"CLIENT_CLASS": "django_redis.client.Nobody"}}, "Nobody"),
+        ({**REDIS, "OPTIONS": {"CONNECTION_FACTORY": "nowhere.Factory"}}, "nowhere"),
+        ({**REDIS, "LOCATION": ""}, "no LOCATION"),
+        ({**REDIS, "LOCATION": "localhost:6379"}, "redis://"),
+    ],
+)
+def test_alias_that_cannot_work_is_told(
+    found: Any, settings: Any, config: dict[str, Any], said: str
+) -> None:
+    settings.CACHES = {"default": config}
+    assert said in one(found(), "E015")
+
+
+def test_address_of_a_factory_of_the_projects_own_is_its_own_business(
+    found: Any, settings: Any
+) -> None:
+    options = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory"}
+    settings.CACHES = {"default": {**REDIS, "LOCATION": "cluster", "OPTIONS": options}}
+    assert found() == []
+
+
+def test_two_caches_of_one_location_and_different_options_are_told(
+    found: Any, settings: Any
+) -> None:
+    slow = {**REDIS, "OPTIONS": {"SOCKET_TIMEOUT": 30, "SERIALIZER": "x", "PASSWORD": "a"}}
+    quick = {**REDIS, "OPTIONS": {"SOCKET_TIMEOUT": 0.1, "PASSWORD": "a"}}
+    settings.CACHES = {"default": slow, "limits": quick}
+    said = one(found(CACHE="limits"), "W016")
+    assert "'limits' and 'default'" in said
+    assert "(SOCKET_TIMEOUT)" in said
+
+
+def test_two_caches_of_one_location_and_equal_options_share_in_peace(
+    found: Any, settings: Any
+) -> None:
+    other = {**REDIS, "LOCATION": ["redis://127.0.0.1:2/0"], "OPTIONS": {"SOCKET_TIMEOUT": 9}}
+    files = {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
+    files["OPTIONS"] = {"PASSWORD": "b"}
+    settings.CACHES = {"default": REDIS, "same": dict(REDIS), "other": other, "django": files}
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"SOCKET_TIMEOUT": 0.05}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}]
+)
+def test_time_out_shorter_than_the_budget_is_told(
+    found: Any, settings: Any, options: dict[str, Any]
+) -> None:
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "after 0.05 s, before LATENCY_BUDGET (0.2 s)" in one(found(LATENCY_BUDGET=0.2), "W017")
+    assert found(LATENCY_BUDGET=0.05) == []
+    assert found() == [], "the budget is not the project's own"
+
+
+def make_connection(**options: Any) -> None: ...
+
+
+def test_connection_class_that_is_a_function_is_an_error(found: Any, settings: Any) -> None:
+    options = {"CONNECTION_POOL_KWARGS": {"connection_class": make_connection}}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    said = one(found(), "E018")
+    assert "'default' makes its connections by tests.checks.test_static.make_connection" in said
+
+
+def test_client_of_fakeredis_is_an_error(
+    found: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("fakeredis")
+    module.FakeRedis = type("FakeRedis", (), {"__module__": "fakeredis"})
+    monkeypatch.setitem(sys.modules, "fakeredis", module)
+    options = {"REDIS_CLIENT_CLASS": "fakeredis.FakeRedis"}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "fakeredis.FakeRedis" in one(found(), "E018")
+
+
+def make_key(key: str, prefix: str, version: int) -> str:
+    return key
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({"KEY_PREFIX": "shop"}, "KEY_PREFIX"),
+        ({"VERSION": 2}, "VERSION"),
+        ({"KEY_FUNCTION": make_key}, "KEY_FUNCTION"),
+        ({"KEY_FUNCTION": "tests.checks.test_static.make_key"}, "KEY_FUNCTION"),
+        ({"KEY_PREFIX": "a", "VERSION": 0}, "KEY_PREFIX, VERSION"),
+    ],
+)
+def test_warns_when_the_alias_says_what_its_keys_are(
+    found: Any, settings: Any, config: dict[str, Any], names: str
+) -> None:
+    settings.CACHES = {"default": {**REDIS, **config}}
+    messages = found()
+    assert one(messages, "W019").startswith(f"The cache 'default' has {names}, which")
+    assert "SLIDING_WINDOW['PREFIX']" in str(messages[0].hint)
+    assert found(PREFIX="throttle") == [], "the project has thought of it"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"KEY_PREFIX": "", "VERSION": 1, "KEY_FUNCTION": None},
+        {"KEY_FUNCTION": default_key_func},
+        {"KEY_FUNCTION": "django.core.cache.backends.base.default_key_func"},
+    ],
+)
+def test_says_nothing_of_keys_when_the_alias_has_the_defaults(
+    found: Any, settings: Any, config: dict[str, Any]
+) -> None:
+    settings.CACHES = {"default": {**REDIS, **config}}
+    assert found() == []
+
+
+# The middleware's rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("^/", "a rule is a dict"),
+        ({"path": "(", "profiles": ["ip_public"]}, "is no regular expression"),
+        ({"paths": "^/", "profiles": ["ip_public"]}, "did you mean 'path'"),
+        ({"path": "^/"}, "needs profiles"),
+    ],
+)
+def test_rule_that_cannot_work_is_told(found: Any, settings: Any, rule: object, said: str) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    message = one(found(RULES=[{"profiles": "ip_public"}, rule]), "E031")
+    assert message.startswith("SLIDING_WINDOW['RULES'][1]")
+    assert said in message
+
+
+def test_unknown_profile_of_a_rule_is_told_with_what_was_meant(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    message = one(found(RULES=[{"profiles": ["ip_publik", "ip_public"]}]), "E023")
+    assert message.startswith("SLIDING_WINDOW['RULES'][0]['profiles'] uses")
+    assert "did you mean 'ip_public'" in message
+
+
+def test_built_in_tenant_profile_that_a_rule_uses_needs_a_tenant(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    assert "'tenant_free'" in one(found(RULES=[{"profiles": "tenant_free"}]), "E041")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "near"),
+    [("name", "admin:inde", "'admin:index'"), ("namespace", "amin", "'admin'")],
+)
+def test_view_that_the_urlconf_does_not_have_is_told(
+    found: Any, settings: Any, key: str, value: str, near: str
+) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    right = {"name": "admin:index", "namespace": "admin"}[key]
+    rules = [{"profiles": "ip_public"}, {key: [right, value], "profiles": "ip_public"}]
+    message = one(found(RULES=rules), "W032")
+    assert f"['RULES'][1][{key!r}] is {value!r}" in message
+    assert near in message
+
+
+def test_urlconf_that_cannot_be_imported_is_left_to_django(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    settings.ROOT_URLCONF = "tests.support.broken_module"
+    assert found(RULES=[{"name": "nobody", "profiles": "ip_public"}]) == []
+
+
+# Profiles
+
+
+def test_every_problem_of_a_profile_is_told(found: Any) -> None:
+    bad = {"axis": "ip", "rate": "10/x", "mode": "watch", "burst": 3}
+    messages = found(PROFILES={"api": bad})
+    assert numbers(messages) == ["E021"] * 3
+    said = " ".join(message.msg for message in messages)
+    for part in ("['burst']", "['mode']", "['rate']", "unknown unit 'x'"):
+        assert part in said
+
+
+def check_view(profiles: Any) -> list[CheckMessage]:
+    """Checks a project whose only view has these profiles."""
+    project = replace(Project.read({}), usages=[Usage("shop.views.pay", profiles)])
+    return [message for check in OF_PROJECT for message in check(project)]
+
+
+def test_unknown_profile_of_a_view_is_told_with_what_was_meant() -> None:
+    said = one(check_view(("ip_public", "tenant_pay")), "E022")
+    assert said.startswith("shop.views.pay uses the unknown profile 'tenant_pay'")
+    assert "'tenant_paid'" in said
+
+
+def test_view_that_a_url_leads_to_is_looked_at(found: Any, settings: Any) -> None:
+    settings.ROOT_URLCONF = "tests.support.limited_urls"
+    said = one(found(), "E022")
+    assert said.startswith("tests.support.limited_urls.page uses the unknown profile 'nobody'")
+
+
+def test_choice_that_takes_no_request_is_told() -> None:
+    assert "no_arguments" in one(check_view(no_arguments), "E025")
+    assert check_view(tenant) == []
+
+
+@pytest.mark.parametrize("limit", [no_arguments, f"{__name__}.tenant"])
+def test_limit_that_takes_other_arguments_is_told(found: Any, limit: object) -> None:
+    profile = {"axis": "ip", "rate": limit}
+    said = one(found(PROFILES={"own": profile}), "E024")
+    assert "'own'" in said
+    assert __name__ in said
+
+
+def test_limit_of_two_arguments_is_left_alone(found: Any) -> None:
+    profile = {"axis": "ip", "rate": f"{__name__}.limit", "algorithm": "log"}
+    assert found(PROFILES={"own": profile}) == []
+
+
+# Whom a profile counts
+
+
+def test_built_in_tenant_profiles_need_no_tenant_until_they_are_used(found: Any) -> None:
+    assert found() == []
+
+
+def test_built_in_tenant_profile_that_a_view_uses_needs_a_tenant() -> None:
+    assert "'tenant_paid'" in one(check_view(("tenant_paid",)), "E041")
+
+
+def test_tenant_profile_of_the_project_needs_a_tenant(found: Any) -> None:
+    profile = {"axis": "tenant+endpoint", "rate": "1/m"}
+    assert "'own'" in one(found(PROFILES={"own": profile}), "E041")
+    identities = {"tenant": f"{__name__}.tenant"}
+    assert found(PROFILES={"own": profile}, IDENTITIES=identities) == []
+
+
+def test_registered_tenant_profile_needs_a_tenant(found: Any) -> None:
+    policy = Policy(limit=1, window=1)
+    register("theirs", Profile(name="theirs", axis="tenant", policies=(policy,)))
+    try:
+        assert "'theirs'" in one(found(), "E041")
+    finally:
+        unregister("theirs")
+
+
+def test_unknown_axis_is_told_with_what_was_meant(found: Any) -> None:
+    said = one(found(PROFILES={"own": {"axis": "ip+endpont", "rate": "1/m"}}), "E042")
+    assert "unknown axis 'endpont': did you mean 'endpoint'" in said
+
+
+def test_axis_of_the_projects_own_is_known(found: Any) -> None:
+    profiles = {
+        "a": {"axis": "shop+header:X-API-Key", "rate": "1/m"},
+        "b": {"axis": "global", "rate": "1/m"},
+    }
+    assert found(PROFILES=profiles, IDENTITIES={"shop": tenant}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("nowhere.tenant", "ModuleNotFoundError"),
+        (f"{__name__}.nobody", "ImportError"),
+        (f"{__name__}.NO_FUNCTION", "is no callable"),
+        ("tests.support.broken_module.tenant", "ZeroDivisionError"),
+        (5, "5 is no callable"),
+    ],
+)
+def test_resolver_that_is_not_there_is_told(found: Any, value: object, said: str) -> None:
+    message = one(found(IDENTITIES={"shop": value}), "E043")
+    assert message.startswith("SLIDING_WINDOW['IDENTITIES']['shop']: ")
+    assert said in message
+
+
+@pytest.mark.parametrize("value", [f"{__name__}.no_arguments", CallableObject()])
+def test_resolver_that_takes_no_request_is_told(found: Any, value: object) -> None:
+    assert "cannot be called with (request)" in one(found(IDENTITIES={"shop": value}), "E044")
+
+
+def test_callable_without_a_signature_is_taken_on_trust() -> None:
+    assert callables.accepts(min, "request")
+
+
+def test_session_axis_without_sessions_is_told(found: Any, settings: Any) -> None:
+    profiles = {"own": {"axis": "session", "rate": "1/m"}, "ip": {"axis": "ip", "rate": "1/m"}}
+    assert found(PROFILES=profiles) == []
+    settings.MIDDLEWARE = []
+    assert "'own'" in one(found(PROFILES=profiles), "W045")
+    assert found(PROFILES=profiles, IDENTITIES={"session": tenant}) == []
+
+
+@pytest.mark.parametrize("engine", ["db", "cached_db", "cache", "file"])
+def test_session_engine_on_the_server_is_left_alone(found: Any, settings: Any, engine: str) -> None:
+    settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
+    assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
+
+
+@pytest.mark.parametrize("engine", ["django.contrib.sessions.backends.signed_cookies", __name__])
+def test_warns_when_the_session_engine_does_not_tell_which_sessions_exist(
+    found: Any, settings: Any, engine: str
+) -> None:
+    settings.SESSION_ENGINE = engine
+    profiles = {"own": {"axis": "session", "rate": "1/m"}, "ip": {"axis": "ip", "rate": "1/m"}}
+    said = one(found(PROFILES=profiles), "W047")
+    assert "'own'" in said
+    assert engine in said
+    assert found(PROFILES=profiles, IDENTITIES={"session": tenant}) == []
+
+
+def test_session_engine_that_cannot_be_imported_is_left_to_django(
+    found: Any, settings: Any
+) -> None:
+    settings.SESSION_ENGINE = "nowhere"
+    assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
+
+
+@pytest.mark.parametrize("axis", ["user", "user_or_ip"])
+def test_user_axis_without_users_is_told(found: Any, settings: Any, axis: str) -> None:
+    profiles = {"own": {"axis": axis, "rate": "1/m", "anonymous": "skip"}}
+    assert found(PROFILES=profiles) == []
+    settings.MIDDLEWARE = ["nowhere.Middleware", f"{__name__}.tenant"]
+    assert "'own'" in one(found(PROFILES=profiles), "W046")
+
+
+def test_middleware_derived_from_the_one_needed_counts(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [f"{__name__}.OwnSessionMiddleware"]
+    assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
+
+
+# Proxies, exemptions, response
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1/8", "proxy.local", 10, "10.0.0.0/33"])
+def test_proxy_that_is_no_network_is_told(found: Any, value: object) -> None:
+    assert repr(value) in one(found(TRUSTED_PROXIES=["10.0.0.0/8", value]), "E051")
+
+
+def test_proxy_by_unix_socket_is_left_alone(found: Any) -> None:
+    assert found(TRUSTED_PROXIES=["unix", "10.0.0.0/8"], FORWARDED_HEADER="Forwarded") == []
+
+
+@pytest.mark.parametrize("value", ["0.0.0.0/0", "::/0"])
+def test_trust_in_everybody_is_told(found: Any, value: str) -> None:
+    assert value in one(found(TRUSTED_PROXIES=["fd00::1", value]), "W052")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("10.0.0.1/8", "host bits"),
+        (5, "int is no network"),
+        ("nowhere.exempt", "ModuleNotFoundError"),
+        (f"{__name__}.no_arguments", "cannot be called with (request)"),
+    ],
+)
+def test_exemption_that_cannot_work_is_told(found: Any, value: object, said: str) -> None:
+    message = one(
+        found(EXEMPT=["192.0.2.0/24", "staff", tenant, f"{__name__}.tenant", value]), "E053"
+    )
+    assert repr(value) in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("value", "proxy"),
+    [
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("10.1.0.0/16", "10.0.0.0/8"),
+        ("10.0.0.0/8", "10.1.2.3"),
+        ("fd00::1", "fd00::/8"),
+    ],
+)
+def test_warns_when_a_trusted_proxy_is_exempt(found: Any, value: str, proxy: str) -> None:
+    said = one(found(EXEMPT=["192.0.2.0/24", "staff", value], TRUSTED_PROXIES=[proxy]), "W055")
+    assert repr(value) in said
+    assert repr(proxy) in said
+
+
+def test_networks_apart_may_be_exempt_and_trusted(found: Any) -> None:
+    trusted = ["10.0.0.0/24", "fd00::/64", "unix"]
+    assert found(EXEMPT=["10.0.1.0/24", "fd00:0:0:1::/64", "staff"], TRUSTED_PROXIES=trusted) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("nowhere.response", "ModuleNotFoundError"),
+        (f"{__name__}.tenant", "cannot be called with (request, decision)"),
+    ],
+)
+def test_response_that_cannot_work_is_told(found: Any, value: str, said: str) -> None:
+    assert said in one(found(RESPONSE=value), "E054")
+    assert found(RESPONSE=f"{__name__}.limit") == []
+
+
+# The middleware
+
+
+def test_middleware_listed_twice_is_told(found: Any, settings: Any) -> None:
+    settings.MIDDLEWARE = [MIDDLEWARE, MIDDLEWARE]
+    assert "2 times" in one(found(), "E061")
+
+
+def test_rules_that_nobody_reads_are_told(found: Any, settings: Any) -> None:
+    rules = [{"path": "^/", "profiles": ["ip_public"]}]
+    assert "no RateLimitMiddleware" in one(found(RULES=rules), "W062")
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    assert found(RULES=rules) == []
+
+
+def test_async_operation_that_nothing_charges_is_told(found: Any, settings: Any) -> None:
+    from ninja import NinjaAPI
+
+    from django_slidingwindow.contrib.ninja import ProfileThrottle
+
+    api = NinjaAPI(urls_namespace="checked")
+
+    @api.get("/", throttle=[ProfileThrottle("ip_public")])
+    async def operation(request: object) -> None: ...
+
+    urls = types.ModuleType("urls")
+    urls.urlpatterns = [path("", api.urls)]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = urls
+    assert f"{__name__}.test_async_operation" in one(found(), "E063")
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    assert found() == []
+
+
+# The app
+
+
+def test_use_of_an_app_that_is_not_installed_is_refused(settings: Any) -> None:
+    require_installed()
+    settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
+    with pytest.raises(ImproperlyConfigured, match=r"INSTALLED_APPS.*E001"):
+        require_installed()
+
+
+def test_middleware_and_decorator_refuse_to_work_without_the_app(settings: Any) -> None:
+    settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
+    with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
+        RateLimitMiddleware(tenant)
+    with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
+        rate_limit("ip_public")
+
+
+def test_nothing_is_said_of_an_app_before_all_are_loaded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(apps, "ready", False)
+    monkeypatch.setattr(apps, "app_configs", {})
+    require_installed()
+
+
+def test_command_check_runs_these_checks(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"FALBACK": "deny"}
+    with pytest.raises(SystemCheckError, match=r"E003"):
+        call_command("check", tags=[TAG])
+
+
+def test_check_of_another_app_says_nothing_of_this_one(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"FALBACK": "deny"}
+    others, own = [apps.get_app_config("auth")], [apps.get_app_config("django_slidingwindow")]
+    assert check_project(others) == check_deployment(others) == []
+    assert numbers(check_project(own)) == ["E003"]
+
+
+# The documentation
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """Level and message of each id in the page of checks."""
+    text = (ROOT / "docs" / "checks.md").read_text()
+    rows = re.findall(r"^\| `([EWI]\d{3})` \| (\w+) \| (.+?) \| .+ \| .+ \|$", text, re.MULTILINE)
+    assert len(rows) == len({number for number, _, _ in rows}), "an id has two rows"
+    return {number: (level, message) for number, level, message in rows}
+
+
+def test_documentation_lists_exactly_the_ids_of_the_code() -> None:
+    assert list(documented()) == list(CATALOG)
+
+
+@pytest.mark.parametrize("number", CATALOG)
+def test_documentation_says_what_the_check_says(number: str) -> None:
+    level = {"E": "error", "W": "warning", "I": "info"}[number[0]]
+    text = re.sub(r"{(\w+)(?:!r)?}", r"<\1>", CATALOG[number].text)
+    assert documented()[number] == (level, f"`{text}`")
+
+
+def test_no_number_is_used_twice() -> None:
+    assert len({number[1:] for number in CATALOG}) == len(CATALOG)
+
+
+def test_every_id_has_a_test() -> None:
+    names = ("test_checks.py", "test_checks_deploy.py")
+    source = "".join((ROOT / "tests" / name).read_text() for name in names)
+    assert [number for number in CATALOG if not re.search(rf"\b{number}\b", source)] == []

@@ -1,0 +1,568 @@
+"""manage.py slidingwindow, plain, rich and as JSON; on a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_slidingwindow import limits
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.inspection import profiles as overview
+from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.management.commands.slidingwindow import Command
+from django_slidingwindow.management.console import text
+from django_slidingwindow.registry import register, unregister
+
+# A busy machine is no outage.
+PATIENT = {"LATENCY_BUDGET": 5.0}
+HOSTILE = "evil\x1b]0;owned\x07\x1b[31m\n\u202e[bold]<b>"
+HARMLESS = "evil%1B]0;owned%07%1B[31m%0A%E2%80%AE[bold]<b>"
+PROFILES: dict[str, dict[str, Any]] = {
+    "api": {"axis": "tenant", "rate": "4/h"},
+    "login": {"axis": "ip", "rates": ["2/m", "20/h"], "algorithm": "log", "mode": "observe"},
+}
+FORMATS = ("plain", "rich", "json")
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+pytestmark = pytest.mark.usefixtures("redis", "profiles")
+
+
+@pytest.fixture
+def profiles(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES}):
+        yield
+
+
+@pytest.fixture
+def hits(redis, profiles):
+    for identifier, count in (("acme", 5), ("globex", 1), (HOSTILE, 3)):
+        for _ in range(count):
+            limits.check("api", identifier)
+    limits.check("login", "203.0.113.9")
+
+
+def run(*arguments: str, **options: Any) -> str:
+    stream = io.StringIO()
+    call_command("slidingwindow", *arguments, stdout=stream, **options)
+    return stream.getvalue()
+
+
+def objects(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--json").splitlines()]
+
+
+def plain(*arguments: str) -> list[str]:
+    return run(*arguments, "--format", "plain").splitlines()
+
+
+def rich(*arguments: str) -> str:
+    """What rich prints, without its colours."""
+    printed = run(*arguments, "--format", "rich")
+    return re.sub(r"\x1b\[[\d;]*m", "", printed)
+
+
+def fails(*arguments: str) -> tuple[int, str]:
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    return caught.value.returncode, str(caught.value)
+
+
+class Terminal:
+    """A pseudo-terminal: a program's keyboard and screen, and whoever sits before it."""
+
+    def __init__(self) -> None:
+        self._master, slave = pty.openpty()
+        self.keyboard = os.fdopen(slave, encoding="utf-8")
+        self.screen = os.fdopen(os.dup(slave), "w", encoding="utf-8")
+        self._shown = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def close(self) -> str:
+        """All that the screen has shown."""
+        self.keyboard.close()
+        self.screen.close()
+        self._reader.join()
+        os.close(self._master)
+        return self._shown.decode()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # how Linux says that nobody has it open
+            while chunk := os.read(self._master, 65536):
+                self._shown += chunk
+
+
+@pytest.mark.usefixtures("hits")
+class TestKeys:
+    def test_json_is_one_object_a_line(self):
+        found = {item["identifier"]: item for item in objects("keys", "--profile", "api")}
+        assert found.keys() == {"acme", "globex", HOSTILE}
+        acme = found["acme"]
+        assert acme["blocked"] is True
+        assert (acme["hits"], acme["limit"], acme["use"], acme["profile"]) == (4, 4, 1.0, "api")
+        assert set(acme) == {*inspection.KeyState.__dataclass_fields__}
+
+    def test_plain_is_a_header_and_a_line_for_each(self):
+        header, *lines = plain("keys", "--profile", "api")
+        assert header.split()[:3] == ["USE", "HITS", "LIMIT"]
+        assert len(lines) == 3
+        (acme,) = (line for line in lines if "{acme}" in line)
+        assert re.match(r"100% +4 +4 +(1 h|59 m \d+ s) +api +acme +throttle:tenant:{acme}", acme)
+        (globex,) = (line for line in lines if "globex" in line)
+        assert re.match(r" 25% +1 +4 +- +api", globex)
+
+    def test_rich_has_bars_and_colours(self):
+        assert "\x1b[1;31m" in run("keys", "--format", "rich")
+        assert "\x1b[1;31m" not in run("keys", "--format", "rich", no_color=True)
+        acme = next(line for line in rich("keys").splitlines() if "{acme}" in line)
+        assert "██████████" in acme
+
+    def test_whoever_is_only_observed_is_not_blocked(self):
+        limits.check("login", "203.0.113.9")
+        (line,) = (line for line in plain("keys", "--profile", "login") if line.endswith(":l60"))
+        assert re.match(r"100% +2 +2 +observed +login", line)
+        assert objects("keys", "--profile", "login", "--blocked") == []
+
+    def test_long_list_goes_on_in_another_rich_table(self):
+        for number in range(600):
+            limits.check("api", f"t{number}")
+        printed = rich("keys", "--profile", "api")
+        assert printed.count("identifier") == 2
+        assert printed.count("throttle:tenant:{t") == 600
+
+    def test_empty_list_is_a_header_or_nothing(self):
+        assert len(plain("keys", "--id", "nobody")) == 1
+        assert "identifier" in rich("keys", "--id", "nobody")
+        assert objects("keys", "--id", "nobody") == []
+
+    def test_top_blocked_limit_and_filters(self):
+        assert [o["identifier"] for o in objects("keys", "--top", "2")] == ["acme", HOSTILE]
+        assert [o["identifier"] for o in objects("keys", "--blocked")] == ["acme"]
+        assert {o["window"] for o in objects("keys", "--axis", "ip")} == {60.0, 3600.0}
+        assert [o["identifier"] for o in objects("keys", "--id", "glo*")] == ["globex"]
+        assert len(objects("keys", "--limit", "2")) == 2
+
+    def test_progress_is_drawn_on_a_terminal_only(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal.screen)
+        run("keys", "--top", "2")
+        printed = terminal.close()
+        assert "5 of about 5 keys" in printed
+        assert printed.endswith("\r\x1b[2K")
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        run("keys", "--top", "2")
+        assert sys.stderr.getvalue() == ""
+
+    def test_rows_and_progress_do_not_share_a_terminal(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal.screen)
+        call_command("slidingwindow", "keys", "--format", "plain", stdout=terminal.screen)
+        run("keys")
+        assert terminal.close().count("of about") == 1
+
+    def test_terminal_gets_rich_if_it_is_installed_else_plain(self, monkeypatch):
+        terminal = Terminal()
+        call_command("slidingwindow", "keys", stdout=terminal.screen)
+        assert "█" in terminal.close()
+        monkeypatch.setitem(sys.modules, "rich", None)
+        terminal = Terminal()
+        call_command("slidingwindow", "keys", stdout=terminal.screen)
+        printed = terminal.close()
+        assert "█" not in printed
+        assert " USE  " in printed
+
+    def test_asking_for_rich_without_it_says_what_to_do(self, monkeypatch):
+        module = "django_slidingwindow.management.console.rich_output"
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setitem(sys.modules, "rich.box", None)
+        assert fails("keys", "--format", "rich") == (
+            2,
+            "import of rich.box halted; None in sys.modules: pip install rich",
+        )
+
+    def test_reader_that_has_seen_enough_is_no_error(self, redis_server):
+        for number in range(1000):
+            limits.check("api", f"tenant-with-quite-a-long-name-{number:060}")
+        done = subprocess.run(
+            f"{sys.executable} -m django slidingwindow keys | head -n 1",
+            shell=True,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split()[0] == "USE"
+        assert done.stderr == ""
+
+
+def environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "PYTHONPATH": str(DOCS.parent),
+    }
+
+
+@pytest.mark.usefixtures("hits")
+class TestShow:
+    def test_plain_lists_facts_and_a_plot(self):
+        lines = plain("show", "--profile", "api", "--id", "acme")
+        facts = dict(re.split(r"  +", line, maxsplit=1) for line in lines[:-1])
+        assert facts["algorithm"] == "compact"
+        assert (facts["limit"], facts["hits"], facts["remaining"], facts["use"]) == (
+            "4",
+            "4",
+            "0",
+            "100%",
+        )
+        assert facts["key"] == "throttle:tenant:{acme}:api:c3600"
+        assert facts["memory"].endswith(" B")
+        assert re.fullmatch(r"1 h ago \| {59}█\| now", lines[-1])
+
+    def test_json_has_the_hits_by_age(self):
+        (shown,) = objects("show", "throttle:tenant:{acme}:api:c3600")
+        assert sum(count for _, count in shown["log"]) == shown["hits"] == 4
+
+    def test_rich_shows_a_bar(self):
+        printed = rich("show", "--profile", "api", "--id", "globex")
+        assert "██░░░░░░░░" in printed
+        assert "| now" in printed
+
+    def test_all_windows_of_an_identifier_are_shown(self):
+        assert [
+            o["window"] for o in objects("show", "--profile", "login", "--id", "203.0.113.9")
+        ] == [
+            60.0,
+            3600.0,
+        ]
+
+    def test_windows_stand_apart(self):
+        assert plain("show", "--profile", "login", "--id", "203.0.113.9").count("") == 1
+
+    def test_nothing_found_is_exit_code_1(self):
+        assert fails("show", "--profile", "api", "--id", "nobody")[0] == 1
+        assert fails("show", "throttle:tenant:{nobody}:api:c3600")[0] == 1
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [[], ["--id", "acme"], ["--profile", "api"], ["key", "--profile", "api", "--id", "acme"]],
+    )
+    def test_target_must_be_clear(self, arguments):
+        assert fails("show", *arguments) == (2, "Name keys, or --profile and --id together.")
+
+
+@pytest.mark.usefixtures("hits")
+class TestReset:
+    key = "throttle:tenant:{acme}:api:c3600"
+
+    def test_yes_forgets_and_lets_in(self):
+        assert objects("reset", self.key, "--yes") == [
+            {"key": self.key, "hits": 4, "reset": True, "dry_run": False}
+        ]
+        assert limits.check("api", "acme").allowed
+
+    @pytest.mark.parametrize("output", ["plain", "rich"])
+    def test_people_are_told_what_was_done(self, output):
+        printed = run("reset", self.key, "--yes", "--format", output)
+        assert "forgotten" in printed
+        assert "{acme}" in printed
+
+    def test_dry_run_keeps_everything(self):
+        assert "no, dry run" in plain("reset", self.key, "--dry-run")[1]
+        assert "no, dry run" in rich("reset", self.key, "--dry-run")
+        assert objects("reset", self.key, "--dry-run")[0]["reset"] is False
+        assert not limits.check("api", "acme").allowed
+
+    def test_window_that_ends_meanwhile_is_told(self, monkeypatch):
+        monkeypatch.setattr(inspection, "reset_key", lambda key: False)
+        assert plain("reset", self.key, "--yes")[1].startswith("it was gone")
+
+    def test_nobody_to_ask_is_an_error(self, monkeypatch):
+        for stdin in (io.StringIO("y\n"), None):
+            monkeypatch.setattr(sys, "stdin", stdin)
+            assert fails("reset", self.key) == (2, "Nobody to ask here: say --yes or --dry-run.")
+        assert inspection.describe(self.key) is not None
+
+    @pytest.mark.parametrize(
+        ("answer", "left"), [("y", False), ("YES", False), ("n", True), ("", True)]
+    )
+    def test_terminal_is_asked_first(self, monkeypatch, capsys, answer, left):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdin", terminal.keyboard)
+        terminal.press(answer.encode() + b"\n")
+        if left:
+            assert fails("reset", self.key) == (1, "Nothing was forgotten.")
+        else:
+            run("reset", self.key)
+        terminal.close()
+        assert (inspection.describe(self.key) is not None) is left
+        assert f"{self.key}: 4 hits\nForget this window? [y/N] " in capsys.readouterr().err
+
+
+class TestProfiles:
+    def test_json_tells_all_that_is_configured(self):
+        found = {item["name"]: item for item in objects("profiles")}
+        assert found["api"] == {
+            "name": "api",
+            "origin": "settings",
+            "axis": "tenant",
+            "scope": "api",
+            "mode": "enforce",
+            "fallback": "local",
+            "count_rejected": False,
+            "anonymous": "ip",
+            "dynamic": False,
+            "policies": [{"limit": 4, "window": 3600.0, "algorithm": "compact", "resolution": 60}],
+            "problems": [],
+        }
+        assert found["ip_public"]["origin"] == "built in"
+
+    def test_people_see_rates_modes_and_problems(self):
+        profiles = {
+            **PROFILES,
+            "dynamic": {"axis": "tenant", "rate": lambda identifier, request: "5/m"},
+            "wrong": {"axis": "tenant"},
+        }
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
+            for printed in ("\n".join(plain("profiles")), rich("profiles")):
+                assert re.search(
+                    r"login +ip +login +observe +local +2 / 1 min log, 20 / 1 h log", printed
+                )
+                assert re.search(
+                    r"dynamic +tenant +dynamic +enforce +local +by identifier", printed
+                )
+                assert "needs one of limit" in printed
+
+    def test_registered_profile_is_told_apart(self):
+        register("of_an_app", {"axis": "ip", "rate": "1/s"})
+        try:
+            origins = {state.name: state.origin for state in overview.profiles()}
+        finally:
+            unregister("of_an_app")
+        assert origins["of_an_app"] == "registered"
+
+
+@pytest.mark.usefixtures("hits")
+class TestWatch:
+    def test_json_says_which_view(self):
+        found = objects("watch", "--count", "2", "--interval", "0.01", "--top", "2")
+        assert [(o["view"], o["identifier"]) for o in found] == [
+            (0, "acme"),
+            (0, HOSTILE),
+            (1, "acme"),
+            (1, HOSTILE),
+        ]
+
+    @pytest.mark.parametrize("output", ["plain", "rich"])
+    def test_pipe_gets_one_table_after_another(self, output):
+        printed = run("watch", "--count", "2", "--interval", "0.01", "--format", output)
+        assert printed.count("{acme}") == 2
+        assert "\x1b[?1049h" not in printed
+
+    @pytest.mark.parametrize("key", [b"q", b"Q"])
+    def test_terminal_is_redrawn_until_q(self, monkeypatch, key):
+        terminal = Terminal()
+        before = termios.tcgetattr(terminal.keyboard)
+        monkeypatch.setattr(sys, "stdin", terminal.keyboard)
+        terminal.press(b"x" + key)
+        call_command("slidingwindow", "watch", "--interval", "60", stdout=terminal.screen)
+        assert termios.tcgetattr(terminal.keyboard) == before
+        printed = terminal.close()
+        assert "\x1b[?1049h" in printed
+        assert "{acme}" in printed
+        assert "q leaves" in printed
+        assert printed.endswith("\x1b[?25h\x1b[?1049l")
+
+    def test_terminal_goes_on_if_nobody_presses_anything(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdin", terminal.keyboard)
+        arguments = ("watch", "--interval", "0.01", "--count", "3")
+        call_command("slidingwindow", *arguments, stdout=terminal.screen)
+        assert terminal.close().count("\x1b[H\x1b[2J") == 3
+
+    def test_interrupt_leaves_as_q_does(self, monkeypatch):
+        def interrupted(*arguments: object, **options: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(inspection, "keys_top", interrupted)
+        terminal = Terminal()
+        call_command("slidingwindow", "watch", stdout=terminal.screen)
+        assert terminal.close().endswith("\x1b[?25h\x1b[?1049l")
+
+    def test_service_without_standard_input_can_watch(self, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", None)
+        assert len(objects("watch", "--count", "1", "--top", "1")) == 1
+
+    def test_outage_is_shown_and_not_the_end(self, redis_away):
+        assert [line[:14] for line in plain("watch", "--count", "2", "--interval", "0.01")] == [
+            "Redis is away:",
+            "Redis is away:",
+        ]
+
+
+@pytest.fixture
+def redis_away(fresh_server):
+    caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
+    with override_settings(CACHES=caches):
+        fresh_server.kill()
+        yield
+
+
+@pytest.mark.usefixtures("redis_away")
+@pytest.mark.parametrize(
+    "arguments",
+    [["keys"], ["keys", "--top", "1"], ["show", "--profile", "api", "--id", "x"]],
+)
+def test_redis_away_is_exit_code_3(arguments):
+    code, message = fails(*arguments)
+    assert code == 3
+    assert message.startswith("Redis is away:")
+
+
+def test_key_that_is_no_window_is_not_found(redis):
+    redis.lpush("throttle:tenant:{acme}:api:c3600", "x")
+    assert fails("show", "throttle:tenant:{acme}:api:c3600")[0] == 1
+
+
+def test_server_that_refuses_is_not_said_to_be_away(monkeypatch):
+    def refused(*args: object, **options: object) -> None:
+        raise StoreError("NOSUCH: command", outage=False)
+
+    monkeypatch.setattr(inspection, "walk", refused)
+    assert fails("keys") == (3, "Redis refuses: NOSUCH: command")
+
+
+def test_unknown_profile_is_exit_code_2():
+    code, message = fails("keys", "--profile", "apy")
+    assert (code, "did you mean 'api'" in message) == (2, True)
+
+
+def test_cache_that_is_no_redis_is_exit_code_2():
+    caches = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    with override_settings(CACHES=caches):
+        assert fails("keys")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["keys", "--top", "0"],
+        ["keys", "--limit", "many"],
+        ["watch", "--interval", "0"],
+        ["watch", "--interval", "soon"],
+        ["watch", "--interval", "inf"],
+        ["purge", "--batch", "-1"],
+        ["dance"],
+        [],
+    ],
+)
+def test_wrong_arguments_are_told(arguments):
+    with pytest.raises(CommandError):
+        run(*arguments)
+
+
+@pytest.mark.usefixtures("hits")
+@pytest.mark.parametrize("output", FORMATS)
+@pytest.mark.parametrize("arguments", [["keys"], ["show", "--profile", "api", "--id", HOSTILE]])
+def test_hostile_identifier_is_shown_harmless(arguments, output):
+    printed = run(*arguments, "--format", output)
+    without_colours = re.sub(r"\x1b\[[\d;]*m", "", printed) if output == "rich" else printed
+    assert "\x1b[31m" not in printed
+    assert all(char.isprintable() or char == "\n" for char in without_colours)
+    assert "\u202e" not in printed
+    if output != "json":
+        assert HARMLESS in without_colours
+
+
+@pytest.mark.usefixtures("hits")
+def test_key_that_is_listed_can_be_shown():
+    (key,) = (line.split()[-1] for line in plain("keys", "--id", HOSTILE)[1:])
+    assert objects("show", key)[0]["identifier"] == HOSTILE
+
+
+def test_key_of_another_application_is_shown_harmless(redis):
+    redis.set("throttle:tenant:{a\x1b[2J}:api:w3600", bytes(20))
+    (line,) = plain("keys")[1:]
+    assert line.endswith("throttle:tenant:{a%1B[2J}:api:w3600")
+
+
+@pytest.mark.usefixtures("hits")
+@pytest.mark.parametrize("output", ["plain", "rich"])
+def test_stream_that_knows_only_ascii_gets_ascii(output):
+    limits.check("api", "café")
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    call_command(
+        "slidingwindow",
+        "show",
+        "--profile",
+        "api",
+        "--id",
+        "café",
+        "--format",
+        output,
+        stdout=stream,
+    )
+    stream.flush()
+    printed = raw.getvalue().decode("ascii")
+    assert r"caf\xe9" in printed
+    assert "@| now" in printed
+
+
+def test_waits_without_an_end_are_never():
+    assert [text.wait(seconds) for seconds in (None, 250.0)] == ["never", "4 min 10 s"]
+
+
+def test_numbers_are_short():
+    assert [text.size(n) for n in (None, 80, 20_480, 41 * 1024**2)] == [
+        "-",
+        "80 B",
+        "20.0 KiB",
+        "41.0 MiB",
+    ]
+    assert [text.percent(use) for use in (None, 0.0, 0.29, 0.999, 1.0)] == [
+        "-",
+        "0%",
+        "29%",
+        "99%",
+        "100%",
+    ]
+
+
+def test_density_puts_the_oldest_first():
+    assert text.density([(9.99, 1), (5.0, 2), (0.0, 3)], 10.0, width=4) == [1, 2, 0, 3]
+    assert text.sparkline([0, 1, 8]) == " ▁█"
+    assert text.sparkline([]) == ""
+
+
+def test_docs_describe_every_sub_command_and_option():
+    described = (DOCS / "commands.md").read_text()
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    (actions,) = (a.choices for a in parser._actions if a.dest == "action")
+    for name, action in actions.items():
+        section = described.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert section, name
+        own = {o for a in action._actions for o in a.option_strings if o.startswith("--")}
+        common = {o for a in parser._actions for o in a.option_strings} | {"--format", "--json"}
+        shared = set() if name == "keys" else {"--profile", "--axis", "--id", "--blocked"}
+        missing = [option for option in own - common - shared if option not in section]
+        assert not missing, f"{name}: {missing}"

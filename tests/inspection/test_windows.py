@@ -1,0 +1,566 @@
+"""Live windows are found by SCAN, read many at a time, and forgotten."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tracemalloc
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_slidingwindow import limits
+from django_slidingwindow.algorithms import decode as decoding
+from django_slidingwindow.core.keys import make_key
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.inspection import reader as readings
+from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.inspection.search import Filters
+from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.redis import RedisStore
+from tests.support.oracle import Oracle
+
+# A busy machine is no outage.
+PATIENT = {"LATENCY_BUDGET": 5.0}
+HOSTILE = "a\x1b[31m\n\u202e{x}*[b]?\\\r\0"
+
+
+def by_name(identifier: str, request: object) -> str | None:
+    if identifier == "broken":
+        raise RuntimeError("no such tenant")
+    return None if identifier == "free" else "7/h"
+
+
+PROFILES: dict[str, dict[str, Any]] = {
+    **{name: {"axis": "tenant", "rate": "10/h", "algorithm": name} for name in ALGORITHMS},
+    "login": {"axis": "ip", "rates": ["2/m", "20/h"]},
+    "shut": {"axis": "tenant", "rate": "0/h"},
+    "paid": {"axis": "tenant", "rate": by_name},
+    "key": {"axis": "header:X-Api-Key", "rate": "5/h"},
+    "wrong": {"axis": "tenant"},
+}
+
+pytestmark = pytest.mark.usefixtures("redis", "profiles")
+
+
+@contextlib.contextmanager
+def settings(**values: Any):
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, **values}):
+        yield
+
+
+@pytest.fixture
+def profiles():
+    with settings():
+        yield
+
+
+def found(**filters: Any) -> dict[str, inspection.KeyState]:
+    """All states that a scan gives, by key."""
+    states, cursor = {}, "0"
+    while True:
+        page = inspection.scan(Filters(**filters), cursor=cursor)
+        states |= {state.key: state for state in page.states}
+        cursor = page.cursor
+        if cursor == "0":
+            return states
+
+
+def only(**filters: Any) -> inspection.KeyState:
+    (state,) = found(**filters).values()
+    return state
+
+
+def hit(profile: str, identifier: str, times: int) -> None:
+    for _ in range(times):
+        limits.check(profile, identifier)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_state_tells_what_the_window_holds(algorithm):
+    hit(algorithm, "acme", 4)
+    state = only(profile=algorithm)
+    assert state == inspection.describe(state.key).__class__(
+        key=make_key(
+            "throttle", "tenant", "acme", algorithm, Policy.parse("10/h", algorithm=algorithm)
+        ),
+        axis="tenant",
+        identifier="acme",
+        scope=algorithm,
+        algorithm=algorithm,
+        window=3600.0,
+        profile=algorithm,
+        limit=10,
+        hits=4,
+        remaining=6,
+        use=0.4,
+        blocked=False,
+        observed=False,
+        retry_after=0.0,
+        reset_after=state.reset_after,
+        ttl=state.ttl,
+        bytes=state.bytes,
+    )
+    assert 0 < state.reset_after <= 7200
+    assert state.ttl is not None
+    assert 0 < state.ttl <= 7201
+    assert state.bytes is not None
+    assert 0 < state.bytes < 1000
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_full_window_says_how_long_it_blocks(algorithm):
+    hit(algorithm, "acme", 12)
+    state = only(profile=algorithm)
+    assert (state.hits, state.remaining, state.use, state.blocked) == (10, 0, 1.0, True)
+    assert state.retry_after is not None
+    assert 0 < state.retry_after <= 7200
+
+
+def test_limit_of_zero_blocks_for_ever():
+    limits.check("shut", "acme")
+    with override_settings(
+        SLIDING_WINDOW={**PATIENT, "PROFILES": {"shut": {"axis": "tenant", "rate": "1/h"}}}
+    ):
+        limits.check("shut", "acme")
+    state = only(profile="shut")
+    assert (state.limit, state.blocked, state.retry_after, state.use) == (0, True, None, 1.0)
+
+
+def test_lowered_limit_shows_all_the_hits():
+    hit("compact", "acme", 9)
+    lower = {"compact": {"axis": "tenant", "rate": "3/h"}}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": lower}):
+        state = only(profile="compact")
+    assert (state.hits, state.remaining, state.use, state.blocked) == (9, 0, 1.0, True)
+
+
+def test_looking_writes_nothing(redis):
+    hit("compact", "acme", 2)
+    (key,) = redis.keys("throttle:*")
+    before = redis.dump(key)
+    inspection.scan()
+    inspection.hits(key)
+    inspection.keys_top(3)
+    assert redis.dump(key) == before
+    assert redis.dbsize() == 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("count", [1, 3, 64, 65, 300])
+def test_hits_add_up_to_the_state(algorithm, count):
+    profile = {"axis": "tenant", "rate": "1000/h", "algorithm": algorithm}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": {"p": profile}}):
+        hit("p", "acme", count)
+        state = only(profile="p")
+        hits = inspection.hits(state.key)
+    assert sum(number for _, number in hits) == state.hits == count
+    ages = [age for age, _ in hits]
+    assert ages == sorted(ages, reverse=True)
+    assert all(0 <= age <= 3600 for age in ages)
+
+
+def test_ring_that_has_wrapped_is_read_in_its_order():
+    policy = Policy(limit=100, window=10)
+    key = make_key("throttle", "tenant", "acme", "ring", policy)
+    now = [1_000_000_000]
+    store = RedisStore("default", clock=lambda: now[0])
+    for _ in range(250):
+        now[0] += 100_000
+        store.run(Evaluate((key,), (Line(policy, 1),), True))
+    value = store.client().get(key)
+    hits = decoding.compact_hits(value, policy, now[0])
+    assert [round(age, 1) for age, _ in hits] == [round(n / 10, 1) for n in range(99, -1, -1)]
+
+
+def sub_window(end: int, hits: int) -> bytes:
+    return end.to_bytes(7, "big") + hits.to_bytes(4, "big") + bytes(7)
+
+
+def two_windows(number: int, before: int, this: int) -> bytes:
+    return struct.pack(">QII", number, before, this)[2:] + bytes(6)
+
+
+@pytest.mark.parametrize("resolution", [7, 60, 1_000])
+def test_sub_windows_are_read_however_they_came_and_went(resolution):
+    policy = Policy(limit=50, window=10, algorithm="buckets", resolution=resolution)
+    key = make_key("throttle", "tenant", "acme", "spread", policy)
+    now = [1_000_000_000]
+    store = RedisStore("default", clock=lambda: now[0])
+    oracle = Oracle(store._clock, exact=False)
+    for step in range(300):
+        now[0] += 3_900_000 if step % 40 == 0 else 70_001 * (step % 5)
+        call = Evaluate((key,), (Line(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True)
+        assert store.run(call) == oracle.run(call)
+        hits = decoding.buckets_hits(store.client().hgetall(key), policy, now[0])
+        counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))
+        ages = [(max(0, now[0] - end) / 1_000_000, n) for end, n in sorted(counted.items())]
+        assert hits == ages
+    # They have left, and nothing has been written since.
+    half = decoding.buckets_hits(store.client().hgetall(key), policy, now[0] + 5_000_000)
+    assert 0 < len(half) < len(hits)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_hits_that_have_left_are_not_told(algorithm):
+    policy = Policy(limit=10, window=10, algorithm=algorithm, resolution=10)
+    now = 1_000_000_000_000
+    later = now + 30_000_000
+    values: dict[str, Any] = {
+        "compact": b"\x01" + now.to_bytes(7, "big"),
+        "log": [(b"x", float(now))],
+        "buckets": {b"s": sub_window(now + 1_000_000, 3)},
+        "counter": two_windows(now // policy.window_us, 2, 3),
+    }
+    decode = decoding.DECODERS[algorithm]
+    assert sum(count for _, count in decode(values[algorithm], policy, now)) in (1, 3, 5)
+    assert decode(values[algorithm], policy, later) == []
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
+    policy = Policy(limit=10, window=10, algorithm=algorithm, resolution=10)
+    now = 1_000_000_000_000
+    ahead = now + 25_000_000
+    values: dict[str, Any] = {
+        "compact": b"\x01" + ahead.to_bytes(7, "big"),
+        "log": [(b"x", float(ahead))],
+        "buckets": {b"s": sub_window(ahead + 1_000_000, 1)},
+        "counter": two_windows(ahead // policy.window_us, 0, 1),
+    }
+    assert decoding.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]
+
+
+def test_counter_weighs_the_window_before():
+    policy = Policy(limit=10, window=10, algorithm="counter")
+    now = 1_000_000_000_000 + 4_000_000
+    stored = two_windows(now // policy.window_us - 1, 9, 6)
+    assert decoding.counter_hits(stored, policy, now) == [(4.0, 4)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_empty_window_has_no_hits(algorithm):
+    policy = Policy.parse("10/h", algorithm=algorithm)
+    assert inspection.hits(make_key("throttle", "tenant", "nobody", algorithm, policy)) == []
+
+
+def test_key_of_others_is_none_of_ours(redis):
+    redis.set("session:1", "x")
+    assert inspection.describe("session:1") is None
+    assert inspection.hits("session:1") == []
+    assert inspection.reset_key("session:1") is False
+    assert redis.get("session:1") == "x"
+
+
+def test_describe_finds_nothing_where_nothing_is_counted():
+    policy = Policy.parse("10/h")
+    assert inspection.describe(make_key("throttle", "tenant", "x", "compact", policy)) is None
+
+
+def test_filters_find_their_windows():
+    hit("compact", "acme", 1)
+    hit("log", "acme", 1)
+    hit("compact", "globex", 1)
+    hit("login", "203.0.113.9", 1)
+    assert {(s.profile, s.identifier) for s in found(profile="compact").values()} == {
+        ("compact", "acme"),
+        ("compact", "globex"),
+    }
+    assert {s.window for s in found(axis="ip").values()} == {60.0, 3600.0}
+    assert {s.profile for s in found(identifier="acme").values()} == {"compact", "log"}
+    assert {s.identifier for s in found(identifier="acm*").values()} == {"acme"}
+    assert {s.profile for s in found(axis="tenant", identifier="acme").values()} == {
+        "compact",
+        "log",
+    }
+    assert only(profile="compact", identifier="globex").identifier == "globex"
+    assert found(profile="compact", axis="ip") == {}
+    assert len(found()) == len(found(identifier="*")) == 5
+
+
+def test_observing_profile_blocks_nobody():
+    observing = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
+    with settings(PROFILES=observing):
+        hit("watched", "acme", 5)
+        state = only(profile="watched")
+        assert (state.hits, state.remaining, state.use) == (2, 0, 1.0)
+        assert (state.observed, state.blocked, state.retry_after) == (True, False, 0.0)
+        assert (
+            list(inspection.walk(Filters(blocked=True)))
+            == inspection.keys_top(5, Filters(blocked=True))
+            == []
+        )
+
+
+def test_unknown_profile_is_told():
+    with pytest.raises(ImproperlyConfigured, match="did you mean 'login'"):
+        inspection.scan(Filters(profile="logn"))
+
+
+@pytest.mark.parametrize("prefix", ["throttle", "a*b?[c]\\d"])
+def test_hostile_identifier_is_found_and_not_taken_for_a_pattern(prefix):
+    with settings(PREFIX=prefix):
+        hit("compact", HOSTILE, 1)
+        hit("compact", "other", 1)
+        assert only(profile="compact", identifier=HOSTILE).identifier == HOSTILE
+        assert only(identifier=HOSTILE[:-2] + "*").identifier == HOSTILE
+        assert len(found()) == 2
+
+
+def test_prefix_is_no_pattern(redis):
+    with settings(PREFIX="thr*"):
+        redis.set("throttle:tenant:{x}:compact:c3600", "x")
+        hit("compact", "acme", 1)
+        assert only().identifier == "acme"
+
+
+def test_address_is_found_in_any_spelling():
+    hit("login", "2001:db8::5", 1)
+    for spelling in ("2001:db8::5", "2001:DB8:0::7", "2001:db8::/64"):
+        assert {s.identifier for s in found(profile="login", identifier=spelling).values()} == {
+            "2001:db8::/64"
+        }
+
+
+def test_secret_is_found_by_itself_and_by_its_hash():
+    hit("key", "s3cret", 1)
+    listed = only(axis="header:X-Api-Key")
+    assert "s3cret" not in listed.key
+    assert only(identifier="s3cret").key == only(identifier=listed.identifier).key == listed.key
+
+
+def test_limit_by_identifier_is_asked_without_a_request():
+    hit("paid", "acme", 2)
+    assert (only(profile="paid").limit, only(profile="paid").hits) == (7, 2)
+
+
+def test_window_that_no_profile_counts_in_has_no_limit():
+    hit("compact", "acme", 3)
+    with override_settings(SLIDING_WINDOW={}):
+        state = only()
+        assert found(profile="tenant_free") == {}
+    assert (state.profile, state.limit, state.remaining, state.use) == (None, None, None, None)
+    assert (state.hits, state.blocked) == (3, False)
+
+
+def test_limit_that_cannot_be_told_leaves_the_window_without_one():
+    other = {"paid": {"axis": "tenant", "rate": "7/h"}}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": other}):
+        hit("paid", "broken", 1)
+        hit("paid", "free", 1)
+    assert {(s.identifier, s.profile) for s in found().values()} == {
+        ("broken", None),
+        ("free", None),
+    }
+
+
+def test_long_identifier_is_found_by_its_whole():
+    long = "tenant-" * 40
+    hit("paid", long, 1)
+    assert only(identifier=long).limit == 7
+    # Its key alone does not say whose limit to ask for.
+    assert only().limit is None
+
+
+def test_shared_scope_shows_the_profile_that_was_asked_for():
+    shared = {
+        "free": {"axis": "tenant", "rate": "5/h", "scope": "plan"},
+        "paid": {"axis": "tenant", "rate": "50/h", "scope": "plan"},
+    }
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": shared}):
+        hit("paid", "acme", 1)
+        assert only(profile="paid").limit == 50
+        assert only(profile="free").limit == 5
+        assert only().profile == "free"
+
+
+def test_page_after_page_gives_every_key():
+    for number in range(300):
+        limits.check("compact", f"t{number}")
+    pages, cursor, keys = 0, "0", []
+    while True:
+        page = inspection.scan(count=50, cursor=cursor)
+        keys += [state.key for state in page.states]
+        pages, cursor = pages + 1, page.cursor
+        if cursor == "0":
+            break
+    assert pages > 3
+    assert len(set(keys)) == 300
+
+
+def test_key_that_another_application_wrote_spoils_only_itself(redis):
+    hit("compact", "acme", 1)
+    redis.lpush("throttle:tenant:{evil}:compact:c3600", "x")
+    assert only().identifier == "acme"
+    assert inspection.describe("throttle:tenant:{evil}:compact:c3600") is None
+    assert [state.identifier for state in inspection.keys_top(5)] == ["acme"]
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        inspection.hits("throttle:tenant:{evil}:compact:c3600")
+
+
+def test_key_that_only_looks_like_ours_is_left_out(redis):
+    for ending in ("z1", "c0", "c99999999999", "c", "60"):
+        redis.set(f"throttle:tenant:{{acme}}:compact:{ending}", "x")
+    assert found() == {}
+
+
+def test_window_of_another_length_is_not_the_profiles(redis):
+    hit("compact", "acme", 1)
+    shorter = {"compact": {"axis": "tenant", "rate": "10/m"}}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": shorter}):
+        assert found(profile="compact") == {}
+        assert only().profile is None
+
+
+def test_server_that_goes_away_between_two_looks_is_a_store_error(monkeypatch):
+    hit("compact", "acme", 1)
+    errors = iter([StoreError("one key is wrong", outage=False), StoreError("gone")])
+
+    def fail(calls: object) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(readings.store(), "run_many", fail)
+    with pytest.raises(StoreError, match="gone"):
+        inspection.scan()
+
+
+def test_user_without_the_right_to_ask_sees_the_rest(redis, redis_server):
+    hit("compact", "acme", 1)
+    redis.acl_setuser(
+        "lean", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-memory", "-pttl"]
+    )
+    url = redis_server.url.replace("redis://", "redis://lean:x@")
+    caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
+    try:
+        with override_settings(CACHES=caches):
+            state = only()
+    finally:
+        redis.acl_deluser("lean")
+    assert (state.hits, state.ttl, state.bytes) == (1, None, None)
+
+
+def test_reset_lets_in_at_once_in_this_process():
+    hit("compact", "acme", 11)
+    assert limits.check("compact", "acme").source == "shield"
+    key = only(profile="compact").key
+    assert inspection.reset_key(key) is True
+    assert inspection.reset_key(key) is False
+    assert limits.check("compact", "acme").allowed
+
+
+def test_walk_gives_all_or_only_the_blocked():
+    hit("login", "203.0.113.9", 3)
+    hit("compact", "acme", 1)
+    assert len(list(inspection.walk())) == 3
+    (blocked,) = inspection.walk(Filters(blocked=True))
+    assert (blocked.window, blocked.blocked) == (60.0, True)
+
+
+def test_top_gives_the_most_used_first():
+    for number in range(1, 8):
+        hit("compact", f"t{number}", number)
+    hit("login", "203.0.113.9", 3)
+    assert [(s.identifier, s.use) for s in inspection.keys_top(3)] == [
+        ("203.0.113.9", 1.0),
+        ("t7", 0.7),
+        ("t6", 0.6),
+    ]
+    assert [s.identifier for s in inspection.keys_top(9, Filters(blocked=True))] == ["203.0.113.9"]
+    assert inspection.keys_top(2, Filters(identifier="nobody")) == []
+
+
+def test_key_that_scan_gives_twice_is_listed_once(monkeypatch):
+    hit("compact", "acme", 2)
+    (key,) = found()
+    pages = iter([("1", [key, key]), ("0", [key])])
+    monkeypatch.setattr(readings.store(), "scan", lambda *_: next(pages), raising=True)
+    assert [state.key for state in inspection.keys_top(5)] == [key]
+
+
+def test_progress_is_told_after_every_page():
+    for number in range(30):
+        limits.check("compact", f"t{number}")
+    told: list[tuple[int, int]] = []
+    inspection.keys_top(3, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (30, 30)
+
+
+# redis-py 6.0 warns of what its own pipeline does.
+@pytest.mark.filterwarnings("ignore:.*cluster_error_retry_attempts:DeprecationWarning")
+def test_cluster_is_looked_at_as_a_whole(cluster):
+    caches = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": cluster.url,
+            "OPTIONS": {
+                "CONNECTION_FACTORY": "django_slidingwindow.cluster.ClusterConnectionFactory"
+            },
+        }
+    }
+    with override_settings(CACHES=caches):
+        for number in range(1, 10):
+            hit("compact", f"t{number}", number)
+        states = found().values()
+        assert {(s.identifier, s.hits) for s in states} == {(f"t{n}", n) for n in range(1, 10)}
+        assert all(s.ttl and s.bytes for s in states)
+        assert [s.identifier for s in inspection.keys_top(2)] == ["t9", "t8"]
+        assert readings.key_count() == 9
+        state = only(identifier="t5")
+        assert sum(count for _, count in inspection.hits(state.key)) == 5
+        assert inspection.reset_key(state.key)
+        assert len(found()) == 8
+
+
+@pytest.fixture
+def redis_away(fresh_server):
+    caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
+    with override_settings(CACHES=caches):
+        fresh_server.kill()
+        yield
+
+
+@pytest.mark.usefixtures("redis_away")
+def test_redis_away_is_a_store_error():
+    key = make_key("throttle", "tenant", "acme", "compact", Policy.parse("10/h"))
+    for call in (
+        inspection.scan,
+        lambda: inspection.describe(key),
+        lambda: inspection.hits(key),
+        lambda: inspection.reset_key(key),
+        lambda: inspection.keys_top(3),
+        readings.key_count,
+    ):
+        with pytest.raises(StoreError) as caught:
+            call()
+        assert caught.value.outage
+
+
+def test_top_of_many_keys_takes_no_more_memory_than_that_of_few(redis, monkeypatch):
+    monkeypatch.setattr(inspection, "KEYS_A_PAGE", 100)
+    value = int(redis.time()[0]) * 1_000_000
+
+    def peak(keys: int) -> int:
+        redis.eval(
+            """local value = struct.pack('>BI7', 1, ARGV[2])
+               for i = 1, ARGV[1] do
+                 redis.call('SET', 'throttle:tenant:{t' .. i .. '}:compact:c3600', value)
+               end""",
+            0,
+            keys,
+            value,
+        )
+        tracemalloc.start()
+        try:
+            assert len(inspection.keys_top(10)) == 10
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(500)  # caches fill
+    few = peak(1_000)
+    # The keys alone take four times that; what is packed for a call of each length is kept.
+    assert peak(20_000) < few + 500_000

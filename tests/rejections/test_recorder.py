@@ -1,0 +1,798 @@
+"""Refusals reach the log: all of them, behind the requests' backs, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import DataError, IntegrityError, OperationalError, connections, transaction
+from django.db.models import Sum
+from django.test import override_settings
+
+from django_slidingwindow import apps, decisions, signals
+from django_slidingwindow.conf import conf
+from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import recorder as module
+from django_slidingwindow.rejections import testcase as sandbox
+from django_slidingwindow.rejections import upsert
+from django_slidingwindow.rejections.buffer import Tallies
+from django_slidingwindow.rejections.recorder import Recorder
+from django_slidingwindow.rejections.rows import OVERFLOW, Tally, refusals, row_of
+from django_slidingwindow.rejections.writer import try_to_write
+from tests.support.databases import ALIAS, on_every_database
+from tests.support.rejections import refusal, request, verdict
+from tests.support.servers.redis import wait_until
+
+on_sqlite = pytest.mark.parametrize("log_database", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Recorder]]:
+    """Makes recorders that write at once, and stops them."""
+    made: list[Recorder] = []
+
+    def make(**options: Any) -> Recorder:
+        made.append(Recorder(**{"interval": 0.01, "longest_pause": 0.05, **options}))
+        return made[-1]
+
+    yield make
+    for recorder in made:
+        recorder.stop()
+
+
+def hits() -> int:
+    return Rejection.objects.aggregate(total=Sum("hits"))["total"] or 0
+
+
+def refuse(recorder: Recorder, count: int = 1, identifiers: int = 1) -> None:
+    asked = request()
+    for i in range(count):
+        recorder.record(asked, refusal(verdict(f"10.0.0.{i % identifiers}")))
+
+
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+def test_refusals_are_added_up_and_written_by_a_thread(make: Callable[..., Recorder]) -> None:
+    recorder = make()
+    refuse(recorder, 500, identifiers=7)
+    wait_until(lambda: recorder.stats().written == 500, "all is written")
+    assert hits() == 500
+    assert Rejection.objects.count() in (7, 14)  # a minute may have ended in between
+    refuse(recorder, 10, identifiers=7)
+    wait_until(lambda: hits() == 510, "the rest is written")
+    assert recorder.stats().recorded == 510
+    assert recorder.stats().waiting == recorder.stats().failed == recorder.stats().dropped == 0
+
+
+def test_no_thread_runs_before_the_first_refusal(make: Callable[..., Recorder]) -> None:
+    before = threading.active_count()
+    recorder = make()
+    assert threading.active_count() == before
+    assert recorder.stats() == module.Stats(
+        recorded=0,
+        written=0,
+        dropped=0,
+        unwritten=0,
+        waiting=0,
+        batches=0,
+        failed=0,
+        down=False,
+        running=False,
+        deaths=0,
+        error="",
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_request_path_asks_no_database(
+    make: Callable[..., Recorder], django_assert_num_queries: Any
+) -> None:
+    recorder = make(interval=60)
+    with django_assert_num_queries(0):
+        refuse(recorder, 50, identifiers=50)
+    assert recorder.stats().waiting >= 50
+    with django_assert_num_queries(1):
+        assert recorder.flush()
+    assert hits() == 50
+
+
+@pytest.mark.django_db
+def test_test_case_sees_its_refusals_after_a_flush_and_nobody_else_does(
+    make: Callable[..., Recorder],
+) -> None:
+    recorder = make()
+    refuse(recorder, 3)
+    assert recorder._thread is None
+    assert recorder.flush()
+    assert hits() == 3
+
+
+@pytest.mark.django_db
+def test_refusals_of_one_test_do_not_reach_the_next(make: Callable[..., Recorder]) -> None:
+    recorder = make()
+    for _ in range(2):
+        with transaction.atomic() as _nothing:
+            block = connections["default"].atomic_blocks[-1]
+            block._from_testcase = True  # as each TestCase marks its own
+            refuse(recorder, 3)
+    refuse(recorder, 2)
+    recorder.flush()
+    assert hits() == 2
+
+
+@on_sqlite
+def test_refusals_never_reach_another_database_than_that_of_the_test(
+    make: Callable[..., Recorder], log_database: str
+) -> None:
+    recorder = make(interval=60)
+    refuse(recorder, 3)
+    tests_own = connections.settings[ALIAS]["NAME"]
+    connections.settings[ALIAS]["NAME"] = "the real one"
+    assert recorder.flush()
+    connections.settings[ALIAS]["NAME"] = tests_own
+    assert recorder.stats().dropped == 3
+    assert hits() == 0
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_outside_of_tests_nothing_is_held_back(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make()
+    refuse(recorder, 3)
+    wait_until(lambda: hits() == 3, "it is written")
+
+
+def test_test_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sandbox.testing()
+    monkeypatch.delattr("django.core.mail.outbox")
+    assert not sandbox.testing()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_half_full_buffer_is_written_before_its_time(make: Callable[..., Recorder]) -> None:
+    recorder = make(interval=600, max_rows=20)
+    refuse(recorder, 30, identifiers=10)
+    wait_until(lambda: recorder.stats().written >= 10, "it is written")
+
+
+@on_every_database
+def test_requests_go_on_while_the_database_is_away(
+    make: Callable[..., Recorder], log_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = connections[log_database].ops.quote_name(Rejection._meta.db_table)
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO elsewhere")
+    told: list[dict[str, Any]] = []
+
+    def listener(**kwargs: Any) -> None:
+        told.append(kwargs)
+
+    signals.log_written.connect(listener)
+    recorder = make(max_rows=50)
+    refuse(recorder, 200, identifiers=100)
+    wait_until(lambda: recorder.stats().failed >= 3, "it is tried again")
+    stats = recorder.stats()
+    assert stats.down
+    assert stats.error
+    assert (stats.recorded, stats.written) == (200, 0)
+    assert stats.unwritten == 200 - stats.dropped
+    assert stats.waiting <= 50
+    assert stats.dropped >= 100
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE elsewhere RENAME TO {table}")
+    wait_until(lambda: not recorder.stats().down, "it is written again")
+    assert hits() == recorder.stats().written == 200 - recorder.stats().dropped
+    signals.log_written.disconnect(listener)
+    assert told[0]["error"] is not None
+    assert told[-1]["error"] is None
+    assert sum(one["hits"] for one in told if one["error"] is None) == hits()
+    assert sum(one["dropped"] for one in told) == recorder.stats().dropped
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert len(lines) == 2
+    assert "cannot be written" in lines[0]
+    assert f"{recorder.stats().dropped} refusals were lost" in lines[1]
+
+
+@on_sqlite
+def test_locked_database_is_waited_for(make: Callable[..., Recorder], log_database: str) -> None:
+    connections.settings[ALIAS]["OPTIONS"]["timeout"] = 0.01
+    recorder = make()
+    with transaction.atomic(using=log_database):
+        Rejection.objects.update(hits=0)
+        refuse(recorder, 40, identifiers=4)
+        wait_until(lambda: recorder.stats().failed >= 2, "it is tried again")
+    wait_until(lambda: recorder.stats().written == 40, "it is written")
+    assert hits() == 40
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("value 'acme' is out of range"),
+        IntegrityError("acme"),
+        OperationalError(1366, "Incorrect string value 'acme'"),  # so says MySQL
+    ],
+)
+def test_row_that_the_database_refuses_holds_up_nobody(
+    error: Exception,
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write = upsert.write
+
+    def refusing(rows: Any, using: str) -> None:
+        if any(row.identifier == "10.0.0.3" for row in rows):
+            raise error
+        write(rows, using)
+
+    recorder = make(interval=60)
+    refuse(recorder, 50, identifiers=5)
+    monkeypatch.setattr(upsert, "write", refusing)
+    assert recorder.flush()
+    assert (recorder.stats().dropped, recorder.stats().waiting) == (10, 0)
+    assert hits() == recorder.stats().written == 40
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the database refused rows of the rejection log: 10 refusals are lost"]
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_error_of_the_project_ends_neither_the_thread_nor_the_log(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(upsert, "lock_order", lambda row: 1 / 0)
+        refuse(recorder, 5)
+        wait_until(lambda: recorder.stats().dropped == 5, "it is given up")
+        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 2, "it is written")
+
+
+def failing_once(error: BaseException) -> Callable[[], None]:
+    """Closes all connections, but raises the first time."""
+    errors = [error]
+    close_all = connections.close_all
+
+    def close() -> None:
+        close_all()
+        if errors:
+            raise errors.pop()
+
+    return close
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_connection_that_cannot_be_closed_does_not_end_the_log(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(connections, "close_all", failing_once(OSError("bad descriptor")))
+    recorder = make()
+    refuse(recorder, 5)
+    wait_until(lambda: recorder.stats().error == "OSError: bad descriptor", "it is noted")
+    assert recorder.stats().written == 5
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 7, "later refusals are written")
+    wait_until(lambda: not recorder.stats().error, "it is over")
+    assert recorder.stats().running
+    assert recorder.stats().deaths == recorder.stats().unwritten == 0
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the rejection log could not be written"]
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_died_is_replaced_and_counted(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(connections, "close_all", failing_once(SystemExit("enough")))
+    recorder = make()
+    refuse(recorder, 5)
+    wait_until(lambda: recorder.stats().deaths == 1, "it died")
+    wait_until(lambda: recorder.stats().running, "another one runs")
+    refuse(recorder, 2)
+    wait_until(lambda: hits() == 7, "later refusals are written")
+    assert recorder.stats().unwritten == 0
+    assert "thread of the rejection log died" in caplog.text
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_died_writing_leaves_what_it_had_not_taken_to_its_successor(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = make()
+    write, refused = upsert.write, []
+
+    def dying(rows: Any, using: str) -> None:
+        if not refused:
+            refused.append(len(rows))
+            refuse(recorder, 3)
+            raise SystemExit
+        write(rows, using)
+
+    monkeypatch.setattr(upsert, "write", dying)
+    refuse(recorder, 5)
+    wait_until(lambda: hits() == 3, "without another refusal it is written")
+    stats = recorder.stats()
+    assert (stats.recorded, stats.written, stats.dropped, stats.unwritten) == (8, 3, 5, 0)
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_thread_that_cannot_be_started_is_tried_again_by_the_next_refusal(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        refuse(recorder, 5)
+    stats = recorder.stats()
+    assert (stats.running, stats.unwritten) == (False, 5)
+    assert stats.error == "RuntimeError: can't start new thread"
+    lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
+    assert lines == ["the thread of the rejection log could not be started"]
+    refuse(recorder, 1)
+    wait_until(lambda: hits() == 6, "all is written")
+    wait_until(lambda: not recorder.stats().error, "it is over")
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+@pytest.mark.parametrize("away", [False, True])
+def test_process_that_ends_after_the_death_of_the_thread_writes_or_counts_what_waits(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 5)
+    first = recorder._thread
+
+    def dies() -> None:
+        raise SystemExit
+
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "_write", dies)
+        patch.setattr(threading.Thread, "start", full)
+        recorder._urgent.set()
+        first.join(60)
+    assert recorder.stats().deaths == 1
+    assert recorder.stats().unwritten == 5
+    if away:
+        monkeypatch.setattr(upsert, "write", lambda rows, using: 1 / 0)
+    recorder.stop()
+    stats = recorder.stats()
+    assert hits() == stats.written == (0 if away else 5)
+    assert stats.dropped == (5 if away else 0)
+    assert stats.unwritten == 0
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_process_that_never_had_a_thread_writes_when_it_ends(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        refuse(recorder, 5)
+    recorder.at_exit()
+    assert hits() == 5
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_refusals_after_the_last_write_of_a_process_are_counted_as_lost(
+    make: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = make()
+    refuse(recorder, 5)
+    recorder._stopping = True
+    recorder._due.set()
+    recorder._urgent.set()
+    recorder._thread.join(60)
+    refuse(recorder, 2)
+    recorder.stop()
+    assert hits() == 5
+    assert recorder.stats().dropped == 2
+    assert "2 refusals are lost" in caplog.text
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_recorder_that_was_stopped_has_written_all_and_starts_no_more(
+    make: Callable[..., Recorder],
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 5)
+    recorder.stop()
+    assert hits() == 5
+    assert recorder._thread is not None
+    assert not recorder._thread.is_alive()
+    recorder._thread = None
+    refuse(recorder, 1)
+    assert recorder._thread is None
+
+
+@on_sqlite
+def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
+    make: Callable[..., Recorder], log_database: str
+) -> None:
+    recorder = make(interval=600)
+    with connections[log_database].cursor() as cursor:
+        cursor.execute(f"DROP TABLE {Rejection._meta.db_table}")
+    refuse(recorder, 5)
+    ending = threading.Thread(target=recorder.stop, args=(60, 60))
+    ending.start()
+    wait_until(lambda: recorder.stats().failed >= 2, "it is tried again to the last")
+    assert recorder.stats().waiting <= 1
+    call_command("migrate", "django_slidingwindow", "zero", database=ALIAS, fake=True, verbosity=0)
+    call_command("migrate", "django_slidingwindow", database=ALIAS, verbosity=0)
+    ending.join()
+    assert hits() == 5
+
+
+class SlowDatabase:
+    """Writes a batch only when the process that ends has waited for it, and only so many."""
+
+    def __init__(self, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+        self._recorder = recorder
+        self._free = threading.Semaphore(0)
+        self._left = batches
+        self.waits: list[float] = []
+        write = upsert.write
+
+        def slowly(rows: Any, using: str) -> None:
+            self._free.acquire()
+            write(rows, using)
+
+        monkeypatch.setattr(upsert, "write", slowly)
+        monkeypatch.setattr(upsert, "BATCH_ROWS", 2)
+        self._join = recorder._thread.join
+        monkeypatch.setattr(recorder._thread, "join", self.join)
+
+    def join(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        batches = self._recorder.stats().batches
+        if self._left:
+            self._left -= 1
+            self._free.release()
+            wait_until(lambda: self._recorder.stats().batches > batches, "a batch is written")
+
+    def recover(self) -> None:
+        self._left = 0
+        for _ in range(100):
+            self._free.release()
+        self._join()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_process_that_ends_waits_as_long_as_its_database_is_at_it(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=100)
+    recorder.stop()
+    database.recover()
+    assert hits() == 80
+    assert len(database.waits) >= 4
+    assert not caplog.records
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+@pytest.mark.parametrize(("batches", "longest"), [(1, 60.0), (100, 0.0)])
+def test_process_that_ends_too_soon_says_how_many_refusals_it_takes_along(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batches: int,
+    longest: float,
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    def listener(**kwargs: Any) -> None:
+        told.append(kwargs)
+
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=batches)
+    signals.log_written.connect(listener)
+    recorder.stop(longest=longest)
+    signals.log_written.disconnect(listener)
+    lost = 80 - hits()
+    assert lost == (60 if longest else 80)
+    assert sum(one["dropped"] for one in told) == recorder.stats().dropped == lost
+    assert all(seconds <= longest for seconds in database.waits)
+    (line,) = (r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log")
+    assert line.startswith("this process ends before the rejection log is written")
+    assert line.endswith(f": {lost} refusals are lost")
+    database.recover()
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_exit_is_waited_for_once_however_often_it_is_told(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 80, identifiers=8)
+    database = SlowDatabase(recorder, monkeypatch, batches=0)
+    recorder.at_exit()
+    recorder.at_exit()
+    assert len(database.waits) == 1
+    assert len(caplog.records) == 1
+    database.recover()
+
+
+def test_two_threads_with_the_first_refusal_start_one_writer(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make(interval=600)
+    before = threading.active_count()
+    recorder._start()
+    recorder._start()
+    assert threading.active_count() == before + 1
+
+
+def test_rows_wait_only_as_long_as_there_is_room() -> None:
+    tallies = Tallies(max_rows=4)
+    for i in range(10):
+        ((group, tally),) = refusals(request(), refusal(verdict(f"10.0.0.{i}")), 0.0)
+        crowded = tallies.add(group, tally)
+        assert crowded == (i == 1)
+    assert (len(tallies), tallies.recorded, tallies.dropped) == (4, 10, 6)
+    taken = tallies.take()
+    assert len(tallies) == 0
+    ((group, _),) = refusals(request(), refusal(verdict("10.0.0.99")), 0.0)
+    tallies.add(group, Tally(3, 0.0, 0.0, 0.0))
+    tallies.put_back(taken)
+    assert (len(tallies), tallies.dropped) == (4, 7)
+
+
+@on_every_database
+def test_trial_of_the_doctor_leaves_nothing(log_database: str) -> None:
+    try_to_write(log_database)
+    assert not Rejection.objects.exists()
+
+
+def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:
+    """Hits by minute, identifier and reason."""
+    rows = [row_of(group, tally) for group, tally in tallies.take().items()]
+    return {
+        (int(row.minute.timestamp() // 60), row.identifier, row.reason): row.hits for row in rows
+    }
+
+
+def tally(tallies: Tallies, name: str, now: float = 0.0, **values: Any) -> None:
+    for group, counted in refusals(request(), refusal(verdict(name, **values)), now):
+        tallies.add(group, counted)
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 3})
+def test_rows_beyond_the_bound_of_a_minute_are_counted_in_one_row_per_profile() -> None:
+    tallies = Tallies(max_rows=100)
+    for name in "abcdeab":
+        tally(tallies, name)
+    tally(tallies, "f", profile="api")
+    tally(tallies, "g", profile="api")
+    tally(tallies, "a", 60.0)
+    limit, beyond = decisions.LIMIT, OVERFLOW
+    rows = [row_of(group, counted) for group, counted in tallies.take().items()]
+    assert sum(row.hits for row in rows) == tallies.recorded == 10
+    found = {(row.first_at.minute, row.profile, row.identifier, row.reason): row for row in rows}
+    assert {key: row.hits for key, row in found.items()} == {
+        (0, "login", "a", limit): 2,
+        (0, "login", "b", limit): 2,
+        (0, "login", "c", limit): 1,
+        (0, "login", "", beyond): 2,
+        (0, "api", "", beyond): 2,
+        (1, "login", "a", limit): 1,
+    }
+    row = found[0, "login", "", beyond]
+    assert (row.view, row.method, row.source, row.limit) == ("", "", "", None)
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 2})
+def test_row_that_was_written_is_not_begun_anew_within_its_minute() -> None:
+    tallies = Tallies(max_rows=100)
+    for _ in range(3):
+        for name in "abc":
+            tally(tallies, name)
+        found = collected(tallies)
+        assert found == {(0, "a", "limit"): 1, (0, "b", "limit"): 1, (0, "", "overflow"): 1}
+
+
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 1})
+def test_clock_that_is_set_back_begins_a_new_minute_and_a_late_thread_does_not() -> None:
+    tallies = Tallies(max_rows=100)
+    tally(tallies, "a", 600.0)
+    tally(tallies, "b", 599.0)
+    tally(tallies, "c", 60.0)
+    assert collected(tallies) == {
+        (10, "a", "limit"): 1,
+        (9, "", "overflow"): 1,
+        (1, "c", "limit"): 1,
+    }
+
+
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+@override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 10})
+def test_rotating_identities_cannot_fill_the_log(make: Callable[..., Recorder]) -> None:
+    recorder = make(interval=600)
+    refuse(recorder, 1_000, identifiers=200)
+    assert recorder.flush()
+    another = make(interval=600)
+    refuse(another, 1_000, identifiers=200)
+    assert another.flush()
+    assert hits() == 2_000
+    assert Rejection.objects.count() <= 11 * minutes()
+    assert Rejection.objects.filter(reason=OVERFLOW, identifier="").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_log_is_off_and_on_with_the_setting() -> None:
+    before = module.stats().recorded
+    with override_settings(SLIDING_WINDOW={"LOG": False}):
+        signals.tell_refusal(request(), refusal())
+    with conf.forced(log=False):
+        signals.tell_refusal(request(), refusal())
+    assert module.stats().recorded == before
+    with override_settings(SECRET_KEY="another"):
+        signals.tell_refusal(request(), refusal())
+    signals.tell_refusal(request(), refusal())
+    assert module.stats().recorded == before + 2
+    assert module.flush()
+    assert hits() == 2
+
+
+def test_log_is_loaded_with_the_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr(module, "record", lambda *arguments: heard.append(arguments))
+    monkeypatch.setattr(signals, "refusal_log", None)
+    signals.refusal_log = apps._start_log
+    asked, refused = request(), refusal()
+    signals.tell_refusal(asked, refused)
+    assert signals.refusal_log is module.record
+    signals.tell_refusal(asked, refused)
+    assert heard == [(asked, refused)] * 2
+
+
+@on_sqlite
+def test_router_that_fails_is_told_and_costs_no_row(
+    make: Callable[..., Recorder],
+    log_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(module, "testing", lambda: False)
+    recorder = make()
+
+    def failing() -> str:
+        raise ImproperlyConfigured("no such database")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django_slidingwindow.rejections.writer.log_alias", failing)
+        refuse(recorder, 5)
+        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+    refuse(recorder, 1)
+    wait_until(lambda: hits() == 6, "it is written")
+
+
+def run(
+    log_database: str, way: str, shares: list[tuple[int, int]], *, measured: bool = True
+) -> None:
+    """Processes at once, each with its share of the refusals.
+
+    `measured`: their coverage counts, which makes them some times slower.
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if measured or not name.startswith("COVERAGE_PROCESS")
+    }
+    entry = {**connections.settings[log_database], "TIME_ZONE": None, "CONN_MAX_AGE": 0}
+    arguments = [
+        json.dumps({"databases": entry, "way": way, "first": first, "count": count})
+        for first, count in shares
+    ]
+    processes = [
+        subprocess.Popen(
+            # Python warns of every fork beside a thread, which is what one test is about.
+            [
+                sys.executable,
+                "-W",
+                "ignore::DeprecationWarning",
+                "-m",
+                "tests.support.refusing",
+                argument,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for argument in arguments
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert said == ""
+
+
+def minutes() -> int:
+    return Rejection.objects.order_by().values("minute").distinct().count()
+
+
+@pytest.mark.parametrize("log_database", ["sqlite", "postgresql"], indirect=True)
+def test_eight_processes_lose_none_of_their_refusals(log_database: str) -> None:
+    run(log_database, "record", [(12_500 * i, 12_500) for i in range(8)], measured=False)
+    assert hits() == 100_000
+    assert Rejection.objects.order_by().values("identifier").distinct().count() == 1_000
+    assert Rejection.objects.count() <= 1_000 * minutes()
+
+
+@on_sqlite
+@pytest.mark.parametrize("way", ["wsgi", "asgi"])
+def test_every_429_of_a_server_is_in_the_log(log_database: str, way: str, redis: Any) -> None:
+    run(log_database, way, [(400 * i, 400) for i in range(2)])
+    assert hits() == 800
+    assert set(Rejection.objects.values_list("view", flat=True)) == {"one/", "two/"}
+    assert Rejection.objects.count() <= 800 * minutes()
+
+
+@on_sqlite
+def test_fork_writes_nothing_twice(log_database: str) -> None:
+    run(log_database, "fork", [(0, 400)])
+    assert hits() == 200 + 100 + 100
+
+
+@on_sqlite
+def test_child_of_multiprocessing_writes_before_it_ends(log_database: str) -> None:
+    run(log_database, "worker", [(0, 400)])
+    assert hits() == 400
+
+
+def test_log_lines_come_from_one_logger() -> None:
+    assert module.logger is logging.getLogger("django_slidingwindow.log")

@@ -1,0 +1,173 @@
+"""Rows are added to what is there, on every database alike."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+from django.test.utils import CaptureQueriesContext
+
+from django_slidingwindow.models import Rejection
+from django_slidingwindow.rejections import upsert
+from tests.support.databases import on_every_database
+
+MINUTE = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
+
+
+def row(number: int = 1, **values: Any) -> Rejection:
+    fields: dict[str, Any] = {
+        "minute": MINUTE,
+        "digest": uuid.UUID(int=number),
+        "profile": "login",
+        "limit": 5,
+        "window": 60.0,
+        "algorithm": "compact",
+        "axis": "ip",
+        "identifier": f"203.0.113.{number}",
+        "scope": "login",
+        "view": "login/",
+        "method": "POST",
+        "reason": "limit",
+        "source": "redis",
+        "hits": 1,
+        "first_at": MINUTE + timedelta(seconds=10),
+        "last_at": MINUTE + timedelta(seconds=20),
+        "retry_after": 30.0,
+    }
+    return Rejection(**{**fields, **values})
+
+
+@pytest.fixture(params=["one statement", "row by row"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Known databases take one statement; the way of unknown ones must give the same."""
+    if request.param == "row by row":
+        monkeypatch.setattr(upsert, "CLAUSES", {})
+    return str(request.param)
+
+
+@on_every_database
+@pytest.mark.usefixtures("way")
+def test_hits_are_added_and_extremes_are_kept(log_database: str) -> None:
+    later = {"first_at": MINUTE + timedelta(seconds=5), "last_at": MINUTE + timedelta(seconds=25)}
+    upsert.write([row(hits=3, client="192.0.2.1", user_agent="old")], log_database)
+    upsert.write(
+        [row(hits=4, retry_after=20.5, client="192.0.2.2", user_agent="new", **later)], log_database
+    )
+    found = Rejection.objects.get()
+    assert found.hits == 7
+    assert (found.first_at, found.last_at) == (later["first_at"], later["last_at"])
+    assert found.retry_after == 30.0
+    assert (found.client, found.user_agent) == ("192.0.2.2", "new")
+
+
+@on_every_database
+@pytest.mark.usefixtures("way")
+def test_older_news_change_neither_the_last_client_nor_the_times(log_database: str) -> None:
+    older = {"first_at": MINUTE + timedelta(seconds=12), "last_at": MINUTE + timedelta(seconds=15)}
+    upsert.write([row(client="192.0.2.1", user_agent="newest")], log_database)
+    upsert.write([row(client="192.0.2.2", retry_after=45.0, **older)], log_database)
+    found = Rejection.objects.get()
+    assert (found.client, found.user_agent) == ("192.0.2.1", "newest")
+    assert found.first_at == MINUTE + timedelta(seconds=10)
+    assert found.last_at == MINUTE + timedelta(seconds=20)
+    assert found.retry_after == 45.0
+
+
+@on_every_database
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("waits", [(None, 3.0), (3.0, None), (None, None)])
+def test_waiting_that_never_helps_is_longer_than_any(log_database: str, waits: Any) -> None:
+    for retry_after in waits:
+        upsert.write([row(retry_after=retry_after)], log_database)
+    assert Rejection.objects.get().retry_after is None
+
+
+@on_every_database
+@pytest.mark.usefixtures("way")
+def test_new_and_known_rows_go_together(log_database: str) -> None:
+    upsert.write([row(2)], log_database)
+    upsert.write([row(1), row(2), row(3)], log_database)
+    upsert.write([row(1, minute=MINUTE + timedelta(minutes=1))], log_database)
+    found = {(r.minute.minute, r.digest.int): r.hits for r in Rejection.objects.all()}
+    assert found == {(34, 1): 1, (34, 2): 2, (34, 3): 1, (35, 1): 1}
+
+
+@on_every_database
+def test_batch_is_one_statement(log_database: str) -> None:
+    rows = [row(number) for number in range(1, 1201)]
+    written = 0
+    with CaptureQueriesContext(connections[log_database]) as queries:
+        for batch in upsert.batches(rows, log_database):
+            upsert.write(batch, log_database)
+            written += 1
+    assert len(queries) == written
+    assert Rejection.objects.count() == 1200
+
+
+def test_batch_fits_the_parameters_that_the_database_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = connections["default"].features
+    columns = len(Rejection._meta.concrete_fields) - 1
+    monkeypatch.setattr(type(features), "max_query_params", 999)
+    assert [len(b) for b in upsert.batches(range(100), "default")] == [999 // columns, 48]
+    monkeypatch.setattr(type(features), "max_query_params", None)
+    assert [len(b) for b in upsert.batches(range(1100), "default")] == [500, 500, 100]
+
+
+@on_every_database
+@pytest.mark.usefixtures("way")
+def test_writers_at_once_lose_nothing(log_database: str) -> None:
+    rows = sorted((row(number) for number in range(1, 41)), key=upsert.lock_order)
+
+    def writer() -> None:
+        done = 0
+        while done < 5:
+            # MariaDB locks gaps as well, and may find a deadlock where there is none.
+            with contextlib.suppress(OperationalError):
+                upsert.write([row(r.digest.int) for r in rows], log_database)
+                done += 1
+        connections.close_all()
+
+    threads = [threading.Thread(target=writer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(Rejection.objects.values_list("hits", flat=True)) == {20}
+
+
+@on_every_database
+def test_row_that_another_inserts_in_between_is_updated(
+    log_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upsert, "CLAUSES", {})
+    update = upsert._update
+    answers = []
+
+    def too_early(*args: Any) -> int:
+        answers.append(update(*args))
+        if len(answers) == 1:
+            row().save(using=log_database)  # by another process, just now
+        return answers[-1]
+
+    monkeypatch.setattr(upsert, "_update", too_early)
+    upsert.write([row()], log_database)
+    assert answers == [0, 1]
+    assert Rejection.objects.get().hits == 2
+
+
+@on_every_database
+def test_columns_take_the_longest_text_of_any_script(log_database: str) -> None:
+    texts = {
+        field.name: "漢🎈"[number % 2] * field.max_length
+        for number, field in enumerate(Rejection._meta.concrete_fields)
+        if field.max_length is not None and field.get_internal_type() == "CharField"
+    }
+    upsert.write([row(limit=100_000_000, hits=2**40, **texts)], log_database)
+    found = Rejection.objects.get()
+    assert {name: getattr(found, name) for name in texts} == texts
+    assert found.hits == 2**40

@@ -1,0 +1,155 @@
+"""Signals and gevent's time-outs may come at any moment: no connection is lost, no wait longer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.connection import ConnectionPool
+from redis.exceptions import MaxConnectionsError
+
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net.pool import Connections, _Place
+from django_slidingwindow.stores.net.settings import Link
+from tests.support.servers import RedisServer
+from tests.support.servers.redis import has_tls
+from tests.support.troubles import listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PING = pack(b"PING")
+MOST = 2
+
+
+def connections_to(port: int) -> Connections:
+    link = Link.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
+    return Connections(lambda deadline: link, most=MOST)
+
+
+def later(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+def use_all(connections: Connections) -> None:
+    """Use as many connections at once as there may be, and one more in vain."""
+    halves = [connections.in_halves(PING, 1, later(5)) for _ in range(MOST + 1)]
+    for each in halves[:MOST]:
+        next(each)
+    with pytest.raises(MaxConnectionsError):
+        next(halves[MOST])
+    for each in halves[:MOST]:
+        with pytest.raises(StopIteration) as stop:
+            next(each)
+        assert stop.value.value == [b"PONG"]
+
+
+@pytest.fixture
+def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Set what happens when the timer of this process rings."""
+    before = signal.getsignal(signal.SIGALRM)
+
+    def set_to(action: Callable[[], None]) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: action())
+
+    yield set_to
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_signals_do_not_prolong_the_wait(on_alarm: Callable[..., None]) -> None:
+    """Each would let the kernel's own time-out (SO_RCVTIMEO) begin anew."""
+    rings: list[float] = []
+
+    def ring() -> None:
+        rings.append(time.monotonic())
+        if len(rings) == 40:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    on_alarm(ring)
+    with listening() as port:
+        connection = connections_to(port)._find(None).sync()
+        connection._sock = connection._connect()
+        start = time.monotonic()
+        connection.deadline = start + 0.3
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        with pytest.raises(TimeoutError):
+            connection.receive(1)
+        taken = time.monotonic() - start
+        connection.disconnect()
+    assert rings
+    assert 0.3 <= taken < 1.0
+
+
+def test_calls_that_a_signal_handler_ends_lose_no_connection(redis_server: RedisServer) -> None:
+    # Without coverage, whose own lock such a handler can leave locked.
+    environment = {name: value for name, value in os.environ.items() if "COVERAGE" not in name}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.support.storm", str(redis_server.port)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    interrupted, *replies = json.loads(done.stdout)
+    assert interrupted > 100
+    assert replies == ["PONG", "PONG", "all connections are in use"]
+
+
+def test_place_that_is_lost_is_free(redis_server: RedisServer) -> None:
+    """As if an exception came between taking it from the stack and giving it a name."""
+    connections = connections_to(redis_server.port)
+    for _ in range(3 * MOST):
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+        connections._idle.pop().connection.disconnect()
+    use_all(connections)
+    connections.close()
+
+
+def test_call_that_waits_notices_a_place_that_was_lost(redis_server: RedisServer) -> None:
+    """Nobody can wake it then: it looks again by itself."""
+    connections = connections_to(redis_server.port)
+    held = [_Place() for _ in range(MOST)]
+    assert all(map(connections._has_room_for, held))
+    timer = threading.Timer(0.1, held.clear)
+    timer.start()
+    assert connections.exchange(PING, 1, None) == [b"PONG"]
+    timer.join()
+    connections.close()
+
+
+def test_connection_of_a_process_that_has_forked_in_c_is_not_used(
+    redis_server: RedisServer,
+) -> None:
+    """uWSGI forks without Python's knowledge, so that no hook of Python's is called."""
+    connections = connections_to(redis_server.port)
+    (mine,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+    # As the child of a fork sees its parent's.
+    parents = connections._idle[0].connection
+    parents.pid -= 1
+    (other,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+    assert other != mine
+    connections.close()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_greenlets_end_by_their_budget_and_lose_no_connection(tls: bool) -> None:
+    pytest.importorskip("gevent", reason="gevent is not installed")
+    if tls and not has_tls():
+        pytest.skip("this Redis server was built without TLS")
+    with RedisServer(tls=tls) as server:
+        assert server.process is not None
+        command = [sys.executable, "-W", "ignore", "-m", "tests.support.greenlets"]
+        command += [server.url, str(server.process.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["interrupted"] > 100
+    assert found["after interruptions"] == ["redis"]
+    assert found["frozen"] == ["local"]
+    # The budget is 0.5 s, and Redis was frozen for 3.
+    assert 0.5 <= found["slowest"] < 1.0
+    assert found["thawed"] == ["redis"]

@@ -1,0 +1,208 @@
+"""What an alias says about logging in holds for sync and async checks alike."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.credentials import UsernamePasswordCredentialProvider
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from django_slidingwindow import limits
+from django_slidingwindow.core.breaker import CLOSED
+from django_slidingwindow.decisions import LOCAL, REDIS
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net import threads
+from django_slidingwindow.stores.net.async_connection import aask_once
+from django_slidingwindow.stores.net.async_settings import asynchronous, only_sync
+from django_slidingwindow.stores.net.pool import ask_once
+from django_slidingwindow.stores.net.settings import Link
+from django_slidingwindow.stores.net.threads import in_thread
+from tests.support.servers import RedisServer
+from tests.support.servers.redis import HOST
+
+PASSWORD = "not in the settings"
+_names = count()
+
+
+class Login(Connection):
+    """Logs in by itself, with a password that an option of its own names."""
+
+    def __init__(self, *args: Any, secret: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._secret = secret
+
+    def on_connect(self) -> None:
+        log_in(self, self._secret)
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        log_in(self, self._secret)
+
+
+def log_in(connection: Any, secret: str = PASSWORD) -> None:
+    connection._parser.on_connect(connection)
+    connection.send_command("AUTH", secret, check_health=False)
+    assert connection.read_response() == b"OK"
+
+
+LOGINS: dict[str, dict[str, Any]] = {
+    "connection_class": {"connection_class": Login, "secret": PASSWORD},
+    "redis_connect_func": {"redis_connect_func": log_in},
+    "credential_provider": {
+        "credential_provider": UsernamePasswordCredentialProvider("default", PASSWORD)
+    },
+}
+login: Any = pytest.mark.parametrize("login", LOGINS)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer(password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture
+def use(server: RedisServer, settings: Any) -> Iterator[Callable[..., None]]:
+    """Points the limits at the server, with these options of its connections."""
+
+    def point(login: str, **user: Any) -> None:
+        # An address of its own: django-redis keeps a pool for each.
+        query = f"client_name=login{next(_names)}"
+        settings.CACHES = {
+            "default": {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": f"redis://{HOST}:{server.port}/0?{query}",
+                "OPTIONS": {"CONNECTION_POOL_KWARGS": LOGINS[login]},
+            }
+        }
+        profiles = {"some": {"axis": "ip", "limit": 50, "window": 3600}}
+        settings.SLIDING_WINDOW = {
+            "PROFILES": profiles,
+            "LATENCY_BUDGET": 30,
+            "SHIELD_SECONDS": 0,
+            **user,
+        }
+
+    yield point
+    with server.client() as client:
+        client.flushall()
+
+
+@login
+def test_checks_log_in_as_the_alias_says(login: str, use: Any) -> None:
+    use(login)
+    assert limits.check("some", "a").source == REDIS
+    assert asyncio.run(limits.acheck("some", "a")).source == REDIS
+    assert limits.peek("some", "a").remaining == 47
+
+
+@login
+async def test_limit_is_exact_for_a_crowd_of_async_checks(login: str, use: Any) -> None:
+    use(login)
+    answers = await asyncio.gather(*(limits.acheck("some", "a") for _ in range(200)))
+    assert {answer.source for answer in answers} == {REDIS}
+    assert sum(answer.allowed for answer in answers) == 50
+
+
+@login
+async def test_async_checks_fall_back_within_the_budget_when_redis_is_frozen(
+    login: str, use: Any, server: RedisServer
+) -> None:
+    use(login, LATENCY_BUDGET=0.2)
+    assert (await limits.acheck("some", "a")).source == REDIS
+    server.freeze()
+    try:
+        start = time.monotonic()
+        # More than there are threads.
+        answers = await asyncio.gather(*(limits.acheck("some", "a") for _ in range(100)))
+        seconds = time.monotonic() - start
+    finally:
+        server.thaw()
+    assert {answer.source for answer in answers} == {LOCAL}
+    # One after another, or in three rounds, they would take much longer.
+    assert seconds < 5
+    deadline = time.monotonic() + 20
+    while (await limits.acheck("some", "a")).source != REDIS:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    assert limits.get_limiter().breaker.state == CLOSED
+
+
+async def test_threads_end_soon_when_none_is_free_in_time() -> None:
+    ended = threading.Event()
+
+    def busy(deadline: float | None) -> None:
+        ended.wait()
+
+    held = [asyncio.ensure_future(in_thread(busy, deadline=None)) for _ in range(threads._MOST)]
+    late = asyncio.ensure_future(in_thread(busy, deadline=time.monotonic()))
+    await asyncio.sleep(0.05)
+    ended.set()
+    with pytest.raises(RedisTimeoutError, match="no thread was free"):
+        await late
+    await asyncio.gather(*held)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked_child_has_threads_of_its_own(use: Any) -> None:
+    use("connection_class")
+    assert asyncio.run(limits.acheck("some", "a")).source == REDIS
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover -- coverage does not see the child
+        source = "failed"
+        try:
+            source = asyncio.run(asyncio.wait_for(limits.acheck("some", "a"), 20)).source
+        finally:
+            os.write(writing, source.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        assert said.read() == REDIS
+    os.waitpid(child, 0)
+
+
+class SentinelLogin(SentinelManagedConnection):
+    """The same, for an alias with sentinels."""
+
+    on_connect = on_connect_check_health = lambda self, check_health=True: log_in(self)
+
+
+async def test_connection_class_of_an_alias_with_sentinels_logs_in(server: RedisServer) -> None:
+    link = Link(SentinelLogin, {"connection_pool": None}, None, 1).at(HOST, server.port)
+    assert ask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert "service=primary" in repr(link.sync())
+
+
+async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None:
+    link = Link(Login, {"host": HOST, "port": server.port, "secret": PASSWORD}, None, 1)
+    assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+
+
+@pytest.mark.parametrize(
+    "connection_class",
+    [
+        *(Connection, SSLConnection, UnixDomainSocketConnection),
+        *(SentinelManagedConnection, SentinelManagedSSLConnection),
+    ],
+)
+def test_connections_of_redis_py_have_an_asynchronous_form(connection_class: type) -> None:
+    assert only_sync(Link(connection_class, {}, None, 1)) is None
+
+
+def test_options_of_tls_that_only_sync_connections_have_are_left_out_when_unset() -> None:
+    given = {"host": HOST, "port": 1, "ssl_validate_ocsp": False, "ssl_check_hostname": False}
+    link = Link(SSLConnection, given, None, 1)
+    assert only_sync(link) is None
+    assert asynchronous(link).check_hostname is False
+    link = Link(SSLConnection, {**given, "ssl_validate_ocsp": True}, None, 1)
+    assert only_sync(link) == "ssl_validate_ocsp"

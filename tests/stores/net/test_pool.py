@@ -1,0 +1,936 @@
+"""Connections end by their deadline, are looked at before use, and are shared safely."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis._parsers import _HiredisParser, _RESP2Parser
+from redis.connection import Connection, ConnectionPool, SSLConnection
+from redis.exceptions import (
+    AuthenticationError,
+    MaxConnectionsError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.errors import is_outage, store_error
+from django_slidingwindow.stores.net import server as servers
+from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
+from django_slidingwindow.stores.net.pool import Connections, ask_once
+from django_slidingwindow.stores.net.server import Server, exchange_all
+from django_slidingwindow.stores.net.settings import Link, _Socket
+from django_slidingwindow.stores.net.watching import Select, has_data, watch
+from django_slidingwindow.stores.protocol import Reset
+from django_slidingwindow.stores.redis import RedisStore
+from tests.support.servers.redis import HOST, RedisServer, free_port, wait_until
+from tests.support.troubles import listening
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+PING = pack(b"PING")
+RESET = pack(b"RESET")
+# Much longer than a budget, much shorter than a machine's bad day.
+SOON = 5.0
+
+
+Serve = Callable[..., list[Server]]
+
+
+def link_to(port: int, limit: float | None = None, most: int = 10, **options: Any) -> Link:
+    pool = ConnectionPool.from_url(f"redis://{HOST}:{port}/0", max_connections=most, **options)
+    return Link.of(pool, limit)
+
+
+def connections_to(server: RedisServer, most: int = 10) -> Connections:
+    link = link_to(server.port, most=most)
+    return Connections(lambda deadline: link, most=most)
+
+
+def later(seconds: float) -> float:
+    return time.monotonic() + seconds
+
+
+def made(connections: Connections) -> int:
+    """Return how many connections there are, idle and in use."""
+    return sum(place() is not None for place in connections._places)
+
+
+@pytest.fixture
+def connections(redis_server: RedisServer) -> Connections:
+    return connections_to(redis_server)
+
+
+class TestLink:
+    @pytest.mark.parametrize(
+        ("own", "budget", "limit"),
+        [
+            (None, None, None),
+            (2.0, None, 2.0),
+            (None, 0.1, 0.1),
+            (2.0, 0.1, 0.1),
+            (0.05, 0.1, 0.05),
+        ],
+    )
+    def test_shorter_of_time_out_and_budget_is_the_limit(
+        self, own: float | None, budget: float | None, limit: float | None
+    ) -> None:
+        assert link_to(1, budget, socket_timeout=own).limit == limit
+
+    def test_deadline_is_the_sooner_of_limit_and_what_a_call_says(self) -> None:
+        assert link_to(1).deadline() is None
+        for link, within in ((link_to(1, 50), None), (link_to(1, 900), 50), (link_to(1), 50)):
+            deadline = link.deadline(within)
+            assert deadline is not None
+            assert deadline - time.monotonic() == pytest.approx(50, abs=5)
+
+    @pytest.mark.parametrize(
+        ("given", "used"),
+        [
+            (Connection, Connection),
+            (SSLConnection, SSLConnection),
+            (SentinelManagedConnection, Connection),
+            (SentinelManagedSSLConnection, SSLConnection),
+        ],
+    )
+    def test_connection_is_such_as_the_pool_makes(self, given: type, used: type) -> None:
+        link = Link(given, {"host": HOST, "port": 1}, None, 1)
+        connection = link.sync()
+        assert isinstance(connection, used)
+        assert isinstance(connection, SentinelManagedConnection) is False
+        assert connection.retry.get_retries() == 0
+
+    def test_without_a_deadline_connections_wait(self, redis_server: RedisServer) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.connect()
+        assert connection.socket_timeout is None
+        connection.send_command("PING")
+        assert connection.read_response() == b"PONG"
+        connection.disconnect()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Makes servers for some ports, and closes what they leave open."""
+    made: list[Server] = []
+
+    def make(*ports: int, most: int = 10) -> list[Server]:
+        made.extend(Server(link_to(port, most=most)) for port in ports)
+        return made
+
+    yield make
+    for server in made:
+        server.close()
+
+
+class TestExchangeAll:
+    def test_error_of_one_stands_beside_the_replies_of_others(
+        self, redis_server: RedisServer, serve: Serve
+    ) -> None:
+        with listening(drip=b"!") as nonsense:
+            ports = redis_server.port, free_port(), nonsense, redis_server.port
+            asked = [(server, PING + PING, 2) for server in serve(*ports)]
+            found = exchange_all(asked, later(1.0))
+        assert found[0] == found[3] == [b"PONG", b"PONG"]
+        assert isinstance(found[1], RedisConnectionError)
+        assert isinstance(found[2], RedisError)
+
+    def test_server_whose_connections_are_in_use_is_asked_last(
+        self, redis_server: RedisServer, serve: Serve
+    ) -> None:
+        (busy, free) = serve(redis_server.port, redis_server.port, most=1)
+        asked = [
+            (busy, pack(b"APPEND", b"order", b"1"), 1),
+            (busy, pack(b"APPEND", b"order", b"2"), 1),
+            (free, pack(b"APPEND", b"order", b"3"), 1),
+            (free, pack(b"NONSENSE"), 1),
+        ]
+        *lengths, (error,) = exchange_all(asked, later(SOON))
+        assert sorted(lengths) == [[1], [2], [3]]
+        assert lengths[1] == [3]
+        assert isinstance(error, ResponseError)
+
+    def test_error_of_one_that_is_asked_last_stands_in_its_place(
+        self, redis_server: RedisServer, serve: Serve
+    ) -> None:
+        (server,) = serve(redis_server.port, most=1)
+        halves = server.in_halves(PING, 1, later(SOON))
+        next(halves)
+        (error,) = exchange_all([(server, PING, 1)], later(0.05))
+        halves.close()
+        assert isinstance(error, MaxConnectionsError)
+
+    def test_interruption_closes_what_was_begun(
+        self, redis_server: RedisServer, serve: Serve
+    ) -> None:
+        (first, second) = serve(redis_server.port, redis_server.port)
+        interrupted: Any = second
+
+        def interrupt(*arguments: Any) -> Any:
+            raise KeyboardInterrupt
+
+        interrupted.in_halves = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            exchange_all([(first, PING, 1), (second, PING, 1)], later(SOON))
+        assert made(first._connections) == 0
+
+
+class TestDeadline:
+    @pytest.mark.parametrize("drip", [b"", b"+OK\r\n+OK\r\n+OK\r\n", b"$1000000\r\n" + b"x" * 999])
+    def test_server_that_is_silent_or_drips_ends_by_the_deadline(self, drip: bytes) -> None:
+        with listening(drip=drip) as port:
+            link = link_to(port)
+            connections = Connections(lambda deadline: link, most=1)
+            start = time.monotonic()
+            with pytest.raises(RedisError):
+                connections.exchange(pack(b"GET", b"k"), 100, later(0.2))
+            assert time.monotonic() - start < SOON
+
+    def test_server_that_drips_quickly_ends_soon_after_the_deadline(self) -> None:
+        with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=0.001) as port:
+            start = time.monotonic()
+            with pytest.raises(RedisTimeoutError):
+                ask_once(link_to(port), PING, later(0.1))
+            assert time.monotonic() - start < SOON
+
+    def test_call_gets_a_grace_once_when_its_time_is_up(self) -> None:
+        connection = link_to(1).sync()
+        for _ in range(2):
+            # Another deadline is another call's.
+            connection.deadline = later(-1)
+            assert 0 < connection.left() < 0.1
+            wait_until(lambda: connection.deadline < time.monotonic(), "the grace has ended")
+            with pytest.raises(TimeoutError, match="time is up"):
+                connection.left()
+
+    @pytest.mark.parametrize("pause", [0.0005, 0.015])
+    def test_reply_that_drips_ends_with_the_budget_and_one_grace(self, pause: float) -> None:
+        """Twenty pauses of 0.02 s after the deadline, as there once were, would take 0.9 s."""
+        with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=pause) as port:
+            link = link_to(port)
+            connection = link.sync()
+            # Without the commands that redis-py sends first: here only the reply drips.
+            connection._sock = connection._connect()
+            seconds = []
+            for _ in range(3):
+                start = time.monotonic()
+                connection.deadline = later(0.4)
+                with pytest.raises(TimeoutError):
+                    connection.receive(1)
+                seconds.append(time.monotonic() - start)
+            connection.disconnect()
+        assert 0.4 <= min(seconds) < 0.6
+
+    def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
+        # A full backlog: the kernel drops what comes after.
+        with socket.socket() as full:
+            full.bind((HOST, 0))
+            full.listen(0)
+            with ThreadPoolExecutor(4) as executor:
+                link = link_to(full.getsockname()[1])
+                start = time.monotonic()
+                tries = [executor.submit(ask_once, link, PING, later(0.2)) for _ in range(4)]
+                for each in tries:
+                    assert isinstance(each.exception(), RedisError)
+            assert time.monotonic() - start < SOON
+
+    def test_reply_that_has_come_is_read_though_time_is_up(self, redis_server: RedisServer) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.deadline = later(5)
+        connection.connect()
+        connection.send_command("PING")
+        wait_until(lambda: has_data(connection.watch), "the reply has come")
+        connection.deadline = later(-1)
+        assert connection.read_response() == b"PONG"
+        with pytest.raises(RedisTimeoutError):
+            connection.read_response()
+
+    def test_budget_ends_every_call_of_a_store(self, settings: Any) -> None:
+        with listening() as port:
+            settings.CACHES = {
+                "default": {
+                    "BACKEND": "django_redis.cache.RedisCache",
+                    "LOCATION": f"redis://{HOST}:{port}/0",
+                }
+            }
+            store = RedisStore("default", budget=0.1)
+            start = time.monotonic()
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                store.run(Reset(("k",)))
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                asyncio.run(store.arun(Reset(("k",))))
+            with pytest.raises(StoreError, match=r"(?i)time"):
+                asyncio.run(store.arun(Reset(("k",), 0.01)))
+            assert time.monotonic() - start < SOON
+
+    def test_socket_is_used_in_all_ways_that_redis_py_does(self) -> None:
+        ours, theirs = socket.socketpair()
+        connection = link_to(1).sync()
+        connection.raw = ours
+        with ours, theirs:
+            wrapped = _Socket(connection)
+            for deadline in (None, later(1000), None):
+                connection.deadline = deadline
+                theirs.sendall(b"onetwo")
+                assert wrapped.recv(3) == b"one"
+                buffer = bytearray(3)
+                assert wrapped.recv_into(buffer) == 3
+                assert buffer == b"two"
+                wrapped.sendall(b"three")
+                assert theirs.recv(5) == b"three"
+            for call, argument in (
+                (wrapped.recv, 1),
+                (wrapped.recv_into, bytearray(1)),
+                (wrapped.sendall, bytes(10_000_000)),
+            ):
+                connection.deadline = later(0.01)
+                with pytest.raises(TimeoutError):
+                    call(argument)
+            assert wrapped.fileno() == ours.fileno()
+
+    def test_long_payload_is_sent_in_parts(self, redis_server: RedisServer) -> None:
+        connections = connections_to(redis_server)
+        long = bytes(10_000_000)
+        assert connections.exchange(pack(b"ECHO", long), 1, later(60)) == [long]
+        connections.close()
+
+
+class TestExchange:
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_replies_are_read_by_the_parser_that_the_alias_names(
+        self, redis_server: RedisServer, parser: type
+    ) -> None:
+        link = link_to(redis_server.port, parser_class=parser)
+        connection = link.sync()
+        connection.connect()
+        assert (connection.reader is None) == (parser is _RESP2Parser)
+        # Longer than what is read at once, several at once, and an error among them.
+        long = bytes(range(256)) * 100
+        payload = pack(b"ECHO", long) + pack(b"NONSENSE") + PING
+        connection.send(payload)
+        echo, error, pong = connection.receive(3)
+        assert (echo, pong) == (long, b"PONG")
+        assert isinstance(error, ResponseError)
+        connection.disconnect()
+
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_server_that_takes_no_commands_is_an_error_of_the_connection(
+        self, parser: type
+    ) -> None:
+        with RedisServer(password="right") as server:
+            connection = link_to(server.port, parser_class=parser, password="right").sync()
+            connection.connect()
+            connection.send(RESET)
+            assert connection.receive(1) == [b"RESET"]  # logs out
+            connection.send(PING)
+            with pytest.raises(AuthenticationError):
+                connection.receive(1)
+            connection.disconnect()
+
+    def test_server_that_hangs_up_is_an_error_of_the_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        connection = link_to(redis_server.port).sync()
+        connection.connect()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.sendall(b"+PO")
+            theirs.shutdown(socket.SHUT_WR)
+            connection.raw.close()
+            connection.raw = ours
+            with pytest.raises(RedisConnectionError, match="closed"):
+                connection.receive(1)
+        connection.disconnect()
+
+
+def asked(connections: Connections, payload: bytes, seconds: float | None = 5) -> Any:
+    """Return the reply to one command."""
+    deadline = None if seconds is None else later(seconds)
+    (reply,) = connections.exchange(payload, 1, deadline)
+    return reply
+
+
+class TestConnections:
+    def test_connection_is_used_again(self, connections: Connections, redis: Redis) -> None:
+        for seconds in (5, 5, 6, 5, None, None):
+            assert asked(connections, PING, seconds) == b"PONG"
+        assert made(connections) == len(connections._idle) == 1
+
+    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
+    def test_reply_may_be_long_or_an_error(self, redis_server: RedisServer, parser: type) -> None:
+        link = link_to(redis_server.port, parser_class=parser)
+        connections = Connections(lambda _: link, most=1)
+        long = bytes(range(256)) * 100
+        for _ in range(2):
+            assert asked(connections, pack(b"ECHO", long)) == long
+            assert isinstance(asked(connections, pack(b"NONSENSE")), ResponseError)
+        assert made(connections) == len(connections._idle) == 1
+        connections.close()
+
+    def test_exchange_in_halves_pauses_between_sending_and_reading(
+        self, connections: Connections, redis_server: RedisServer
+    ) -> None:
+        halves = connections.in_halves(pack(b"INCR", b"halves"), 1, later(SOON))
+        next(halves)
+        with redis_server.client() as client:
+            wait_until(lambda: client.get("halves"), "it was sent")
+        with pytest.raises(StopIteration) as stop:
+            next(halves)
+        assert stop.value.value == [1]
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+        assert made(connections) == 1
+
+    def test_half_an_exchange_leaves_no_reply_to_the_next(self, connections: Connections) -> None:
+        halves = connections.in_halves(pack(b"ECHO", b"unread"), 1, later(SOON))
+        next(halves)
+        halves.close()
+        assert made(connections) == 0
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+
+    def test_exchange_in_halves_does_not_wait_for_a_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        connections = connections_to(redis_server, most=1)
+        first = connections.in_halves(PING, 1, later(SOON))
+        next(first)
+        with pytest.raises(MaxConnectionsError):
+            next(connections.in_halves(PING, 1, later(SOON)))
+        with pytest.raises(StopIteration):
+            next(first)
+        assert connections.exchange(PING, 1, later(SOON)) == [b"PONG"]
+
+    def test_several_replies_come_in_their_order(self, connections: Connections) -> None:
+        payload = pack(b"ECHO", b"1") + pack(b"NONSENSE") + pack(b"ECHO", b"2")
+        one, error, two = connections.exchange(payload, 3, later(5))
+        assert (one, two) == (b"1", b"2")
+        assert isinstance(error, ResponseError)
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_connection_that_the_server_closed_is_not_used(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        asked(connections, PING)
+        number = asked(connections, pack(b"CLIENT", b"ID"))
+        redis.client_kill_filter(_id=number)
+        wait_until(lambda: has_data(connections._idle[0].connection.watch), "the end has come")
+        assert asked(connections, PING) == b"PONG"
+        assert made(connections) == 1
+
+    def test_server_that_hangs_up_before_it_answers_is_an_error(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        number = asked(connections, pack(b"CLIENT", b"ID"))
+        with ThreadPoolExecutor(1) as executor:
+            reply = executor.submit(asked, connections, pack(b"BLPOP", b"nobody", b"5"))
+            wait_until(lambda: redis.info("clients")["blocked_clients"] == 1, "it waits")
+            redis.client_kill_filter(_id=number)
+            with pytest.raises(RedisConnectionError):
+                reply.result()
+        assert made(connections) == 0
+
+    def test_unread_reply_never_answers_the_next_call(
+        self, connections: Connections, redis: Redis
+    ) -> None:
+        assert asked(connections, PING, 0.05) == b"PONG"
+        with pytest.raises(TimeoutError, match="timed out"):
+            asked(connections, pack(b"BLPOP", b"nobody", b"0.3") + PING, 0.05)
+        assert made(connections) == 0
+        assert asked(connections, pack(b"ECHO", b"mine")) == b"mine"
+
+    def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+        connections = connections_to(fresh_server)
+        with fresh_server.client() as client:
+            asked(connections, PING)
+            client.execute_command("REPLICAOF", HOST, free_port())
+            error = asked(connections, pack(b"SET", b"k", b"v"))
+        assert is_outage(error)
+        assert made(connections) == 0, "the next one is made anew, perhaps elsewhere"
+
+    def test_no_more_than_so_many_at_once(self, redis_server: RedisServer) -> None:
+        connections = connections_to(redis_server, most=2)
+        blocked = pack(b"BLPOP", b"nobody", b"0.4")
+        with ThreadPoolExecutor(2) as executor:
+            busy = [executor.submit(asked, connections, blocked) for _ in "ab"]
+            wait_until(lambda: made(connections) == 2, "both are in use")
+            with pytest.raises(MaxConnectionsError):
+                asked(connections, PING, 0.02)
+            # Whoever is patient gets the first that is given back.
+            assert asked(connections, PING) == b"PONG"
+            assert asked(connections, PING, None) == b"PONG"
+            for each in busy:
+                assert each.result() is None
+        assert made(connections) == 2
+
+    def test_threads_share_the_stack(self, redis_server: RedisServer) -> None:
+        connections = connections_to(redis_server, most=3)
+
+        def echo(number: int) -> bool:
+            word = b"%d" % number
+            return bool(asked(connections, pack(b"ECHO", word), 20) == word)
+
+        with ThreadPoolExecutor(8) as executor:
+            assert all(executor.map(echo, range(400)))
+        assert made(connections) <= 3
+
+    def test_closed_ones_are_made_again(self, connections: Connections) -> None:
+        connections.exchange(PING, 1, later(5))
+        connections.close()
+        assert made(connections) == 0
+        assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_server_that_cannot_be_found_leaves_no_trace(self) -> None:
+        def nowhere(deadline: float | None) -> Link:
+            raise RedisConnectionError("nowhere")
+
+        connections = Connections(nowhere, most=1)
+        for _ in range(3):
+            with pytest.raises(RedisConnectionError, match="nowhere"):
+                connections.exchange(PING, 1, later(5))
+
+    def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
+        link = link_to(redis_server.port)
+        assert ask_once(link, PING, later(5)) == b"PONG"
+        assert isinstance(ask_once(link, pack(b"NONSENSE"), None), ResponseError)
+
+
+def multiplexer_to(*ports: int) -> Multiplexer:
+    """A multiplexer that connects to one port after another, and then to the last again."""
+    links = [link_to(port) for port in ports]
+
+    async def find(deadline: float | None) -> Link:
+        return links.pop(0) if len(links) > 1 else links[0]
+
+    return Multiplexer(find, closed=lambda: None)
+
+
+def incident_of(error: Any) -> int | None:
+    return store_error(error).incident
+
+
+def connections_made(server: RedisServer) -> int:
+    with server.client() as client:
+        return int(client.info("stats")["total_connections_received"])
+
+
+class TestMultiplexer:
+    async def test_concurrent_calls_share_the_connection(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        async def echo(number: int) -> bool:
+            word = b"%d" % number
+            return await multiplexer.exchange(pack(b"ECHO", word), 1, later(20)) == [word]
+
+        before = redis.info("stats")["total_connections_received"]
+        assert all(await asyncio.gather(*map(echo, range(300))))
+        assert redis.info("stats")["total_connections_received"] == before + 1
+
+    async def test_several_replies_belong_to_one_call(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        async def two(number: int) -> bool:
+            words = [b"%d" % number, b"%d" % -number]
+            payload = b"".join(pack(b"ECHO", word) for word in words)
+            return await multiplexer.exchange(payload, 2, None) == words
+
+        assert all(await asyncio.gather(*map(two, range(50))))
+
+    async def test_error_of_the_server_is_returned(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (error,) = await multiplexer.exchange(pack(b"NONSENSE"), 1, later(5))
+        assert isinstance(error, ResponseError)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_late_reply_answers_nobody_else(self, redis_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        slow = multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.3"), 1, later(0.1))
+        behind = multiplexer.exchange(pack(b"ECHO", b"behind"), 1, later(5))
+        answers = await asyncio.gather(slow, behind, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 2
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    async def test_cancelled_call_does_not_disturb_the_others(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        slow = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.1"), 1, later(5))
+        )
+        await asyncio.sleep(0.01)
+        slow.cancel()
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    async def test_loop_that_was_held_up_is_not_the_server_s_fault(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        call = asyncio.ensure_future(multiplexer.exchange(PING, 1, later(0.05)))
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251
+        assert await call == [b"PONG"]
+        await asyncio.sleep(0.05)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"], "it is not dropped"
+
+    async def test_connection_that_was_closed_meanwhile_is_not_used(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        redis.client_kill_filter(_id=number)
+        # Without a turn of the loop, which would have noticed.
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_connection_that_ends_fails_those_who_wait(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        waiting = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+        )
+        await asyncio.sleep(0.05)
+        redis.client_kill_filter(_id=number)
+        with pytest.raises(RedisConnectionError):
+            await waiting
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_what_nobody_has_asked_ends_the_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        assert await multiplexer.exchange(PING + PING, 1, later(5)) == [b"PONG"]
+        await asyncio.sleep(0.05)
+        assert multiplexer._connection is None
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        with fresh_server.client() as client:
+            client.execute_command("REPLICAOF", HOST, free_port())
+        (error,) = await multiplexer.exchange(pack(b"SET", b"k", b"v"), 1, later(5))
+        assert is_outage(error)
+        assert multiplexer._connection is None
+
+    async def test_calls_wait_for_one_connection_together(self) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            calls = [multiplexer.exchange(PING, 1, later(0.2)) for _ in range(10)]
+            # One that has less time does not wait for the others.
+            calls.append(multiplexer.exchange(PING, 1, later(0.05)))
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [RedisTimeoutError] * 11
+
+    async def test_call_connects_again_when_another_gave_up_its_connection(
+        self, redis_server: RedisServer
+    ) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port, redis_server.port)
+            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 600)]
+            error, reply = await asyncio.gather(*calls, return_exceptions=True)
+        assert type(error) is RedisTimeoutError
+        assert reply == [b"PONG"]
+
+    async def test_calls_connect_again_once_when_connecting_fails(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(free_port(), redis_server.port)
+        calls = [multiplexer.exchange(PING, 1, later(5)) for _ in range(10)]
+        assert await asyncio.gather(*calls) == [[b"PONG"]] * 10
+        multiplexer = multiplexer_to(free_port(), free_port(), redis_server.port)
+        calls = [multiplexer.exchange(PING, 1, later(5)) for _ in range(10)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {RedisConnectionError}
+        assert len({incident_of(error) for error in errors}) == 1
+
+    async def test_write_that_the_system_refuses_is_sent_on_a_new_connection(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+        before = redis.info("stats")["total_connections_received"]
+        redis.client_kill_filter(_id=number)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            # As if the end had come after the last look at the socket.
+            multiplexer._watch = watch(ours)
+            calls = [multiplexer.exchange(pack(b"INCR", b"sent"), 1, later(5)) for _ in range(10)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        lost = [answer for answer in answers if isinstance(answer, Exception)]
+        # The system took the first one before it knew of the end.
+        assert {type(error) for error in lost} == {RedisConnectionError}
+        assert len(lost) < len(answers)
+        assert redis.get("sent") == str(len(answers) - len(lost))
+        assert redis.info("stats")["total_connections_received"] == before + 1
+
+    async def test_connection_whose_end_the_loop_knows_is_not_used(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        blocked = asyncio.ensure_future(
+            multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+        )
+        await asyncio.sleep(0.05)
+        # The end has come, and the task that reads has not run yet.
+        multiplexer._connection._reader.feed_eof()
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+        with pytest.raises(RedisConnectionError):
+            await blocked
+
+    async def test_connection_that_the_loop_is_closing_is_not_used(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        # The task that reads has not run yet. uvloop raises when such a transport is written to.
+        multiplexer._connection._writer.transport.abort()
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_call_fails_when_every_new_connection_ends_at_once(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+
+        def refused(*arguments: Any) -> bool:
+            multiplexer._drop(RedisConnectionError("closed"))
+            return False
+
+        monkeypatch.setattr(multiplexer, "_write", refused)
+        with pytest.raises(RedisConnectionError, match="closed"):
+            await multiplexer.exchange(PING, 1, later(5))
+
+    async def test_lost_connection_is_one_incident_for_all_its_calls(
+        self, redis_server: RedisServer, redis: Redis
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        incidents = []
+        for _ in range(2):
+            (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            calls = [
+                asyncio.ensure_future(
+                    multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
+                )
+                for _ in range(5)
+            ]
+            await asyncio.sleep(0.05)
+            redis.client_kill_filter(_id=number)
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {RedisConnectionError}
+            incidents.append({incident_of(error) for error in errors})
+        assert [len(found) for found in incidents] == [1, 1]
+        assert incidents[0] != incidents[1]
+
+    async def test_calls_that_wait_for_a_connection_in_vain_are_one_incident(self) -> None:
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            first = multiplexer.exchange(PING, 1, later(0.3))
+            calls = [multiplexer.exchange(PING, 1, later(0.02 * i)) for i in range(1, 6)]
+            errors = await asyncio.gather(first, *calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {RedisTimeoutError}
+        assert len({incident_of(error) for error in errors}) == 1
+
+    async def test_cancelled_calls_on_a_stalled_link_leave_its_connection_alone(
+        self, fresh_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        before = connections_made(fresh_server)
+        fresh_server.freeze()
+        # More than the system's buffers hold.
+        large = pack(b"ECHO", bytes(1_000_000))
+        calls = [
+            asyncio.ensure_future(multiplexer.exchange(large, 1, later(600))) for _ in range(40)
+        ]
+        await asyncio.sleep(0.2)
+        for call in calls[::2]:
+            call.cancel()
+            await asyncio.sleep(0)
+        fresh_server.thaw()
+        kept = await asyncio.gather(*calls[1::2])
+        assert {len(reply) for (reply,) in kept} == {1_000_000}
+        # The one that asks.
+        assert connections_made(fresh_server) == before + 1
+
+    async def test_stalled_link_is_given_up_when_all_its_calls_are_cancelled(
+        self, fresh_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(fresh_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        fresh_server.freeze()
+        call = asyncio.ensure_future(multiplexer.exchange(PING, 1, later(0.1)))
+        await asyncio.sleep(0)
+        call.cancel()
+        deadline = later(SOON)
+        while multiplexer._connection is not None:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        fresh_server.thaw()
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    def test_loop_closes_its_connection(self, redis_server: RedisServer, redis: Redis) -> None:
+        async def use() -> int:
+            multiplexer = multiplexer_to(redis_server.port)
+            (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            return int(number)
+
+        number = asyncio.run(use())
+        wait_until(
+            lambda: str(number) not in {each["id"] for each in redis.client_list()},
+            "the connection is closed",
+        )
+
+    def test_loop_that_ends_while_connecting_leaves_nothing_open(self) -> None:
+        async def use() -> None:
+            multiplexer = multiplexer_to(port)
+            asyncio.ensure_future(multiplexer.exchange(PING, 1, None))  # noqa: RUF006
+            await asyncio.sleep(0.05)
+
+        with listening() as port:
+            asyncio.run(use())
+
+    async def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
+        link = link_to(redis_server.port)
+        assert await aask_once(link, PING, later(5)) == b"PONG"
+        assert isinstance(await aask_once(link, pack(b"NONSENSE"), None), ResponseError)
+        with listening() as port, pytest.raises(RedisTimeoutError):
+            await aask_once(link_to(port), PING, later(0.05))
+
+
+class TestStore:
+    def test_error_of_a_scan_is_a_store_error(self, redis: Redis) -> None:
+        with pytest.raises(StoreError, match="invalid cursor"):
+            RedisStore("default").scan("nonsense", "*", 10)
+
+    def test_store_that_was_never_used_can_be_closed(self, redis_server: RedisServer) -> None:
+        store = RedisStore("default")
+        store.close()
+        assert store.run(Reset(("k",))) == [0]
+        store.close()
+
+
+class TestServer:
+    def test_each_event_loop_has_its_connection(self, redis_server: RedisServer) -> None:
+        server = Server(link_to(redis_server.port))
+
+        async def use() -> int:
+            (number,) = await server.aexchange(pack(b"CLIENT", b"ID"), 1, later(5))
+            assert await server.aexchange(pack(b"CLIENT", b"ID"), 1, later(5)) == [number]
+            return int(number)
+
+        assert len({asyncio.run(use()) for _ in range(3)}) == 3
+        assert not server._multiplexers
+
+    def test_loop_that_was_closed_roughly_is_forgotten(self, redis_server: RedisServer) -> None:
+        server = Server(link_to(redis_server.port))
+        loop = asyncio.new_event_loop()
+        multiplexer = None
+
+        async def use() -> None:
+            nonlocal multiplexer
+            multiplexer = server._multiplexer()
+
+        loop.run_until_complete(use())
+        loop.close()
+        assert loop in server._multiplexers
+        asyncio.run(use())
+        assert loop not in server._multiplexers
+
+    def test_forked_child_starts_afresh(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What a fork does, in this process; that it is done, test_fork shows."""
+        server = Server(link_to(redis_server.port))
+        monkeypatch.setattr(servers, "_servers", {server})
+        server.exchange(PING, 1, later(5))
+
+        async def use() -> None:
+            await server.aexchange(PING, 1, later(5))
+            parents = server._multiplexers
+            servers._start_afresh()
+            assert not server._multiplexers
+            assert await server.aexchange(PING, 1, later(5)) == [b"PONG"]
+            for multiplexer in parents.values():
+                multiplexer._drop(RedisConnectionError("the parent's own"))
+            await asyncio.sleep(0)
+
+        asyncio.run(use())
+        assert made(server._connections) == 0
+        assert server.exchange(PING, 1, later(5)) == [b"PONG"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            RedisConnectionError("gone"),
+            RedisTimeoutError("slow"),
+            OSError("gone"),
+            NoPermissionError("no"),
+            ResponseError("BUSY Redis is busy running a script."),
+            ResponseError("MISCONF Redis is configured to save RDB snapshots"),
+            ResponseError("Error running script: @user_script: -OOM command not allowed"),
+            ResponseError("NOREPLICAS Not enough good replicas to write."),
+        ],
+        ids=str,
+    )
+    def test_errors_that_mean_nobody_is_served_are_an_outage(self, error: Exception) -> None:
+        assert store_error(error).outage
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ResponseError("WRONGTYPE Operation against a key"),
+            ResponseError("BUSYKEY Target key name already exists."),
+            ResponseError("unknown command"),
+        ],
+        ids=str,
+    )
+    def test_errors_of_one_call_are_none(self, error: Exception) -> None:
+        assert not store_error(error).outage
+
+
+def test_data_is_seen_where_a_system_has_no_poll() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        watched = Select()
+        watched.register(here, 1)
+        assert not has_data(watched)
+        there.send(b"x")
+        assert has_data(watched)
+
+
+def test_look_does_not_wait_where_gevent_has_replaced_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system's own poll is used: gevent's would switch to other greenlets."""
+
+    class Monkey:
+        @staticmethod
+        def get_original(module: str, name: str) -> Any:
+            assert (module, name) == ("select", "poll")
+            return Select
+
+    monkeypatch.setitem(sys.modules, "gevent.monkey", Monkey)  # type: ignore[arg-type]
+    here, there = socket.socketpair()
+    with here, there:
+        watched = watch(here)
+        assert isinstance(watched, Select)
+        assert not has_data(watched)
+        there.send(b"x")
+        assert has_data(watched)

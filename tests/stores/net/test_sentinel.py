@@ -1,0 +1,181 @@
+"""An alias of Sentinel, sync and async: the primary is found, lost and found again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django_redis import get_redis_connection
+
+from django_slidingwindow import decisions, limits
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.stores.protocol import Reset
+from django_slidingwindow.stores.redis import RedisStore
+from tests.support.load import Load
+from tests.support.servers.redis import wait_until
+from tests.support.troubles import frozen, listening
+
+if TYPE_CHECKING:
+    from pytest_django.fixtures import SettingsWrapper
+
+    from tests.support.servers import SentinelGroup
+
+LIMIT = 300
+
+
+def configure(
+    settings: SettingsWrapper, sentinels: SentinelGroup, addresses: Any = None, **options: Any
+) -> None:
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            # A name of its own for each list: django-redis keeps a pool for each URL.
+            "LOCATION": f"{sentinels.url}?client_name={id(addresses)}",
+            "OPTIONS": {
+                "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
+                "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+                "SENTINELS": addresses or sentinels.addresses,
+            },
+        }
+    }
+    profiles = {"many": {"axis": "tenant", "limit": LIMIT, "window": 3600}}
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
+
+
+@pytest.fixture(autouse=True)
+def empty(sentinels: SentinelGroup) -> None:
+    with sentinels.primary.client() as client:
+        client.flushall()
+
+
+async def test_primary_is_found_through_the_sentinels(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels, LATENCY_BUDGET=10.0)
+    assert limits.check("many", "k").remaining == LIMIT - 1
+    found = await limits.acheck("many", "k")
+    assert (found.source, found.remaining) == (decisions.REDIS, LIMIT - 2)
+
+
+async def test_sentinel_that_is_away_or_hangs_is_passed_over(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    with listening() as silent:
+        addresses = [("127.0.0.1", 1), ("127.0.0.1", silent), *sentinels.addresses]
+        configure(settings, sentinels, addresses, LATENCY_BUDGET=2.0)
+        assert limits.check("many", "k").source == decisions.REDIS
+    with listening() as silent:
+        addresses = [("127.0.0.1", silent), ("127.0.0.1", 1), *sentinels.addresses]
+        configure(settings, sentinels, addresses, LATENCY_BUDGET=2.0)
+        assert (await limits.acheck("many", "k")).source == decisions.REDIS
+
+
+async def test_sentinels_that_all_hang_cost_no_more_than_the_budget(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    with listening() as one, listening() as two:
+        configure(settings, sentinels, [("127.0.0.1", one), ("127.0.0.1", two)])
+        start = time.monotonic()
+        assert limits.check("many", "k").source == decisions.LOCAL
+        assert (await limits.acheck("many", "k")).source == decisions.LOCAL
+        # Both within 0.1 s; redis-py's own search asks each sentinel several times.
+        assert time.monotonic() - start < 2
+
+
+async def test_sentinels_that_do_not_know_the_name_are_an_outage(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels)
+    options = settings.CACHES["default"] | {"LOCATION": "redis://unheard-of/0"}
+    settings.CACHES = {"default": options}
+    store = RedisStore("default")
+    with pytest.raises(StoreError, match="no sentinel knows a primary of 'unheard-of'") as one:
+        store.run(Reset(("k",)))
+    with pytest.raises(StoreError, match="no sentinel knows a primary of 'unheard-of'") as two:
+        await store.arun(Reset(("k",)))
+    assert one.value.outage
+    assert two.value.outage
+
+
+async def test_check_without_a_time_limit_works_as_well(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels)
+    store = RedisStore("default")
+    assert store.run(Reset(("k",))) == [0]
+    assert await store.arun(Reset(("k",))) == [0]
+
+
+def test_windows_can_be_scanned_on_the_primary(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels)
+    limits.check("many", "k")
+    store = limits.get_limiter().store
+    assert isinstance(store, RedisStore)
+    assert store.scan("0", "throttle:*", 100) == ("0", ["throttle:tenant:{k}:many:c3600"])
+    assert store.client().ping()
+
+
+def test_primary_that_was_demoted_is_left(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    """A failover by hand: the old primary lives on, and is a replica."""
+    configure(settings, sentinels)
+    assert limits.check("many", "k").source == decisions.REDIS
+    old = sentinels.primary
+    with sentinels.sentinels[0].client() as client:
+        wait_until(
+            lambda: client.execute_command("SENTINEL", "FAILOVER", sentinels.name),
+            "a replica is fit to take over",
+        )
+    sentinels.wait_for_failover(old)
+    wait_until(
+        lambda: limits.check("many", "k").source == decisions.REDIS, "the new primary decides"
+    )
+    assert limits.get_limiter().store.client().connection_pool.service_name == sentinels.name
+
+
+def test_frozen_primary_does_not_hold_up_requests(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels)
+    assert limits.check("many", "k").source == decisions.REDIS
+    old = sentinels.primary
+    with frozen(old):
+        start = time.monotonic()
+        for _ in range(10):
+            limits.check("many", "k")
+        assert time.monotonic() - start < 5
+        sentinels.wait_for_failover(old)
+        wait_until(
+            lambda: limits.check("many", "k").source == decisions.REDIS,
+            "the new primary decides",
+        )
+    assert get_redis_connection("default").ping()
+
+
+def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    """At most the limit and what replication lost. The last test: nobody starts it again."""
+    configure(settings, sentinels, FALLBACK="deny", SHIELD_SECONDS=0)
+    old = sentinels.primary
+    with Load("many", "k") as load:
+        load.go_on(LIMIT // 4)
+        before = len(load.answers)
+        old.kill()
+        new = sentinels.wait_for_failover(old)
+        wait_until(
+            lambda: load.answers[-1].reason == decisions.LIMIT,
+            "the new primary has admitted what was left",
+        )
+    sources = {answer.source for answer in load.answers[before:]}
+    assert sources == {decisions.DENY, decisions.REDIS}
+    with new.client() as client:
+        kept = client.strlen("throttle:tenant:{k}:many:c3600")
+    assert kept > 0
+    # Each caller may have had one hit acknowledged that no replica had yet.
+    assert LIMIT - load.callers <= load.admitted <= LIMIT + load.callers

@@ -1,0 +1,80 @@
+"""Processes of their own that check as fast as they can, all at once.
+
+`python -m tests.support.contender '<caches and options as JSON>'` reads one task a line, and
+answers each with a line: how many of which decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Contenders:
+    """Some processes with the same settings; every other one checks in an event loop."""
+
+    def __init__(self, count: int, caches: dict[str, Any], options: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "tests.support.contender", json.dumps([caches, options])]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._processes = [
+            subprocess.Popen(command, text=True, bufsize=1, **pipes) for _ in range(count)
+        ]
+
+    def check(self, claims: list[tuple[str, str]], times: int) -> Counter[str]:
+        """What all of them were answered together, each so often: "<source> <allowed>"."""
+        for number, process in enumerate(self._processes):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([claims, times, number % 2]) + "\n")
+        answers: Counter[str] = Counter()
+        for process in self._processes:
+            assert process.stdout is not None
+            answers.update(json.loads(process.stdout.readline()))
+        return answers
+
+    def __enter__(self) -> Self:
+        self.check([], 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.communicate()
+
+
+def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
+    import django
+    from django.conf import settings
+
+    settings.configure(SECRET_KEY="contender", CACHES=caches, SLIDING_WINDOW=options)
+    django.setup()
+    from django_slidingwindow.core.claims import Claim
+    from django_slidingwindow.limits import get_limiter
+    from django_slidingwindow.registry import registry
+
+    limiter = get_limiter()
+
+    async def acheck(claims: list[Claim], times: int) -> list[Any]:
+        return [await limiter.acheck(claims) for _ in range(times)]
+
+    for line in sys.stdin:
+        asked, times, asynchronous = json.loads(line)
+        claims = []
+        for name, identifier in asked:
+            profile = registry.get(name)
+            claims.append(Claim(profile, identifier, profile.policies_for(identifier)))
+        if asynchronous:
+            decisions = asyncio.run(acheck(claims, times))
+        else:
+            decisions = [limiter.check(claims) for _ in range(times)]
+        answers = Counter(f"{decision.source} {decision.allowed}" for decision in decisions)
+        print(json.dumps(answers), flush=True)
+
+
+if __name__ == "__main__":
+    main(*json.loads(sys.argv[1]))

@@ -1,0 +1,187 @@
+"""README and docs as the tests read them, and a page's code blocks as a small project.
+
+A block whose first line is a comment with a file's name becomes that file of the page's
+project; `settings.py` its settings. The other Python blocks run in it, in order.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.test import override_settings
+
+from django_slidingwindow.guard import requirements as demands
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+SETTINGS = "settings.py"
+APP = "django_slidingwindow"
+
+# A busy machine is no outage.
+PATIENT = {"LATENCY_BUDGET": 30.0}
+
+_BLOCK = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# ([\w/]+\.py)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is, if its first line says so."""
+        match = _FILE.match(self.code)
+        return match[1] if match else None
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+@cache
+def pages() -> dict[str, str]:
+    """The text of each page by its path."""
+    paths = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
+    paths += sorted(DOCS.glob("*.md"))
+    return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+
+
+def blocks(page: str, language: str | None = None) -> list[Block]:
+    """The page's blocks, in order."""
+    text = pages()[page]
+    return [
+        Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
+        for match in _BLOCK.finditer(text)
+        if language in (None, match[1])
+    ]
+
+
+def prose(page: str) -> str:
+    """The page without its blocks."""
+    return _BLOCK.sub("", pages()[page])
+
+
+def table(page: str, heading: str, number: int = 1) -> list[list[str]]:
+    """The cells of a table under a heading, the first one unless told, without its head."""
+    after = re.split(rf"^#+ {re.escape(heading)}$", pages()[page], maxsplit=1, flags=re.MULTILINE)
+    assert len(after) == 2, f"{page} has no heading {heading!r}"
+    found = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", after[1], re.MULTILINE)
+    assert len(found) >= number, f"{page} has no table under {heading!r}"
+    rows = found[number - 1].splitlines()
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def code_in(cell: str) -> list[str]:
+    """The code spans of a table's cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def set_by(block: Block, given: dict[str, Any]) -> dict[str, Any]:
+    """What a block of settings sets, on top of what is given."""
+    names: dict[str, Any] = {
+        "INSTALLED_APPS": [app for app in settings.INSTALLED_APPS if app != APP],
+        "MIDDLEWARE": list(settings.MIDDLEWARE),
+    }
+    exec(compile(block.code, str(block), "exec"), names)
+    names["INSTALLED_APPS"] += [] if APP in names["INSTALLED_APPS"] else [APP]
+    found = {name: value for name, value in names.items() if name.isupper()}
+    if "CACHES" in found:
+        # Django wants one; a page shows the alias that it speaks of.
+        found["CACHES"] = {"default": settings.CACHES["default"], **found["CACHES"]}
+    return {**given, **found, "SLIDING_WINDOW": _merged(given, found)}
+
+
+def _merged(given: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """A page builds its settings up: what stands in an earlier block stays."""
+    before, after = given.get("SLIDING_WINDOW", {}), found.get("SLIDING_WINDOW", {})
+    merged = {**before, **after}
+    for key in ("PROFILES", "IDENTITIES"):
+        if key in merged:
+            merged[key] = {**before.get(key, {}), **after.get(key, {})}
+    return merged
+
+
+@contextmanager
+def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
+    """The page's files as modules, by their names, under the page's settings."""
+    files: dict[str, str] = {}
+    for block in blocks(page, "python"):
+        if block.file is not None:
+            files[block.file] = files.get(block.file, "") + block.code
+    wanted: dict[str, Any] = {}
+    for block in blocks(page, "python"):
+        if block.file == SETTINGS:
+            wanted = set_by(block, wanted)
+    # The tests have a server of their own, and a page shows several.
+    wanted = {name: value for name, value in wanted.items() if name != "CACHES"}
+    wanted["SLIDING_WINDOW"] = {**wanted.get("SLIDING_WINDOW", {}), **PATIENT}
+    wanted["SLIDING_WINDOW"].pop("CACHE", None)
+    for file, code in files.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(code)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    known = set(sys.modules)
+    # Other tests have decorated views, whose profiles this project does not have.
+    usages = dict(demands._usages)
+    demands._usages.clear()
+    try:
+        with override_settings(**wanted):
+            names = [file for file in files if file not in (SETTINGS, *RUN_ELSEWHERE)]
+            yield {
+                file: importlib.import_module(file.removesuffix(".py").replace("/", "."))
+                for file in names
+            }
+    finally:
+        demands._usages.clear()
+        demands._usages.update(usages)
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - known:
+            if getattr(sys.modules[name], "__file__", None) is None or str(folder) in str(
+                sys.modules[name].__file__
+            ):
+                del sys.modules[name]
+
+
+# Files of pages that other tests run: each in a process of its own, as a reader would.
+RUN_ELSEWHERE = {
+    "gunicorn_conf.py": "test_web_servers.py",
+    "hello.py": "test_newcomer.py",
+    "test_shop.py": "test_docs.py",
+    "test_limits.py": "test_docs.py",
+    "test_fixtures.py": "test_docs.py",
+    "test_log.py": "test_docs.py",
+}
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    """Runs a block that is no file; it may await."""
+    code = compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
+
+
+def errors() -> list[checks.CheckMessage]:
+    """What the system checks say, but for infos."""
+    return [message for message in checks.run_checks() if message.level >= checks.WARNING]

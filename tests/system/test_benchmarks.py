@@ -1,0 +1,275 @@
+"""The benchmark in its tiniest size: every section runs, and the report says what came out."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import pictures, report
+from benchmarks.chapters import CHAPTERS
+from benchmarks.contenders.base import FLOOR, LEAST_VIEW, LEAST_WINDOWS, OURS
+from benchmarks.goals import GOALS
+from benchmarks.measure import Probe, middle, numbers
+from benchmarks.progress import Progress
+from benchmarks.results import Results, Row
+from tests.support.needs import REDIS_BENCHMARK, WRK, require
+
+ROOT = Path(__file__).parent.parent.parent
+# Sections that need a load generator; without it the report says so instead.
+OPTIONAL = {"articles": REDIS_BENCHMARK, "endtoend": WRK}
+FACTS = {
+    "machine": "2 cores",
+    "system": "Linux",
+    "python": "CPython 3.12",
+    "redis server": "7.0.15",
+    "measured library": "2026-01-02 03:04 UTC, size 'tiny', load average 0.1 0.1 0.1",
+    "django": "6.1",
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a run of all sections has written to."""
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "benchmarks", "--size", "tiny", "--output", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for name, chapter in CHAPTERS.items():
+        measured = name not in OPTIONAL or not OPTIONAL[name].missing()
+        if measured and "set-up" not in chapter.title:
+            assert chapter.title.split(",")[0] in done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(written: Path) -> Results:
+    return Results.load(written / "benchmarks" / "results.json")
+
+
+@pytest.mark.parametrize("section", CHAPTERS)
+def test_a_section_measures_ours_in_every_case(results: Results, section: str) -> None:
+    if section in OPTIONAL:
+        require(OPTIONAL[section])
+    assert results.cases(section)
+    for case in results.cases(section):
+        rows = results.of(section, case)
+        assert [row.note for row in rows if row.note] == []
+        ours = [row for row in rows if "ours" in row.contender]
+        assert ours
+        for row in ours:
+            assert all(math.isfinite(value) for value in row.values.values())
+
+
+@pytest.mark.parametrize(
+    ("section", "program"), [("articles", "redis-benchmark"), ("endtoend", "wrk")]
+)
+def test_a_section_without_its_load_generator_says_so(
+    section: str, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    module = importlib.import_module(f"benchmarks.sections.{section}")
+    (row,) = module.run(None)
+    assert program in row.note
+
+
+def test_a_check_is_compared_with_the_floor(results: Results) -> None:
+    assert results.cases("library") == ["allowed", "refused", "big"]
+    assert results.value("library", "allowed", FLOOR, "ratio") == 1.0
+    assert (results.value("library", "allowed", OURS, "ratio") or 0) > 0
+    assert results.value("library", "allowed", OURS, "commands") == 1
+    assert results.value("library", "refused", OURS, "commands") == 0
+    assert (results.value("views", "allowed", "ours, decorator, three profiles", "commands")) == 1
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(0.7, False), (0.71, True)])
+def test_a_goal_that_is_missed_says_where_the_time_goes(
+    tmp_path: Path, ratio: float, told: bool
+) -> None:
+    (goal,) = [goal for goal in GOALS if goal.case == "Django, allowed, decorator"]
+    facts = {**FACTS, "measured views": FACTS["measured library"]}
+    values = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio)
+    page = tmp_path / "page.md"
+    least = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), 0.58)
+    rows = [
+        Row("views", "allowed", "**ours, decorator**", values),
+        Row("views", "allowed", LEAST_VIEW, least),
+    ]
+    report.write(Results(rows, facts), tmp_path / "pictures", page, {})
+    text = page.read_text(encoding="utf-8")
+    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
+    assert ("With all left out that can be, it is 0.58." in text) == told
+    # It is no limiter, and so in no picture.
+    assert f"| {LEAST_VIEW} |" in text
+    picture = (tmp_path / "pictures" / "views-allowed.svg").read_text(encoding="utf-8")
+    assert "ours, decorator" in picture
+    assert LEAST_VIEW not in picture
+
+
+def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
+    for goal in GOALS:
+        if goal.spent:
+            assert (goal.possible(results) or 0) > 0
+    (case,) = [
+        row.case for row in results.of("views") if row.contender == LEAST_VIEW and row.values
+    ]
+    assert case == "allowed"
+    least = results.value("growth", "policies: server", LEAST_WINDOWS, "8")
+    assert least is not None
+    assert least > 0
+
+
+def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:
+    (case, many) = results.cases("memory")
+    assert (results.value("memory", case, OURS, "10") or 0) > 50
+    assert (results.value("memory", many, OURS, "bytes each") or 0) > 50
+    assert len(results.cases("growth")) == 8
+    assert (results.value("growth", "policies: server", OURS, "8") or 0) > 0
+
+
+def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
+    page = (written / "benchmarks.md").read_text(encoding="utf-8")
+    for chapter in CHAPTERS.values():
+        assert f"\n## {chapter.title}\n" in page
+    for goal in GOALS:
+        assert f"| {goal.case} | {goal.told} |" in page
+    shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line[:2] == "!["]
+    assert len(shown) >= 12
+    for picture in shown:
+        assert ElementTree.parse(written / picture).getroot().tag.endswith("svg")
+
+
+def test_the_report_names_no_machine(written: Path) -> None:
+    page = (written / "benchmarks.md").read_text(encoding="utf-8")
+    assert os.uname().nodename not in page
+    assert str(Path.home()) not in page
+
+
+def test_an_unknown_section_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks", "nonsense"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "there is no section nonsense" in done.stderr
+
+
+def measured(ratio: float, **values: float) -> Results:
+    spread = {"ratio": ratio, "ratio_low": ratio, "ratio_high": ratio, **values}
+    peers = {"ratio": 1.5, "ratio_low": 1.4, "ratio_high": 1.6}
+    floor = {"ratio": 1.0, "ratio_low": 1.0, "ratio_high": 1.0}
+    rows = [
+        Row("library", "allowed", FLOOR, floor),
+        Row("library", "allowed", "a peer", peers),
+        Row("library", "allowed", OURS, spread),
+    ]
+    return Results(rows, FACTS)
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.9, "yes"), (0.91, "**no**")])
+def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict: str) -> None:
+    page = tmp_path / "page.md"
+    report.write(measured(ratio), tmp_path / "pictures", page, {"peer": "is not installed"})
+    text = page.read_text(encoding="utf-8")
+    assert f"| {GOALS[0].case} | {GOALS[0].told} | {ratio:.2f} | {verdict} | 1.50 |" in text
+    assert f"| {GOALS[1].case} | {GOALS[1].told} |  | not measured |" in text
+    assert "Not measured: `peer` (is not installed)." in text
+    assert "2 cores" in text
+    assert "Measured 2026-01-02 03:04 UTC, size 'tiny', load average 0.1 0.1 0.1." in text
+    assert "django 6.1." in text
+
+
+def test_a_goal_that_is_a_least_is_reached_from_below_on() -> None:
+    (goal,) = [goal for goal in GOALS if goal.least]
+    assert goal.reached(1.2)
+    assert not goal.reached(1.19)
+
+
+def test_what_is_measured_anew_replaces_the_section_alone(tmp_path: Path) -> None:
+    results = measured(0.9)
+    results.replace("memory", [Row("memory", "case", OURS, {"10": 120.0})])
+    results.replace("library", [Row("library", "allowed", OURS, note="failed")])
+    results.save(tmp_path / "results.json")
+    loaded = Results.load(tmp_path / "results.json")
+    assert loaded.rows == results.rows
+    assert loaded.facts == FACTS
+    assert loaded.value("memory", "case", OURS, "10") == 120.0
+    assert loaded.value("library", "allowed", FLOOR, "ratio") is None
+    assert Results.load(tmp_path / "nothing.json").rows == []
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    # The machine is ten times slower in the second round, for both of them.
+    floor = Probe("floor", print, wall=[1.0, 10.0, 1.0], client=[0.6, 6.0, 0.6])
+    ours = Probe("ours", print, wall=[0.5, 5.0, 0.5], client=[0.3, 3.0, 0.3])
+    floor.server, ours.server = [0.4, 4.0, 0.4], [0.2, 2.0, 0.2]
+    told = numbers(ours, floor, {})
+    assert told["ratio"] == told["ratio_low"] == told["ratio_high"] == pytest.approx(0.5)
+    assert told["wall_ratio"] == pytest.approx(0.5)
+    assert told["busy_us"] == pytest.approx(500_000)
+
+
+def test_what_is_added_is_less_than_the_whole() -> None:
+    bare = Probe("bare", print, wall=[1.0], client=[1.0], server=[0.0])
+    floor = Probe("floor", print, base="bare", wall=[2.0], client=[1.5], server=[0.5])
+    ours = Probe("ours", print, base="bare", wall=[1.5], client=[1.25], server=[0.25])
+    told = numbers(ours, floor, {"bare": bare})
+    assert told["ratio"] == told["wall_ratio"] == pytest.approx(0.5)
+
+
+def test_the_middle_half_has_a_median() -> None:
+    assert middle([5.0]) == (5.0, 5.0, 5.0)
+    assert middle([1.0, 2.0, 3.0, 4.0, 100.0]) == (3.0, 2.0, 4.0)
+
+
+def test_pictures_escape_what_they_show() -> None:
+    drawn = pictures.bars("a < b & c", "times", [("**ours** <x>", 1, 0.5, 1.5), ("none", 0, 0, 0)])
+    texts = [element.text for element in ElementTree.fromstring(drawn).iter()]
+    assert "a < b & c" in texts
+    assert "ours <x>" in texts
+
+
+def test_lines_that_end_together_have_labels_apart() -> None:
+    flat = [(1.0, 5.0), (100.0, 5.0)]
+    drawn = pictures.lines("title", "hits", "bytes", {"one": flat, "two": flat, "three": flat})
+    labels = [
+        float(element.get("y") or 0)
+        for element in ElementTree.fromstring(drawn).iter()
+        if element.text in ("one", "two", "three")
+    ]
+    assert len(labels) == 3
+    first, second, third = sorted(labels)
+    assert min(second - first, third - second) >= 12
+    assert ElementTree.fromstring(pictures.lines("none", "x", "y", {})).tag.endswith("svg")
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
+    told = []
+    for stream in (Terminal(), StringIO()):
+        progress = Progress(stream)
+        progress.begin("Library", 2)
+        progress.step("ours")
+        progress.end()
+        progress.end()
+        told.append(stream.getvalue())
+    assert "50% Library ours" in told[0]
+    assert "%" not in told[1]
+    assert told[1].startswith("Library: ")
+    assert told[1].count("\n") == 1

@@ -1,0 +1,315 @@
+"""Values that something else than the scripts has written, or cut, under a window's key."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from django_slidingwindow import decisions, limits
+from django_slidingwindow.algorithms.decode import DECODERS
+from django_slidingwindow.core.breaker import CLOSED
+from django_slidingwindow.core.keys import make_key
+from django_slidingwindow.decisions import Charge
+from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.inspection.search import Filters
+from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.stores.commands import encode, known_script
+from django_slidingwindow.stores.errors import is_outage
+from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
+from django_slidingwindow.stores.redis import RedisStore
+from tests.support.engine import SECOND, START, Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+    from django_slidingwindow.stores.protocol import Call
+    from tests.support.servers import RedisServer
+
+VALUES = 10_000
+BATCH = 250
+# A window of the clock begins at START: somewhere in the middle of one.
+NOW = START + 1_234_567_891
+
+
+@pytest.fixture
+def store(fresh_server: RedisServer, settings: Any) -> Iterator[RedisStore]:
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
+    settings.CACHES = {**settings.CACHES, "fresh": cache}
+    store = RedisStore("fresh", clock=Clock(NOW))
+    yield store
+    store.close()
+
+
+def window(algorithm: str, limit: int = 100) -> Policy:
+    return Policy(limit=limit, window=3_600, algorithm=algorithm, resolution=20)
+
+
+def key_of(policy: Policy, name: object) -> str:
+    return make_key("throttle", "tenant", str(name), "damaged", policy)
+
+
+def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
+    """Values of one hit, of a few, and of so many that a log is a ring and a hash has fields."""
+    values, clock = [], Clock()
+    writer = RedisStore(store.alias, clock=clock)
+    for hits in (1, 3, 60, 64, 90):
+        clock.now = NOW - 1_700 * SECOND
+        key = key_of(policy, hits)
+        for _ in range(hits):
+            writer.run(Evaluate((key,), (Line(policy, 1),), True))
+            clock.now += 1_700 * SECOND // hits
+        values.append(read(client, key))
+    writer.close()
+    return values
+
+
+def read(client: Redis, key: str) -> Any:
+    kind = client.type(key)
+    if kind == b"hash":
+        return client.hgetall(key)
+    return client.zrange(key, 0, -1, withscores=True) if kind == b"zset" else client.get(key)
+
+
+def damaged(value: bytes, dice: random.Random) -> bytes:
+    """The value cut, longer, with other bytes in it, or with another header."""
+    cut = dice.randrange(len(value) + 1)
+    noise = dice.randbytes(dice.choice([1, 2, 3, 4, 8, 400]))
+    numbers = struct.pack(">I", dice.choice([0, 1, 63, 64, 65, 2**16, 1_600_000_000, 2**32 - 1]))
+    return dice.choice(
+        [
+            value[:cut],
+            value + noise,
+            value[:cut] + noise + value[cut + len(noise) :],
+            value[: 4 * (cut // 4)] + numbers + value[4 * (cut // 4) + 4 :],
+            noise + value,
+            bytes([dice.randrange(4)]) + value[1:],
+            value[:8] + numbers + numbers + value[16:],
+            dice.randbytes(len(value)),
+        ]
+    )
+
+
+def assert_decodes_or_says_why(client: Redis, key: str, policy: Policy) -> None:
+    """Decode a value as the operator's tools do."""
+    with suppress(LookupError, ValueError):
+        DECODERS[policy.algorithm](read(client, key), policy, NOW)
+
+
+def write(pipeline: Any, key: str, algorithm: str, value: Any, dice: random.Random) -> None:
+    if algorithm in ("compact", "counter"):
+        pipeline.set(key, damaged(value, dice))
+    elif algorithm == "buckets":
+        fields = dict(value)
+        for name in dice.sample(sorted(fields), dice.randint(1, len(fields))):
+            if dice.random() < 0.2:
+                del fields[name]
+            else:
+                fields[name] = damaged(fields[name], dice)
+        pipeline.hset(key, mapping=fields or {b"x": b"y"})
+    else:
+        members = {}
+        for member, score in value:
+            score = dice.choice([score, score, -score, float("inf"), float("-inf"), 0.5, score * 2])
+            members[dice.choice([member, member[:5], b"%d-%d" % (NOW, 10**20)])] = score
+        pipeline.zadd(key, members)
+
+
+def replies(store: RedisStore, calls: list[Call]) -> list[Any]:
+    """What the server says to each call, errors among it."""
+    commands = [encode(call, NOW) for call in calls]
+    server = store._find_server()
+    deadline = time.monotonic() + 60
+    said = server.exchange(b"".join(one.payload for one in commands), len(commands), deadline)
+    found = []
+    for command, reply in zip(commands, said, strict=True):
+        flow = known_script(command, reply)
+        try:
+            payload = next(flow)
+            while True:
+                payload = flow.send(server.exchange(payload, 1, deadline)[0])
+        except StopIteration as done:
+            found.append(done.value)
+    return found
+
+
+def asked(key: str, policy: Policy) -> list[Call]:
+    few = Policy(limit=5, window=policy.window, algorithm=policy.algorithm, resolution=20)
+    return [
+        Evaluate((key,), (Line(policy, 2),), False),
+        Evaluate((key,), (Line(few, 1, count_rejected=True),), False),
+        Evaluate((key,), (Line(policy, 1),), True),
+        Evaluate((key,), (Line(policy, 3),), True),
+        Evaluate((key,), (Line(few, 2, count_rejected=True),), True),
+        Refund((Charge(key, policy, 2),), NOW - 5 * SECOND),
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_damaged_value_holds_up_the_server(
+    fresh_server: RedisServer, store: RedisStore, algorithm: str
+) -> None:
+    policy, dice = window(algorithm), random.Random(algorithm)
+    with fresh_server.client(decode_responses=False) as client:
+        client.config_set("slowlog-log-slower-than", 500_000)
+        values = sound_values(store, client, policy)
+        answered = errors = 0
+        for start in range(0, VALUES, BATCH):
+            keys = [key_of(policy, number) for number in range(start, start + BATCH)]
+            with client.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    write(pipeline, key, algorithm, dice.choice(values), dice)
+                pipeline.execute()
+            for key in keys[:25]:
+                assert_decodes_or_says_why(client, key, policy)
+            for reply in replies(store, [call for key in keys for call in asked(key, policy)]):
+                if isinstance(reply, Exception):
+                    assert not is_outage(reply)
+                    errors += 1
+                else:
+                    answered += 1
+            client.flushdb()
+        assert answered > VALUES
+        if algorithm != "log":  # any sorted set is a log
+            assert errors > VALUES
+        assert client.slowlog_len() == 0
+        assert client.info("memory")["used_memory_peak"] < 100_000_000
+
+
+# Of a hash: two sub-windows before the newest.
+MORE = bytes(16) + b"\0\0\2" + bytes(3)
+LARGE_RING = struct.pack(">BxxxxxxxIIII", 2, 0, 2**32 - 1, 0, 1_600_000_000) + bytes(400)
+
+
+def newest_is_now(value: bytes) -> bytes:
+    """Give the header of a compact log a stamp that counts."""
+    return value[:1] + (int(time.time()) * SECOND).to_bytes(7, "big") + value[8:]
+
+
+DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+    ("compact", "empty", lambda _: b"x"),
+    ("compact", "a byte short", lambda value: value[:-1]),
+    ("compact", "a byte long", lambda value: value + b"x"),
+    ("compact", "a form of its own", lambda value: b"\x07" + value[1:]),
+    ("compact", "too many for the short form", lambda value: value + 70 * value[-4:]),
+    ("compact", "a ring that is not there", lambda _: newest_is_now(LARGE_RING)),
+    ("compact", "a ring without a header", lambda value: b"\x02" + value[1:]),
+    ("compact", "a ring of size 0", lambda value: b"\x02" + value[1:8] + bytes(32)),
+    ("counter", "a byte short", lambda value: value[:-1]),
+    ("counter", "the format of before", lambda _: b"29384756:0:12"),
+    ("buckets", "a byte short", lambda value: value[:-1]),
+    ("buckets", "the format of before", lambda value: value[:11]),
+    ("buckets", "fields that are not there", lambda value: value + MORE),
+]
+
+
+@pytest.fixture
+def profiles(redis: Redis, settings: Any) -> None:
+    settings.SLIDING_WINDOW = {
+        "LATENCY_BUDGET": 60,
+        "PROFILES": {
+            name: {"axis": "tenant", "rate": "10/h", "algorithm": name} for name in ALGORITHMS
+        },
+    }
+
+
+def spoil(redis_server: RedisServer, algorithm: str, damage: Callable[[bytes], bytes]) -> str:
+    """Damage the window of acme, which has three hits; its key."""
+    for _ in range(3):
+        limits.check(algorithm, "acme")
+    (state,) = inspection.scan(Filters(profile=algorithm, identifier="acme")).states
+    with redis_server.client(decode_responses=False) as client:
+        if algorithm == "buckets":
+            client.hset(state.key, "s", damage(client.hget(state.key, "s")))
+        else:
+            client.set(state.key, damage(client.get(state.key)))
+    return state.key
+
+
+@pytest.mark.usefixtures("profiles")
+@pytest.mark.parametrize(
+    ("algorithm", "damage"),
+    [pytest.param(name, damage, id=f"{name}: {what}") for name, what, damage in DAMAGES],
+)
+def test_damaged_value_is_an_error_of_its_key_alone(
+    redis_server: RedisServer, algorithm: str, damage: Callable[[bytes], bytes]
+) -> None:
+    charged = limits.check(algorithm, "acme")
+    key = spoil(redis_server, algorithm, damage)
+    store = limits.get_limiter().store
+    policy = Policy.parse("10/h", algorithm=algorithm)
+    for cost, writes in ((0, False), (1, False), (1, True), (3, True)):
+        with pytest.raises(StoreError, match="damaged value") as raised:
+            store.run(Evaluate((key,), (Line(policy, cost),), writes))
+        assert not raised.value.outage
+    for _ in range(5):
+        assert limits.check(algorithm, "acme").source == decisions.LOCAL
+    assert limits.peek(algorithm, "acme").source == decisions.LOCAL
+    assert limits.refund(charged) == 0
+    assert limits.get_limiter().breaker.state == CLOSED
+    assert limits.check(algorithm, "other").source == decisions.REDIS
+    assert limits.reset(algorithm, "acme") == 1
+    assert limits.check(algorithm, "acme").remaining == 9
+
+
+@pytest.mark.usefixtures("profiles")
+def test_damaged_value_charges_no_other_window_of_the_request(redis_server: RedisServer) -> None:
+    for name in ("compact", "counter", "buckets"):
+        key = spoil(redis_server, name, lambda value: value[:-1])
+        sound = limits.get_limiter().keys(limits._claim("log", "acme", 1))[0]
+        store = limits.get_limiter().store
+        lines = tuple(Line(Policy.parse("10/h", algorithm=one), 1) for one in ("log", name))
+        with pytest.raises(StoreError, match=r"damaged value in KEYS\[2\]"):
+            store.run(Evaluate((sound, key), lines, True))
+        assert store.run(Evaluate((sound,), (lines[0]._replace(cost=0),), False))[3] == 10
+
+
+@pytest.mark.usefixtures("profiles")
+@pytest.mark.parametrize("target", ["key", "profile"])
+@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets"])
+def test_damaged_window_can_be_reset_by_the_command(
+    redis_server: RedisServer, capsys: pytest.CaptureFixture[str], algorithm: str, target: str
+) -> None:
+    key = spoil(redis_server, algorithm, lambda value: value[:-1])
+    limits.check("log", "acme")
+    call_command("slidingwindow", "keys")
+    assert "log" in capsys.readouterr().out
+    named = [key] if target == "key" else ["--profile", algorithm, "--id", "acme"]
+    with pytest.raises(CommandError, match="damaged: reset this window"):
+        call_command("slidingwindow", "show", *named)
+    call_command("slidingwindow", "reset", "--yes", *named)
+    assert key in capsys.readouterr().out
+    assert limits.check(algorithm, "acme").source == decisions.REDIS
+    call_command("slidingwindow", "show", *named)
+
+
+@pytest.mark.usefixtures("profiles")
+def test_hits_of_a_window_that_lacks_a_field_are_an_error(redis_server: RedisServer) -> None:
+    """The script has read what it needs; a person wants to see all."""
+    key = spoil(redis_server, "buckets", lambda value: value + value[:7] + MORE[7:])
+    assert inspection.describe(key) is not None
+    with pytest.raises(StoreError, match="damaged value"):
+        inspection.hits(key)
+
+
+@pytest.mark.usefixtures("profiles")
+@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets"])
+def test_live_pages_survive_a_damaged_window(
+    redis_server: RedisServer, admin_client: Any, algorithm: str
+) -> None:
+    key = spoil(redis_server, algorithm, lambda value: value[:-1])
+    limits.check("log", "acme")
+    live = reverse("admin:django_slidingwindow_rejection_live")
+    rows = admin_client.get(live).context["rows"]
+    assert [row.state.scope for row in rows] == ["log"]
+    page = admin_client.get(reverse("admin:django_slidingwindow_rejection_key"), {"key": key})
+    assert page.status_code == 200

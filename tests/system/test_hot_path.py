@@ -1,0 +1,331 @@
+"""What a check does on its way is counted, not timed: a new detour fails here on any machine."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import LazySettings
+from django.core.handlers.base import BaseHandler
+from django.db import connection
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.urls import path
+
+from django_slidingwindow import limits
+from django_slidingwindow.decorators import rate_limit
+from tests.system.test_footprint import commands_of
+
+if TYPE_CHECKING:
+    from redis import Redis
+    from typing_extensions import Self
+
+# This module as well, so that what is counted can be tested.
+COUNTED = ("django_slidingwindow.", __name__)
+MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
+
+
+def planned(identifier: str, request: Any) -> list[str]:
+    return ["1000000/m", "10000000/d"]
+
+
+PROFILES = {
+    "planned": {"axis": "ip", "rate": planned},
+    "wide": {"axis": "ip", "limit": 1_000_000, "window": 60},
+    "tenants": {"axis": "tenant", "limit": 1_000_000, "window": 60},
+    "everyone": {"axis": "global", "limit": 1_000_000, "window": 60},
+    "site": {"axis": "ip", "limit": 1_000_000, "window": 3_600},
+    "closed": {"axis": "ip", "limit": 0, "window": 60},
+}
+
+
+def tenant(request: Any) -> str:
+    return "acme"
+
+
+def chosen(request: Any) -> str:
+    return "wide"
+
+
+def costing(request: Any) -> int:
+    return 2
+
+
+@pytest.fixture(autouse=True)
+def _profiles(settings: Any, redis: Redis) -> Iterator[None]:
+    settings.SLIDING_WINDOW = {
+        "PROFILES": PROFILES,
+        "IDENTITIES": {"tenant": tenant},
+        "RULES": [{"path": "^/", "profiles": ["site"]}],
+        # However slow the machine is, Redis decides, and the shield does not forget.
+        "LATENCY_BUDGET": 60,
+        "SHIELD_SECONDS": 600,
+        # The log listens to refusals; here nobody does.
+        "LOG": False,
+    }
+    yield
+    limits.get_limiter().store.close()
+
+
+def bare(request: Any) -> HttpResponse:
+    return HttpResponse(b"ok")
+
+
+async def abare(request: Any) -> HttpResponse:
+    return HttpResponse(b"ok")
+
+
+VIEWS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "bare": (bare, False),
+    "decorator": (rate_limit("wide")(bare), False),
+    "tenant": (rate_limit("tenants")(bare), False),
+    "limit by function": (rate_limit("planned")(bare), False),
+    "profile and cost by function": (rate_limit(profile=chosen, cost=costing)(bare), False),
+    "three profiles": (rate_limit("wide", "tenants", "everyone")(bare), False),
+    "refused": (rate_limit("closed")(bare), False),
+    "two decorators": (rate_limit("wide")(rate_limit("tenants")(bare)), False),
+    "middleware": (bare, True),
+    "middleware and decorator": (rate_limit("wide", "tenants")(bare), True),
+}
+urlpatterns = [path(f"{number}/", view) for number, (view, _) in enumerate(VIEWS.values())]
+
+
+@pytest.fixture
+def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
+    """By its name, a call of a check or a request through Django's handler.
+
+    It has been made before, so that all that is prepared once has been prepared.
+    """
+
+    def named(way: str) -> Callable[[], object]:
+        ask = CHECKS[way] if way in CHECKS else request_of(way)
+        for _ in range(3):
+            ask()
+        return ask
+
+    def request_of(way: str) -> Callable[[], object]:
+        _, by_middleware = VIEWS[way]
+        settings.ROOT_URLCONF = __name__
+        settings.MIDDLEWARE = [MIDDLEWARE] if by_middleware else []
+        handler = BaseHandler()
+        handler.load_middleware()
+        url = f"/{list(VIEWS).index(way)}/"
+        # Made before they are counted.
+        requests = [RequestFactory().get(url) for _ in range(5)]
+
+        def ask() -> object:
+            response = handler.get_response(requests.pop())
+            assert response.status_code == (429 if way == "refused" else 200)
+            return response
+
+        return ask
+
+    return named
+
+
+CHECKS: dict[str, Callable[[], object]] = {
+    "check": lambda: limits.check("wide", "203.0.113.9"),
+    "refused check": lambda: limits.check("closed", "203.0.113.9"),
+}
+WAYS = [*CHECKS, *VIEWS]
+way = pytest.mark.parametrize("way", [way for way in WAYS if way != "bare"])
+
+
+class Calls:
+    """The functions that are called meanwhile in this thread."""
+
+    def __init__(self) -> None:
+        self.python: list[str] = []
+        self.imports: list[str] = []
+        self.ours = 0
+        """Of this app: Python functions, and what they call of C."""
+        self.matches = 0
+        """Uses of a regular expression by this app."""
+
+    def __enter__(self) -> Self:
+        self._import = builtins.__import__
+        builtins.__import__ = self._note_import
+        self._before = sys.getprofile()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+        builtins.__import__ = self._import
+
+    def _note_import(self, name: str, *arguments: Any) -> Any:
+        self.imports.append(name)
+        return self._import(name, *arguments)
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        ours = module.startswith(COUNTED)
+        if event == "call":
+            self.python.append(f"{module}.{frame.f_code.co_name}")
+            self.ours += ours
+        elif event == "c_call" and ours:
+            self.ours += 1
+            self.matches += isinstance(getattr(argument, "__self__", None), re.Pattern)
+
+    def of(self, *modules: str) -> Counter[str]:
+        """The Python functions that belong to one of the modules."""
+        return Counter(name for name in self.python if name.startswith(modules))
+
+
+def calls_of(ask: Callable[[], object]) -> Calls:
+    with Calls() as calls:
+        ask()
+    return calls
+
+
+Asks = Callable[[str], Callable[[], object]]
+
+
+@way
+def test_a_request_sends_one_command_and_none_while_the_shield_refuses(
+    redis: Redis, asks: Asks, way: str
+) -> None:
+    ask = asks(way)
+    assert commands_of(redis, ask) == ([] if "refused" in way else ["EVALSHA"])
+
+
+async def test_an_async_request_sends_one_command(redis: Redis) -> None:
+    view = rate_limit("wide", "tenants", "everyone")(abare)
+    request = RequestFactory().get
+    for _ in range(3):
+        await view(request("/page"))
+    redis.config_resetstat()
+    assert (await view(request("/page"))).status_code == 200
+    stats = redis.info("commandstats")
+    sent = {name for name in stats if name.startswith(("cmdstat_eval", "cmdstat_script"))}
+    assert sent == {"cmdstat_evalsha"}
+    assert stats["cmdstat_evalsha"]["calls"] == 1
+
+
+@way
+@pytest.mark.django_db
+def test_a_request_asks_no_database(asks: Asks, way: str) -> None:
+    ask = asks(way)
+    with CaptureQueriesContext(connection) as queries:
+        ask()
+    assert len(queries) == 0
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The settings that anybody looks up from now on, and how often."""
+    names: Counter[str] = Counter()
+    plain = LazySettings.__getattribute__
+
+    def noted(self: LazySettings, name: str) -> Any:
+        if name.isupper():
+            names[name] += 1
+        return plain(self, name)
+
+    monkeypatch.setattr(LazySettings, "__getattribute__", noted)
+    return names
+
+
+@way
+def test_a_request_looks_up_no_setting_that_django_does_not(
+    looked_up: Counter[str], asks: Asks, way: str
+) -> None:
+    by_django: Counter[str] = Counter()
+    if way in VIEWS:
+        ask = asks("bare")
+        looked_up.clear()
+        ask()
+        by_django = looked_up.copy()
+        assert by_django
+    ask = asks(way)
+    looked_up.clear()
+    ask()
+    # Where no language is active, Django looks up which one a refusal speaks.
+    by_django["LANGUAGE_CODE"] += way == "refused"
+    assert looked_up - by_django == Counter()
+
+
+@way
+def test_nothing_is_imported_compiled_or_inspected_on_the_way(asks: Asks, way: str) -> None:
+    calls = calls_of(asks(way))
+    by_django = calls_of(asks("bare"))
+    assert calls.imports == by_django.imports
+    known_before = ("re.", "importlib", "json", "inspect", "django.utils.module_loading")
+    assert calls.of(*known_before) - by_django.of(*known_before) == Counter()
+
+
+# Whether an identifier needs escaping is asked once for each; a rule is matched once, and a
+# refusal looks at what its client accepts.
+MOST_MATCHES = {"three profiles": 3, "two decorators": 2, "middleware": 2} | {
+    "middleware and decorator": 4
+}
+
+
+@way
+def test_regular_expressions_are_used_once_for_each_identifier_and_rule(
+    asks: Asks, way: str
+) -> None:
+    assert calls_of(asks(way)).matches <= MOST_MATCHES.get(way, 1)
+
+
+@way
+def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str) -> None:
+    calls = calls_of(asks(way))
+    assert not calls.of("logging")
+    assert not calls.of("django.dispatch")
+
+
+# Lower them with the code. They leave room for what differs between releases of Python.
+MOST_CALLS = {
+    "check": 40,
+    "refused check": 19,
+    "decorator": 61,
+    "tenant": 63,
+    "limit by function": 118,
+    "profile and cost by function": 126,
+    "three profiles": 117,
+    "refused": 48,
+    "two decorators": 124,
+    "middleware": 73,
+    "middleware and decorator": 146,
+}
+
+
+@way
+def test_a_request_makes_few_calls(asks: Asks, way: str) -> None:
+    assert calls_of(asks(way)).ours <= MOST_CALLS[way]
+
+
+def test_an_async_check_makes_few_calls() -> None:
+    async def count() -> int:
+        for _ in range(3):
+            await limits.acheck("wide", "203.0.113.9")
+        with Calls() as calls:
+            await limits.acheck("wide", "203.0.113.9")
+        return calls.ours
+
+    assert asyncio.run(count()) <= 63
+
+
+def test_what_is_counted_here_is_seen(looked_up: Counter[str], settings: Any) -> None:
+    from django.conf import settings as read
+
+    def detour() -> None:
+        assert read.USE_TZ
+        assert re.compile("a+").fullmatch("aaa")
+        import json  # noqa: F401
+
+    calls = calls_of(detour)
+    assert looked_up["USE_TZ"] == 1
+    assert calls.of("re.")
+    assert calls.matches == 1
+    assert calls.ours > 1
+    assert calls.imports == ["json"]

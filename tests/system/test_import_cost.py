@@ -1,0 +1,129 @@
+"""A project that installs the app and uses it pays little for that when it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+OWN = "django_slidingwindow"
+EXTRAS = {"rest_framework", "ninja", "prometheus_client", "opentelemetry", "rich"}
+
+# Starts Django with the apps that the first argument lists, imports the others, and prints
+# the bytes of code, as Python caches it, of each module that is loaded then.
+REPORT = """
+import json, marshal, sys
+import django
+from django.conf import settings
+from tests import settings as project
+
+apps, *imports = sys.argv[1:]
+values = {name: getattr(project, name) for name in dir(project) if name.isupper()}
+settings.configure(**{**values, "INSTALLED_APPS": apps.split()})
+django.setup()
+import django.core.cache, django.http, django.template.loader, django.urls
+for name in imports:
+    __import__(name)
+
+sizes = {}
+for name, module in list(sys.modules.items()):
+    spec = getattr(module, "__spec__", None)
+    get_code = getattr(getattr(spec, "loader", None), "get_code", None)
+    code = get_code(spec.name) if get_code else None
+    sizes[name] = len(marshal.dumps(code)) if code else 0
+print(json.dumps(sizes))
+"""
+APPS = "django.contrib.auth django.contrib.contenttypes django.contrib.sessions"
+MOST_CALLS = 0.24
+DJANGO_REDIS = ["django_redis.cache", "django_redis.client", "django_redis.pool"]
+SITE = [f"{OWN}.decorators", f"{OWN}.middleware", f"{OWN}.limits"]
+
+
+def printed(program: str, *arguments: str) -> str:
+    """What a program prints in a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@cache
+def loaded(apps: str, *imports: str) -> dict[str, int]:
+    """Bytes by module, of a process that starts Django with these apps and imports the rest."""
+    sizes: dict[str, int] = json.loads(printed(REPORT, apps, *imports))
+    return sizes
+
+
+@pytest.fixture(scope="module")
+def added() -> dict[str, int]:
+    """What a site loads for this app that Django and django-redis have not loaded."""
+    before = loaded(APPS, *DJANGO_REDIS)
+    after = loaded(f"{APPS} {OWN}", *DJANGO_REDIS, *SITE)
+    return {name: size for name, size in after.items() if name not in before}
+
+
+def test_app_imports_nothing_that_only_its_extras_need(added: dict[str, int]) -> None:
+    assert {name.split(".")[0] for name in added} & EXTRAS == set()
+
+
+def test_app_imports_no_package_beside_django_and_django_redis(added: dict[str, int]) -> None:
+    packages = {name.split(".")[0] for name in added} - set(sys.stdlib_module_names)
+    assert packages - {"django"} == {OWN}
+
+
+def test_what_a_start_does_not_need_is_loaded_when_it_is_used(added: dict[str, int]) -> None:
+    late = ("rejections.recorder", "rejections.rows", "rejections.writer", "guard.refunds")
+    assert added.keys().isdisjoint(f"{OWN}.{name}" for name in (*late, "admin", "stores.redis"))
+    assert f"{OWN}.models" in added
+
+
+def test_checks_are_imported_when_they_run(added: dict[str, int]) -> None:
+    checks = {name for name in added if name.startswith(f"{OWN}.checks")}
+    assert checks == {f"{OWN}.checks", f"{OWN}.checks.register"}
+
+
+def test_app_adds_at_most_a_fifth_to_the_code_of_django_redis(added: dict[str, int]) -> None:
+    django = loaded(APPS)
+    theirs = {
+        name: size for name, size in loaded(APPS, *DJANGO_REDIS).items() if name not in django
+    }
+    assert sum(added.values()) <= sum(theirs.values()) / 5
+
+
+# Counts what Python calls while django-redis is loaded, and then the app.
+COUNT = """
+import sys
+from benchmarks import loading
+
+def calls_of(load):
+    found = 0
+    def count(frame, event, argument):
+        nonlocal found
+        found += event in ("call", "c_call")
+    sys.setprofile(count)
+    load()
+    sys.setprofile(None)
+    return found
+
+loading.begin()
+print(calls_of(loading.import_django_redis), calls_of(loading.import_app))
+"""
+
+
+def test_app_makes_few_of_the_calls_that_django_redis_makes_when_it_is_loaded() -> None:
+    # Calls, whose share is that of the time but is the same on every machine. The time itself
+    # is told by `python -m benchmarks.start`. Lower it with the code.
+    theirs, ours = map(int, printed(COUNT).split())
+    assert ours <= MOST_CALLS * theirs

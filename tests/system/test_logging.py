@@ -1,0 +1,75 @@
+"""One line at a transition, with fields for machines, and no secret."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_slidingwindow import limits
+
+# A busy machine is no outage.
+PATIENT = {"LATENCY_BUDGET": 5.0}
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PASSWORD = "s3cr3t-of-redis"
+
+pytestmark = pytest.mark.usefixtures("redis")
+
+
+def caches(url: str) -> dict[str, dict[str, str]]:
+    url = url.replace("redis://", f"redis://:{PASSWORD}@")
+    return {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
+
+
+def test_an_outage_is_one_line_and_its_end_another(fresh_server, caplog):
+    profiles = {"api": {"axis": "tenant", "rate": "3/h"}}
+    with (
+        override_settings(
+            SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}, CACHES=caches(fresh_server.url)
+        ),
+        caplog.at_level(logging.DEBUG, "django_slidingwindow"),
+    ):
+        fresh_server.kill()
+        for _ in range(50):
+            limits.check("api", "acme-identifier")
+        (away,) = caplog.records
+        assert (away.name, away.levelname) == ("django_slidingwindow", "ERROR")
+        assert away.getMessage().startswith("Redis is away (")
+        assert (vars(away)["alias"], vars(away)["fallback"]) == ("default", "local")
+        caplog.clear()
+
+        fresh_server.password = PASSWORD
+        fresh_server.start()
+        breaker = limits.get_limiter().breaker
+        while breaker.state != "closed":
+            limits.check("api", "acme-identifier")
+        (back,) = caplog.records
+        assert (back.levelname, vars(back)["alias"]) == ("WARNING", "default")
+        assert vars(back)["seconds"] > 0
+    said = away.getMessage() + back.getMessage() + caplog.text
+    assert PASSWORD not in said
+    assert "acme-identifier" not in said
+
+
+def test_refusals_are_not_logged_one_by_one(caplog):
+    profiles = {"api": {"axis": "tenant", "rate": "1/h"}}
+    with (
+        override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}),
+        caplog.at_level(logging.DEBUG, "django_slidingwindow"),
+    ):
+        assert [limits.check("api", "acme").allowed for _ in range(20)].count(False) == 19
+    assert caplog.records == []
+
+
+def test_docs_name_the_loggers_that_the_code_has():
+    package = DOCS.parent / "django_slidingwindow"
+    used = {
+        name
+        for path in package.rglob("*.py")
+        for name in re.findall(r'getLogger\("(.+?)"\)', path.read_text())
+    }
+    table = (DOCS / "metrics.md").read_text().partition("## Logging")[2]
+    assert set(re.findall(r"^\| `(django_slidingwindow[\w.]*)`", table, re.MULTILINE)) == used

@@ -1,0 +1,467 @@
+"""Redis killed, frozen, full, forbidden: every check is answered, and soon by Redis again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.handlers.base import BaseHandler
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
+
+from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow.core.breaker import CLOSED, OPEN
+from django_slidingwindow.guard import making
+from tests.support.distance import distant
+from tests.support.servers.redis import HOST
+from tests.support.troubles import TROUBLES, frozen, killed, read_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from django.http import HttpResponse
+    from pytest_django.fixtures import SettingsWrapper
+
+    from django_slidingwindow.decisions import Decision
+    from tests.support.servers import RedisServer
+    from tests.support.troubles import Trouble
+
+LIMIT = 1000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A server that the tests of this module break, one after another."""
+    from tests.support.servers import RedisServer
+
+    with RedisServer() as server:
+        yield server
+
+
+def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
+    profiles = {
+        "many": {"axis": "ip", "limit": LIMIT, "window": 3600},
+        "few": {"axis": "ip", "limit": 4, "window": 3600},
+    }
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
+
+
+@pytest.fixture
+def runner() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs coroutines one after another in an event loop that lives as long as the test."""
+    loop = asyncio.new_event_loop()
+    yield loop.run_until_complete
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def check(
+    request: pytest.FixtureRequest, runner: Callable[..., Any]
+) -> Callable[[str, str], Decision]:
+    """`limits.check`, or `limits.acheck`."""
+    if request.param == "sync":
+        return limits.check
+    return lambda *arguments: runner(limits.acheck(*arguments))
+
+
+@pytest.fixture(params=["sync", "async"])
+def get(
+    request: pytest.FixtureRequest, runner: Callable[..., Any]
+) -> Callable[[str], HttpResponse]:
+    """Django's test client, or the asynchronous one."""
+    if request.param == "sync":
+        return lambda path: Client().get(f"/{path}/sync/")
+    return lambda path: runner(AsyncClient().get(f"/{path}/async/"))
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """By now and then, as requests come: recovery needs no other push."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_every_check_is_answered_and_redis_takes_over_again(
+    trouble: Trouble,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    assert check("many", "k").source == decisions.REDIS
+    breaker = limits.get_limiter().breaker
+    with trouble(server):
+        start = time.monotonic()
+        answers = []
+        while breaker.state == CLOSED:
+            answers.append(check("many", "k"))
+            assert time.monotonic() - start < 5, "each may take the budget, 0.1 s"
+        assert 3 <= len(answers) <= 5
+        answers.append(check("many", "k"))
+        assert {answer.source for answer in answers} == {decisions.LOCAL}
+        assert all(answer.allowed for answer in answers)
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+    assert breaker.state == CLOSED
+
+
+async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    """In all, at most the limit and the checks in flight at the kills are admitted."""
+    limit, crowd, kills = 400, 20, 8
+    profiles = {"crowded": {"axis": "ip", "limit": limit, "window": 3600}}
+    configure(settings, server.url, LATENCY_BUDGET=30, SHIELD_SECONDS=0)
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": profiles}
+    answers: Counter[tuple[str, bool]] = Counter()
+    ended = asyncio.Event()
+
+    async def ask() -> None:
+        while not ended.is_set():
+            decision = await limits.acheck("crowded", "k")
+            answers[decision.source, decision.allowed] += 1
+            # Where nothing is awaited, the others would not get their turn.
+            await asyncio.sleep(0)
+
+    def by_redis() -> int:
+        return answers[decisions.REDIS, True] + answers[decisions.REDIS, False]
+
+    with server.client() as client:
+        client.flushall()
+        breaker = limits.get_limiter().breaker
+        tasks = [asyncio.ensure_future(ask()) for _ in range(crowd)]
+        for _ in range(kills):
+            before = by_redis()
+            while by_redis() < before + 5 * crowd:
+                assert breaker.state == CLOSED
+                await asyncio.sleep(0)
+            await asyncio.to_thread(client.execute_command, "CLIENT", "KILL", "TYPE", "normal")
+        ended.set()
+        await asyncio.gather(*tasks)
+    assert breaker.state == CLOSED
+    assert answers[decisions.REDIS, True] <= limit
+    assert answers[decisions.LOCAL, True] <= kills * crowd
+    assert answers[decisions.REDIS, True] + kills * crowd >= limit
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_every_request_gets_a_response_with_decorator_and_middleware(
+    trouble: Trouble,
+    get: Callable[[str], HttpResponse],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    rules = [{"path": "^/ruled/", "profiles": ["many"]}]
+    configure(settings, server.url, RULES=rules, LOG=False)
+    settings.ROOT_URLCONF = "tests.support.outage_urls"
+    settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+
+    def sources() -> set[str]:
+        responses = [get("decorated"), get("ruled")]
+        assert [response.status_code for response in responses] == [200, 200]
+        requests = [
+            getattr(response, "asgi_request", None) or response.wsgi_request
+            for response in responses
+        ]
+        return {request.rate_limit.source for request in requests}
+
+    assert sources() == {decisions.REDIS}
+    with trouble(server):
+        while limits.get_limiter().breaker.state == CLOSED:
+            assert sources() == {decisions.LOCAL}
+        assert sources() == {decisions.LOCAL}
+    until(lambda: sources() == {decisions.REDIS}, "Redis decides again")
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_server_that_was_restarted_in_between_is_no_outage(
+    keep_data: bool,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    assert check("many", "k").remaining == LIMIT - 1
+    server.restart(keep_data=keep_data)
+    found = check("many", "k")
+    assert found.source == decisions.REDIS
+    assert found.remaining == LIMIT - (2 if keep_data else 1)
+
+
+def test_process_that_starts_while_redis_is_down_recovers_by_itself(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with killed(server):
+        assert [check("many", "k").source for _ in range(5)] == [decisions.LOCAL] * 5
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+@pytest.mark.parametrize(
+    ("processes", "share"), [(1, 4), (2, 2), (3, 1), (100, 1)], ids="processes={}".format
+)
+def test_local_fallback_admits_this_process_its_share(
+    processes: int,
+    share: int,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url, FALLBACK_PROCESSES=processes)
+    with killed(server):
+        answers = [check("few", "k") for _ in range(6)]
+    assert [answer.allowed for answer in answers] == [True] * share + [False] * (6 - share)
+    refused = answers[-1]
+    assert refused.reason == decisions.FALLBACK
+    assert refused.limit == share
+    assert refused.policy is not None
+    assert refused.policy.limit == 4
+
+
+def test_what_the_fallback_admitted_is_forgotten_after_recovery(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    with killed(server):
+        for _ in range(4):
+            assert check("few", "k").allowed
+        assert not check("few", "k").allowed
+        assert len(limits.get_limiter().local) == 1
+    until(lambda: check("many", "other").source == decisions.REDIS, "Redis decides")
+    assert len(limits.get_limiter().local) == 0
+    assert check("few", "k").remaining == 3, "nothing is written back"
+
+
+def test_fallback_allow_lets_all_in(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK="allow")
+    with killed(server):
+        answers = [check("few", "k") for _ in range(10)]
+    assert all(answer.allowed for answer in answers)
+    assert {answer.source for answer in answers} == {decisions.ALLOW}
+
+
+def test_fallback_deny_refuses_all(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK="deny")
+    with killed(server):
+        answers = [check("few", "k") for _ in range(10)]
+    assert not any(answer.allowed for answer in answers)
+    assert {answer.source for answer in answers} == {decisions.DENY}
+    assert all(answer.retry_after and answer.retry_after >= 0.1 for answer in answers)
+
+
+def test_transition_is_told_once_and_not_with_every_request(
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    configure(settings, server.url)
+    told: list[tuple[str, Any]] = []
+
+    def degraded(alias: str, error: Exception, **_: Any) -> None:
+        told.append((alias, error))
+
+    def recovered(alias: str, seconds: float, **_: Any) -> None:
+        told.append((alias, seconds))
+
+    signals.store_degraded.connect(degraded)
+    signals.store_recovered.connect(recovered)
+    try:
+        with caplog.at_level(logging.WARNING, "django_slidingwindow"), killed(server):
+            for _ in range(50):
+                check("many", "k")
+        until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    finally:
+        signals.store_degraded.disconnect(degraded)
+        signals.store_recovered.disconnect(recovered)
+    assert [alias for alias, _ in told] == ["default", "default"]
+    assert "ConnectionError" in str(told[0][1])
+    assert told[1][1] > 0
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert messages[0].startswith("Redis is away")
+    assert messages[1].startswith("Redis is back after")
+
+
+def test_key_that_holds_something_else_is_told_of_now_and_then(
+    server: RedisServer,
+    settings: SettingsWrapper,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    configure(settings, server.url)
+    monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
+    with server.client() as client:
+        client.rpush(*limits.get_limiter().keys(limits._claim("few", "spoiled", 1)), "x")
+    with caplog.at_level(logging.ERROR, "django_slidingwindow"):
+        answers = [limits.check("few", "spoiled") for _ in range(6)]
+    assert {answer.source for answer in answers} == {decisions.LOCAL}
+    assert [answer.allowed for answer in answers] == [True] * 4 + [False] * 2
+    assert limits.check("few", "other").source == decisions.REDIS
+    (record,) = caplog.records
+    assert "WRONGTYPE" in record.message
+
+
+def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
+    """A replica answers whoever only looks, but takes no hit."""
+    configure(settings, server.url)
+    limits.check("many", "k")
+    with read_only(server):
+        assert limits.peek("many", "k").source == decisions.REDIS
+        while limits.get_limiter().breaker.state == CLOSED:
+            limits.check("many", "k")
+            limits.peek("many", "k")
+        time.sleep(0.12)
+        assert limits.peek("many", "k").source == decisions.LOCAL
+        assert limits.get_limiter().breaker.state == OPEN
+    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+def test_refund_while_redis_is_away_gives_nothing_back(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    charged = [limits.check("few", "k") for _ in range(2)]
+    with killed(server):
+        assert limits.refund(charged[0]) == 0
+        for _ in range(5):
+            local = limits.check("few", "k")
+        assert limits.refund(local) == 0, "it was refused, and so not charged"
+        assert limits.refund(charged[1]) == 0, "no socket is touched"
+    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+
+
+def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+        check("many", "k")
+        with frozen(server):
+            assert check("many", "k").source == decisions.LOCAL
+        until(lambda: bool(client.ping()), "the server has answered what came before")
+    left = limits.peek("many", "k").remaining
+    # One before, one by the call that timed out, and one that the peek itself counts in.
+    assert left == LIMIT - 3
+
+
+class Stopwatch:
+    """Times checks, and what a decorator and the middleware add to a page."""
+
+    WAYS = ("bare", "decorated", "ruled")
+
+    def __init__(self, runner: Callable[..., Any] | None) -> None:
+        """`runner` of coroutines, for the asynchronous ways."""
+        self._runner = runner
+        self._handler = BaseHandler()
+        self._handler.load_middleware(is_async=runner is not None)
+
+    def medians(self, times: int = 40) -> dict[str, float]:
+        """Seconds in the median; of pages, what is added to the bare one."""
+        took = {"check": self._median(self._check, times)}
+        pages = {way: self._median(partial(self._page, way), times) for way in self.WAYS}
+        bare = pages.pop("bare")
+        return took | {way: seconds - bare for way, seconds in pages.items()}
+
+    def _median(self, ask: Callable[[], Any], times: int) -> float:
+        took = []
+
+        async def asynchronously() -> None:
+            for _ in range(times):
+                start = time.perf_counter()
+                await ask()
+                took.append(time.perf_counter() - start)
+
+        if self._runner is not None:
+            self._runner(asynchronously())
+            return statistics.median(took)
+        for _ in range(times):
+            start = time.perf_counter()
+            ask()
+            took.append(time.perf_counter() - start)
+        return statistics.median(took)
+
+    def _check(self) -> Any:
+        return (limits.check if self._runner is None else limits.acheck)("many", "k")
+
+    def _page(self, way: str) -> Any:
+        if self._runner is None:
+            return self._handler.get_response(RequestFactory().get(f"/{way}/sync/"))
+        return self._handler.get_response_async(AsyncRequestFactory().get(f"/{way}/async/"))
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_behind_an_open_breaker_a_check_adds_a_fraction_of_its_usual_time(
+    trouble: Trouble,
+    way: str,
+    runner: Callable[..., Any],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    """As far from Redis as in most data centres; for loopback see `python -m benchmarks outage`."""
+    rules = [{"path": "^/ruled/", "profiles": ["many"]}]
+    settings.ROOT_URLCONF = "tests.support.outage_urls"
+    settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
+    with distant(server.port) as port:
+        configure(settings, f"redis://{HOST}:{port}/0", RULES=rules, LOG=False, LATENCY_BUDGET=0.25)
+        with server.client() as client:
+            client.flushall()
+        watch = Stopwatch(runner if way == "async" else None)
+        usual = watch.medians()
+        assert limits.get_limiter().breaker.state == CLOSED
+        with trouble(server):
+            for _ in range(5):
+                limits.check("many", "k")
+            behind = watch.medians()
+            assert limits.get_limiter().breaker.state == OPEN
+        # Its name, where it is not so, and the share.
+        assert {
+            name: behind[name] / usual[name] for name in usual if behind[name] > 0.2 * usual[name]
+        } == {}
+
+
+def test_recovery_is_soon_after_a_long_outage_too(
+    check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
+) -> None:
+    """The schedule (test_breaker) says within 0.9 s; the rest is for a busy machine."""
+    configure(settings, server.url)
+    with killed(server):
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            assert check("many", "k").source == decisions.LOCAL
+            time.sleep(0.01)
+    returned = time.monotonic()
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    assert time.monotonic() - returned < 3
+
+
+def test_flood_of_identifiers_during_an_outage_stays_bounded(
+    server: RedisServer, settings: SettingsWrapper
+) -> None:
+    configure(settings, server.url, FALLBACK_MAX_KEYS=500)
+    with killed(server):
+        for number in range(3_000):
+            assert limits.check("few", f"flood{number}").source == decisions.LOCAL
+        assert len(limits.get_limiter().local) == 500

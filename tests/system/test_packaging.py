@@ -1,0 +1,91 @@
+"""What is installed is what is in the checkout, Lua files included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.servers import RedisServer
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "django_slidingwindow"
+FILES = {
+    str(path.relative_to(ROOT))
+    for path in PACKAGE.rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts
+}
+
+# The wheel is built once, for all tests of this module.
+pytestmark = pytest.mark.xdist_group("packaging")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--quiet", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+def test_wheel_holds_every_file_of_the_package(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert any(name.endswith(".lua") for name in names)
+    assert names == FILES
+
+
+def test_sdist_holds_every_file_of_the_package(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= FILES
+
+
+def test_both_can_be_uploaded(distributions: Path) -> None:
+    every = sorted(distributions.iterdir())
+    said = run(sys.executable, "-m", "twine", "check", "--strict", *every, cwd=distributions)
+    assert said.count("PASSED") == len(every) == 2
+
+
+def test_sdist_holds_what_a_reader_needs(distributions: Path) -> None:
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "docs/index.md"}
+    assert wanted | {"docs/pictures/edge.svg", "tests/conftest.py", "scripts/demo"} <= names
+
+
+def test_limit_is_checked_with_the_installed_wheel(
+    distributions: Path, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    script = ROOT / "tests" / "installed.py"
+    said = run(python, "-I", script, cwd=tmp_path, REDIS_URL=redis_server.url)
+    assert "3 of 5 requests passed" in said

@@ -1,0 +1,113 @@
+"""The compact log's short way through a check answers and stores what the long way does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_slidingwindow.algorithms.decode import Hits, compact_hits
+from django_slidingwindow.algorithms.timing import script
+from django_slidingwindow.policies import Policy
+from django_slidingwindow.stores.commands import encode
+from django_slidingwindow.stores.protocol import Evaluate, Line
+from tests.support.engine import START
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from tests.support.servers import RedisServer
+
+SHORT = script("evaluate", ("compact",))
+USUAL = SHORT.source.index("-- One hit asked of each window")
+REST = SHORT.source.index("-- A script builds its functions")
+LONG = SHORT.source[:USUAL] + SHORT.source[REST:]
+
+
+class Pair:
+    """The same windows twice: one set is checked by the short way, the other without it."""
+
+    def __init__(self, redis: Redis, policies: list[Policy]) -> None:
+        self.redis = redis
+        self.policies = policies
+        self.shas = {
+            "short": SHORT.sha.encode(),
+            "long": redis.script_load(LONG).encode(),
+        }
+        redis.script_load(SHORT.source)
+
+    def check(self, now: int, cost: int, flags: int, *, writes: bool) -> None:
+        lines = tuple(Line(policy, cost, bool(flags & 1), flags > 1) for policy in self.policies)
+        replies = []
+        for way, sha in self.shas.items():
+            payload = encode(Evaluate(self._keys(way), lines, writes), now).payload
+            connection = self.redis.connection_pool.get_connection()
+            connection.send_packed_command([payload.replace(SHORT.sha.encode(), sha)])
+            replies.append(connection.read_response())
+            self.redis.connection_pool.release(connection)
+        assert replies[0] == replies[1]
+
+    def same(self, now: int) -> None:
+        for i, policy in enumerate(self.policies):
+            short, long = (self._counted(self._keys(way)[i], policy, now) for way in self.shas)
+            assert short == long
+
+    def _keys(self, way: str) -> tuple[str, ...]:
+        return tuple(f"{{{way}}}:{i}" for i in range(len(self.policies)))
+
+    def _counted(self, key: str, policy: Policy, now: int) -> tuple[Hits, bool]:
+        """The hits that still count, and whether the key expires."""
+        return compact_hits(self.redis.get(key) or b"", policy, now), self.redis.pttl(key) > 0
+
+
+@pytest.fixture
+def raw(redis: Redis, redis_server: RedisServer) -> Iterator[Redis]:
+    """A client of the emptied server that takes replies as they are."""
+    with redis_server.client(decode_responses=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+@pytest.mark.parametrize("limit", [1, 5, 64, 65, 130, 400])
+@pytest.mark.parametrize("window", [60, 86_400 * 90])
+def test_the_short_way_does_what_the_long_way_does(
+    raw: Redis, windows: int, limit: int, window: int
+) -> None:
+    chance = random.Random(f"{windows} {limit} {window}")
+    policies = [Policy(limit=limit + 7 * i, window=window * (i + 1)) for i in range(windows)]
+    pair = Pair(raw, policies)
+    now, apart = START, window * 1_000_000 // limit
+    for step in range(8 * min(limit, 64) + 2 * limit):
+        # Traffic about as fast as the limit, bursts, pauses of a window, and a clock set back.
+        # In whole steps, so that hits leave at the very microsecond of a check as well.
+        now += chance.choices(
+            [
+                round(chance.expovariate(1)) * apart,
+                0,
+                round(chance.random() * 1.1 * limit) * apart,
+                -int(chance.random() * window * 10_000),
+            ],
+            [90, 8, 2, 0.5],
+        )[0]
+        cost = chance.choices([1, 0, 2, 40], [95, 1, 3, 1])[0]
+        flags = chance.choices([0, 1, 2, 3], [91, 3, 3, 3])[0]
+        pair.check(now, cost, flags, writes=chance.random() < 0.95)
+        if step % 5 == 0:
+            pair.same(now)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("left", range(20))
+def test_after_a_pause_what_leaves_at_this_very_moment_has_left(
+    raw: Redis, left: int, early: int
+) -> None:
+    pair = Pair(raw, [Policy(limit=400, window=60)])
+    for number in range(300):
+        pair.check(START + 100_000 * number, 1, 0, writes=True)
+    # By a microsecond, or not at all, the last hit that is to leave still counts.
+    now = START + 100_000 * (299 - left) + 60_000_000 - early
+    pair.check(now, 1, 0, writes=True)
+    pair.same(now)
+    assert len(compact_hits(raw.get("{short}:0"), pair.policies[0], now)) == left + early + 1

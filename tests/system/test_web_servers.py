@@ -1,0 +1,205 @@
+"""Web servers of each kind: greenlets, an event loop in C, and processes that are forked in C."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.support.docs_pages import blocks
+from tests.support.servers.redis import HOST, free_port, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.servers import RedisServer
+
+WORKERS = 2
+LIMIT = 60
+CROWD = 100
+# Seconds. Long enough for a busy machine; twice as long is still much less than the outage.
+BUDGET = 1.5
+OUTAGE = 4.5
+
+
+class Kind(NamedTuple):
+    """A way to serve the site."""
+
+    module: str
+    """What it needs beside the server's own."""
+    command: tuple[str, ...]
+    path: str = "/"
+
+
+GUNICORN = (
+    "-m",
+    "gunicorn",
+    "tests.support.gunicorn_app",
+    "--bind",
+    "{address}",
+    "--workers",
+    "{workers}",
+)
+GUNICORN += ("--log-level", "error", "--graceful-timeout", "1")
+GEVENT = (*GUNICORN, "--worker-class", "gevent")
+UVICORN = ("-m", "uvicorn", "tests.support.gunicorn_app:asgi", "--host", HOST, "--port", "{port}")
+UVICORN += ("--workers", "{workers}", "--loop", "uvloop", "--log-level", "error")
+UWSGI = (
+    "-c",
+    "import pyuwsgi, sys; pyuwsgi.run(sys.argv[1:])",
+    "--module",
+    "tests.support.gunicorn_app",
+)
+UWSGI += ("--http-socket", "{address}", "--master", "--die-on-term", "--need-app")
+UWSGI += ("--processes", "{workers}", "--listen", "100", "--disable-logging")
+KINDS = {
+    "gunicorn gthread": Kind("gunicorn", (*GUNICORN, "--threads", "50")),
+    "gunicorn gevent": Kind("gevent", GEVENT),
+    "gunicorn gevent --preload": Kind("gevent", (*GUNICORN, "--config", "{config}")),
+    "uvicorn uvloop": Kind("uvloop", UVICORN, "/async/"),
+    "uWSGI threads": Kind("pyuwsgi", (*UWSGI, "--enable-threads", "--threads", "50")),
+    "uWSGI gevent": Kind("pyuwsgi", (*UWSGI, "--gevent", "100", "--gevent-early-monkey-patch")),
+}
+
+
+class Answer(NamedTuple):
+    """A response: who decided and which process answered, in how many seconds."""
+
+    status: int
+    source: str
+    worker: str
+    seconds: float
+
+
+class Site:
+    """A server with several processes, and a crowd of clients."""
+
+    def __init__(self, kind: Kind, redis_url: str, limit: int, budget: float, config: Path) -> None:
+        self._path = kind.path
+        self._port = free_port()
+        words: dict[str, Any] = {
+            "address": f"{HOST}:{self._port}",
+            "port": self._port,
+            "workers": WORKERS,
+            "config": config,
+        }
+        command = [sys.executable, *(word.format(**words) for word in kind.command)]
+        environment = {
+            "SITE_REDIS_URL": redis_url,
+            "SITE_LIMIT": str(limit),
+            "SITE_WORKERS": "1",
+            "SITE_LATENCY_BUDGET": str(budget),
+        }
+        self._process = subprocess.Popen(command, env={**os.environ, **environment})
+        self._executor = ThreadPoolExecutor(CROWD)
+
+    def request(self, path: str | None = None) -> Answer:
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=30)
+        connection.request("GET", path or self._path)
+        response = connection.getresponse()
+        source = response.read().decode() if response.status == 200 else ""
+        worker, seconds = response.headers["X-Worker"], response.headers["X-Seconds"]
+        connection.close()
+        return Answer(response.status, source, worker, float(seconds))
+
+    def wait(self) -> None:
+        """Return when every worker has answered."""
+        seen: set[str] = set()
+
+        def answer() -> bool:
+            try:
+                seen.add(self.request("/up/").worker)
+            except OSError:
+                assert self._process.poll() is None, "the server has ended"
+            return len(seen) == WORKERS
+
+        wait_until(answer, "every worker answers", 60)
+
+    def crowd(self) -> list[Answer]:
+        """Return the answers to a crowd of requests, all sent at once."""
+        barrier = threading.Barrier(CROWD)
+
+        def ask(_: int) -> Answer:
+            barrier.wait()
+            return self.request()
+
+        return list(self._executor.map(ask, range(CROWD)))
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._process.terminate()
+        self._process.wait()
+
+
+Serve = Callable[[int, float], Site]
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def serve(
+    request: pytest.FixtureRequest, fresh_server: RedisServer, tmp_path: Path
+) -> Iterator[Serve]:
+    """Start the site with a limit and a budget."""
+    sites: list[Site] = []
+
+    def serve(limit: int, budget: float) -> Site:
+        if importlib.util.find_spec(request.param.module) is None:
+            pytest.skip(f"{request.param.module} is not installed")
+        (shown,) = [
+            block
+            for block in blocks("docs/failure-modes.md", "python")
+            if block.file == "gunicorn_conf.py"
+        ]
+        config = tmp_path / "gunicorn_conf.py"
+        config.write_text(shown.code)
+        sites.append(Site(request.param, fresh_server.url, limit, budget, config))
+        sites[0].wait()
+        return sites[0]
+
+    yield serve
+    for site in sites:
+        site.close()
+
+
+def test_crowd_is_admitted_up_to_exactly_the_limit(serve: Serve) -> None:
+    # However slow the machine is, Redis decides.
+    answers = serve(LIMIT, 60.0).crowd()
+    assert [answer.source for answer in answers if answer.status == 200] == ["redis"] * LIMIT
+    assert [answer.status for answer in answers].count(429) == CROWD - LIMIT
+
+
+def test_redis_that_is_frozen_holds_no_request_for_longer_than_the_budget(
+    serve: Serve, fresh_server: RedisServer
+) -> None:
+    site = serve(1_000_000, BUDGET)
+    site.crowd()
+    fresh_server.freeze()
+    try:
+        ends = time.monotonic() + OUTAGE
+        answers = site.crowd()
+        while time.monotonic() < ends:
+            answers.append(site.request())
+            time.sleep(0.05)
+    finally:
+        fresh_server.thaw()
+    assert {(answer.status, answer.source) for answer in answers} == {(200, "local")}
+    assert max(answer.seconds for answer in answers) < 2 * BUDGET
+    back: set[str] = set()
+
+    def recovered() -> bool:
+        answer = site.request()
+        assert answer.status == 200
+        if answer.source == "redis":
+            back.add(answer.worker)
+        return len(back) == WORKERS
+
+    wait_until(recovered, "Redis decides again in every worker", 60)

@@ -1,0 +1,68 @@
+"""Every module of the package has its tests where a reader looks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.test_layers import MODULES
+
+TESTS = Path(__file__).parent
+FOLDERS = {"admin_views": "admin", "management.commands": "command"}
+# Modules without a test file of their name: where they are tested instead.
+TESTED_IN = {
+    "admin/test_admin.py": """
+        admin admin_views.changelist admin_views.export admin_views.filters admin_views.live
+        admin_views.pages admin_views.profiles admin_views.searching admin_views.summary
+        admin_views.times admin_views.wording""",
+    "checks/test_static.py": """
+        checks.axes checks.callables checks.catalog checks.edges checks.problem checks.profiles
+        checks.project checks.register checks.rules checks.values checks.views
+        guard.installed""",
+    "checks/test_deploy.py": "checks.aliases checks.rights checks.server",
+    "command/test_slidingwindow.py": """
+        inspection.profiles management.console.choice management.console.layouts
+        management.console.live management.console.outputs management.console.progress
+        management.console.rich_output management.console.text""",
+    "contrib/test_metrics.py": "contrib.opentelemetry contrib.prometheus",
+    "core/test_limiter.py": "core.asking core.claims core.fallback core.windows",
+    "guard/test_check.py": """
+        guard.binding guard.exemptions guard.refunds guard.requirements guard.state""",
+    "guard/test_proxies.py": "guard.addresses",
+    "http/test_headers.py": "http.policy_names",
+    "inspection/test_windows.py": "algorithms.decode inspection.reader",
+    "rejections/test_recorder.py": """
+        apps rejections.buffer rejections.testcase rejections.writer""",
+    "stores/net/test_logins.py": "stores.net.async_settings stores.net.threads",
+    "stores/net/test_pool.py": """
+        stores.net.async_connection stores.net.server stores.net.settings stores.net.watching""",
+    "stores/net/test_routing.py": "stores.net.topology",
+    "stores/test_cluster.py": "cluster core.multi_slot",
+    "stores/test_redis.py": "stores.errors stores.protocol",
+    "system/test_contract.py": "algorithms.in_memory",
+    "test_limits.py": "guard.making",
+    "test_middleware.py": "guard.rules",
+    "test_models.py": "rejections.fields",
+    "test_policies.py": "exceptions",
+    "test_testing.py": "pytest_plugin",
+}
+PLACES = {module: place for place, modules in TESTED_IN.items() for module in modules.split()}
+
+
+def own_test(module: str) -> Path:
+    folder, _, name = module.rpartition(".")
+    return TESTS / FOLDERS.get(folder, folder).replace(".", "/") / f"test_{name}.py"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("migrations")])
+def test_module_has_its_tests(module: str) -> None:
+    if module in PLACES:
+        assert not own_test(module).exists(), "it has a file of its own now: leave it out here"
+        assert (TESTS / PLACES[module]).exists()
+    else:
+        assert own_test(module).exists()
+
+
+def test_named_modules_exist() -> None:
+    assert set(PLACES) <= set(MODULES)
