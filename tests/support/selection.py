@@ -4,20 +4,52 @@ from __future__ import annotations
 
 import pytest
 
-# What takes long: many processes, whole sites, browsers, other databases, builds.
-SLOW_FIXTURES = {"cluster", "sentinels", "log_database", "chromium", "fresh_server"}
-SLOW_MODULES: set[str] = set()
-# Modules whose tests start programs themselves instead of asking a fixture for them.
-STARTING_MODULES: set[str] = set()
-SERVER_FIXTURES = SLOW_FIXTURES
+# Fixtures and modules that start servers, browsers, load generators or whole sites.
+STARTING_FIXTURES = {"cluster", "sentinels", "log_database", "chromium", "fresh_server"}
+STARTING_MODULES = {
+    "test_benchmarks",
+    "test_browser",
+    "test_browser_demo",
+    "test_concurrency",
+    "test_demo",
+    "test_example_project",
+    "test_footprint",
+    "test_fork",
+    "test_gunicorn",
+    "test_interruptions",
+    "test_logins",
+    "test_million_keys",
+    "test_newcomer",
+    "test_outages",
+    "test_packaging",
+    "test_pool",
+    "test_redis",
+    "test_scripts",
+    "test_servers",
+    "test_web_servers",
+}
+# What takes long besides: many random steps, builds, whole projects.
+SLOW_MODULES = {
+    "test_damaged_values",
+    "test_handlers",
+    "test_import_cost",
+    "test_migrating",
+    "test_pages",
+    "test_plans",
+    "test_recorder",
+    "test_reporting",
+    "test_statemachine",
+    "test_usual_check",
+    "test_waiting",
+}
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the options leave out."""
     if config.option.quick:
-        kept = [item for item in items if not _uses(item, SLOW_FIXTURES, SLOW_MODULES)]
+        kept = [item for item in items if not (_starts(item) or item.path.stem in SLOW_MODULES)]
     elif config.option.servers:
-        kept = [item for item in items if _uses(item, SERVER_FIXTURES, STARTING_MODULES)]
+        kept = [item for item in items if _starts(item)]
     else:
         return
     left = set(kept)
@@ -25,5 +57,6 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = kept
 
 
-def _uses(item: pytest.Item, fixtures: set[str], modules: set[str]) -> bool:
-    return item.path.stem in modules or not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
+def _starts(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return item.path.stem in STARTING_MODULES or not STARTING_FIXTURES.isdisjoint(fixtures)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import needs
+from tests.support import needs, selection
 from tests.support.needs import CHROMIUM, MARIADB, Need, install_command, need_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -123,3 +123,8 @@ def test_coverage_gate_applies_where_nothing_was_skipped(
     )
     assert (done.returncode, said in done.stdout) == (code, True), done.stdout + done.stderr
     assert said in json.loads(path.read_text())["lines"][-1]
+
+
+def test_selections_name_modules_that_exist() -> None:
+    named = selection.STARTING_MODULES | selection.SLOW_MODULES
+    assert named <= {path.stem for path in ROOT.glob("tests/**/test_*.py")}
