@@ -747,11 +747,11 @@ class TestSlotsOfOneNode:
 class TestPrepared:
     """What is prepared for a profile is kept, but never too much of it."""
 
-    @pytest.mark.parametrize("module", ["planning", "fallback"])
+    @pytest.mark.parametrize("module", ["windows", "fallback"])
     def test_many_costs_and_profiles_are_answered_from_a_bounded_store(
         self, store: Store, module: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(f"django_slidingwindow.{module}._MOST", 2)
+        monkeypatch.setattr(f"django_slidingwindow.core.{module}._MOST", 2)
         limiter = Limiter(store)
         profiles = [profile(name, limit=1_000) for name in "abcd"]
         away(store)

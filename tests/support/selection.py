@@ -30,15 +30,24 @@ STARTING_MODULES = {
 }
 # What takes long besides: many random steps, builds, whole projects.
 SLOW_MODULES = {
+    "test_admin",
+    "test_cluster",
     "test_damaged_values",
+    "test_forwarded",
     "test_handlers",
+    "test_hostile_requests",
     "test_import_cost",
+    "test_limits",
+    "test_lua",
     "test_migrating",
+    "test_named_twice",
     "test_pages",
     "test_plans",
     "test_recorder",
     "test_reporting",
+    "test_shared_windows",
     "test_statemachine",
+    "test_testing",
     "test_usual_check",
     "test_waiting",
 }
