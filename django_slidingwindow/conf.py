@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -184,9 +184,20 @@ class Conf:
 conf = Conf()
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting in (NAME, "SECRET_KEY"):
-        conf.reset()
+# What to call when a setting changes: conf first, then what was made from it.
+_forgets: list[tuple[Callable[[], object], frozenset[str]]] = []
 
 
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+def on_change(forget: Callable[[], object], *names: str) -> None:
+    """Call a function whenever SLIDING_WINDOW or one of these settings changes, as in tests."""
+    _forgets.append((forget, frozenset((NAME, *names))))
+
+
+def _changed(*, setting: str, **kwargs: Any) -> None:
+    for forget, names in _forgets:
+        if setting in names:
+            forget()
+
+
+on_change(conf.reset, "SECRET_KEY")
+setting_changed.connect(_changed, dispatch_uid=f"{__name__}.changed")

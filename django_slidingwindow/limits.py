@@ -6,11 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from django.core.signals import setting_changed
-
-from .conf import NAME, conf
+from .conf import conf, on_change
+from .core.caching import BoundedCache
 from .core.claims import Claim
 from .decisions import Decision
 from .guard.identity import canonical, has_spellings
@@ -76,12 +75,7 @@ def _forget_limiter() -> None:
         limiter.close()
 
 
-def _reset_limiter(*, setting: str, **kwargs: Any) -> None:
-    if setting in (NAME, "CACHES"):
-        _forget_limiter()
-
-
-setting_changed.connect(_reset_limiter, dispatch_uid=f"{__name__}.reset")
+on_change(_forget_limiter, "CACHES")
 
 
 def _start_afresh() -> None:
@@ -110,8 +104,7 @@ class _Single:
         self.axis = axis
 
 
-_singles: dict[tuple[str, int], _Single] = {}
-_MOST_SINGLES = 4_096
+_singles: BoundedCache[tuple[str, int], _Single] = BoundedCache(4_096)
 
 
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
@@ -155,10 +148,7 @@ def _single(limiter: Limiter, name: str, cost: int) -> _Single:
     if profile.limit_for is None and cost >= 0:
         form = limiter.join((limiter.form(Claim(profile, "", profile.policies, cost)),))
     axis = profile.axis if has_spellings(profile.axis) else None
-    if len(_singles) >= _MOST_SINGLES:
-        _singles.clear()
-    single = _singles[name, cost] = _Single(limiter, edition, form, axis)
-    return single
+    return _singles.keep((name, cost), _Single(limiter, edition, form, axis))
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:

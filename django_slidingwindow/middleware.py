@@ -9,6 +9,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http.response import HttpResponseBase
 
 from .conf import conf
+from .core.caching import BoundedCache
 from .guard import check as guard
 from .guard.installed import require_installed
 from .guard.requirements import Demand, Demands
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _SEEN = "_rate_limit_seen"
 # The demands of rules and view together, by the view's id; the view is kept as well, so that
 # the id stays its own.
-_joined: dict[tuple[int, tuple[Demand, ...]], tuple[Callable[..., Any], Demands]] = {}
-_MOST_JOINED = 4_096
+_joined: BoundedCache[tuple[int, tuple[Demand, ...]], tuple[Callable[..., Any], Demands]]
+_joined = BoundedCache(4_096)
 
 
 class RateLimitMiddleware:
@@ -95,9 +96,7 @@ def _demands(request: HttpRequest, view: Callable[..., Any]) -> Sequence[Demand]
     key = id(view), () if guard.is_exempt(view) else demands_for(request)
     found = _joined.get(key)
     if found is None:
-        if len(_joined) >= _MOST_JOINED:
-            _joined.clear()
-        found = _joined[key] = view, Demands((*key[1], *guard.demands_of(view)))
+        found = _joined.keep(key, (view, Demands((*key[1], *guard.demands_of(view)))))
     return found[1]
 
 

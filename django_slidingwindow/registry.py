@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 
-from .conf import NAME, conf
+from .conf import NAME, conf, on_change
 from .policies import Profile
 from .profile_keys import PROFILE_KEYS, config_problems, profile_fields
 
@@ -114,9 +113,4 @@ register = registry.register
 unregister = registry.unregister
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        registry.reset()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(registry.reset)

@@ -589,7 +589,7 @@ def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -
 def test_what_is_known_of_checks_by_name_is_bounded(
     call: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_MOST_SINGLES", 3)
+    monkeypatch.setattr(limits._singles, "size", 3)
     for cost in range(1, 10):
         assert call.check("tenant_paid", "acme", cost).allowed
         assert len(limits._singles) <= 3

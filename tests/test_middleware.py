@@ -15,6 +15,7 @@ from django.urls import include, path
 from django.views import View
 
 from django_slidingwindow import limits, middleware
+from django_slidingwindow.core.caching import BoundedCache
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.rules import rule_problems
@@ -408,8 +409,7 @@ def test_middleware_works_beside_one_that_is_only_sync_or_only_async(site, other
 
 
 def test_views_that_are_remembered_are_bounded(site, monkeypatch):
-    monkeypatch.setattr(middleware, "_MOST_JOINED", 3)
-    monkeypatch.setattr(middleware, "_joined", {})
+    monkeypatch.setattr(middleware, "_joined", BoundedCache(3))
     site(rule(profiles="daily"))
     for url in ("/plain/", "/limited/", "/exempt/", "/exempt/own/", "/costly/", "/plain/"):
         assert site.statuses(url) == [200]

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from ..decisions import DENY, LOCAL, Decision
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Evaluate, Line
+from .caching import BoundedCache
 from .results import admission, allowed_unseen, decision_of
-from .windows import Form, Plan
+from .windows import MAX_FORMS, Form, Plan
 
-# Forms whose share is kept at most.
-_MOST = 4096
 # Seconds until somebody who was refused for an outage may ask again.
 _LEAST_WAIT = 0.1
 
@@ -39,7 +38,7 @@ class Fallback:
         self.local = local
         self._way = way
         self._processes = processes
-        self._shares: dict[Form, _Share] = {}
+        self._shares: BoundedCache[Form, _Share] = BoundedCache(MAX_FORMS)
 
     def decide(self, plan: Plan, writes: bool, probe_in: Callable[[], float]) -> Decision:
         """The decision of this process alone; the store is asked again in `probe_in()` seconds."""
@@ -60,8 +59,6 @@ class Fallback:
         return decision_of(plan, share.lines, reply, LOCAL, None if writes else ())
 
     def _share(self, form: Form) -> _Share:
-        if len(self._shares) >= _MOST:
-            self._shares.clear()
         ways = [profile.fallback or self._way for profile in form.profiles]
         denied = [
             position
@@ -70,10 +67,9 @@ class Fallback:
         ]
         local = [position for position, way in enumerate(ways) if way == LOCAL]
         part = form if len(local) == len(ways) else form.part(local)
-        share = self._shares[form] = _Share(
-            denied[0] if denied else None, local, part, _divided(part.lines, self._processes)
-        )
-        return share
+        lines = _divided(part.lines, self._processes)
+        share = _Share(denied[0] if denied else None, local, part, lines)
+        return self._shares.keep(form, share)
 
 
 def _denied(plan: Plan, position: int, wait: float) -> Decision:

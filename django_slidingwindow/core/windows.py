@@ -9,11 +9,12 @@ from typing import NamedTuple
 from ..algorithms.timing import EXACT
 from ..policies import OBSERVE, Policy, Profile
 from ..stores.protocol import Line, Lines
+from .caching import BoundedCache
 from .claims import Claim
 from .keys import escape, is_plain, key_ends, suffix
 
 # Forms that are kept at most: as many as there are profiles, for most projects.
-_MOST = 4096
+MAX_FORMS = 4096
 
 
 class Form:
@@ -100,10 +101,12 @@ class Planner:
         self._prefix = prefix
         # By the ids of a profile and of its policies, which are kept so that the ids stay their
         # own, and by cost.
-        self._forms: dict[tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]] = {}
-        self._joined: dict[tuple[Form, ...], Form] = {}
+        self._forms: BoundedCache[
+            tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]
+        ] = BoundedCache(MAX_FORMS)
+        self._joined: BoundedCache[tuple[Form, ...], Form] = BoundedCache(MAX_FORMS)
         # Whether windows of these forms are surely not the same.
-        self._apart: dict[tuple[Form, ...], bool] = {}
+        self._apart: BoundedCache[tuple[Form, ...], bool] = BoundedCache(MAX_FORMS)
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
         if len(claims) == 1:
@@ -124,13 +127,10 @@ class Planner:
         profile, _, policies, cost = claim
         key = id(profile), id(policies), cost
         found = self._forms.get(key)
-        if found is not None:
-            return found[2]
-        if len(self._forms) >= _MOST:
-            self._forms.clear()
-        form = _form(self._prefix, profile, policies, cost)
-        self._forms[key] = profile, policies, form
-        return form
+        if found is None:
+            form = _form(self._prefix, profile, policies, cost)
+            found = self._forms.keep(key, (profile, policies, form))
+        return found[2]
 
     def join(self, forms: tuple[Form, ...]) -> Form | None:
         """The form of windows that are looked at together.
@@ -139,28 +139,22 @@ class Planner:
         """
         apart = self._apart.get(forms)
         if apart is None:
-            if len(self._apart) >= _MOST:
-                self._apart.clear()
             ends = [(form.before, after) for form in forms for after in form.afters]
-            apart = self._apart[forms] = 0 < len(ends) == len(set(ends))
+            apart = self._apart.keep(forms, 0 < len(ends) == len(set(ends)))
         if not apart:
             return None
         return forms[0] if len(forms) == 1 else self._join(forms)
 
     def _join(self, forms: tuple[Form, ...]) -> Form:
         found = self._joined.get(forms)
-        if found is not None:
-            return found
-        if len(self._joined) >= _MOST:
-            self._joined.clear()
-        joined = self._joined[forms] = Form(
-            tuple(line for form in forms for line in form.lines),
-            tuple(profile for form in forms for profile in form.profiles),
-        )
-        return joined
+        if found is None:
+            lines = tuple(line for form in forms for line in form.lines)
+            profiles = tuple(profile for form in forms for profile in form.profiles)
+            found = self._joined.keep(forms, Form(lines, profiles))
+        return found
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=MAX_FORMS)
 def _form(prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int) -> Form:
     before, after = key_ends(prefix, profile.axis, profile.scope)
     observed = profile.mode == OBSERVE
@@ -172,7 +166,7 @@ def _form(prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int
     )
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=MAX_FORMS)
 def _with_shared_costs(form: Form, firsts: tuple[int, ...]) -> Form:
     """Windows that share a key share their hits: a request costs them the most it asks.
 

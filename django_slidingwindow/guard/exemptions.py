@@ -8,10 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from ..conf import NAME, conf
+from ..conf import NAME, conf, on_change
 from .addresses import Network
 from .identity import ask_user
 from .proxies import UnknownClientError, client_of, parse_network
@@ -93,9 +92,4 @@ def exemptions() -> Exemptions | None:
     return Exemptions(networks, functions, STAFF in entries)
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        exemptions.cache_clear()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(exemptions.cache_clear)

@@ -24,11 +24,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
 
-from ..conf import NAME, conf
+from ..conf import NAME, conf, on_change
 from ..core.keys import join_identifiers
 from ..registry import near
 from .credentials import meta_key, one_spelling
@@ -264,9 +263,4 @@ def _session_of(request: HttpRequest) -> Any:
     return None if cookies is not None and isinstance(session, cookies.SessionStore) else session
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        resolvers.cache_clear()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(resolvers.cache_clear)

@@ -13,9 +13,9 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 
-from ..conf import NAME, conf
+from ..conf import NAME, conf, on_change
+from ..core.caching import BoundedCache
 from .addresses import LONGEST, Address, Network, counted, parse_address
 from .forwarded import forwarded_for
 
@@ -29,7 +29,6 @@ X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
 logger = logging.getLogger("django_slidingwindow")
 
 _META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
-_MOST_HOPS = 16_384
 
 _warned = False
 
@@ -84,7 +83,7 @@ def _trust() -> _Trust:
     return _Trust(header, conf.trusted_proxies)
 
 
-class _Hops(dict[str, "Hop | None"]):
+class _Hops(BoundedCache[str, "Hop | None"]):
     """Hops by their text, None for what is no address, so that who is known is not read again.
 
     Filled up by many who come once, it begins anew: to be read costs a few microseconds.
@@ -92,14 +91,10 @@ class _Hops(dict[str, "Hop | None"]):
 
     def __missing__(self, text: str) -> Hop | None:
         hop = _read_hop(text)
-        if len(self) >= _MOST_HOPS:
-            self.clear()
-        if len(text) <= LONGEST:
-            self[text] = hop
-        return hop
+        return self.keep(text, hop) if len(text) <= LONGEST else hop
 
 
-_hops = _Hops()
+_hops = _Hops(16_384)
 _UNIX_SOCKET = Hop(None, UNIX, trusted=True)
 
 
@@ -188,10 +183,5 @@ def _warn_of_forwarding() -> None:
     )
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        _trust.cache_clear()
-        _hops.clear()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(_trust.cache_clear)
+on_change(_hops.clear)

@@ -8,9 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 
-from ..conf import NAME, conf
+from ..conf import NAME, conf, on_change
 from ..registry import near
 from .requirements import Demand, methods_from
 
@@ -118,9 +117,4 @@ def _are_texts(value: Any) -> bool:
     return bool(values) and all(isinstance(item, str) and item for item in values)
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        _rules.cache_clear()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(_rules.cache_clear)

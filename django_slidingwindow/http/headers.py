@@ -15,13 +15,13 @@ import base64
 import hmac
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from ..conf import NAME, conf
+from ..conf import conf, on_change
+from ..core.caching import BoundedCache
 from ..decisions import Decision, Verdict
 from ..guard.state import ACCOUNT, Account, First
 from ..policies import Policy
@@ -177,7 +177,7 @@ class _Form:
         return fields
 
 
-class _Known(dict[tuple[_Form, int, "int | None"], _Fields]):
+class _Known(BoundedCache[tuple[_Form, int, "int | None"], _Fields]):
     """Fields by form, remaining hits and seconds, made when they are first looked up.
 
     Do not change them: responses with the same values share them. A flood of refusals needs few
@@ -185,20 +185,15 @@ class _Known(dict[tuple[_Form, int, "int | None"], _Fields]):
     """
 
     def __missing__(self, what: tuple[_Form, int, int | None]) -> _Fields:
-        if len(self) >= _MOST_KNOWN:
-            self.clear()
         form, remaining, seconds = what
-        fields = self[what] = form.fields(str(remaining), seconds)
-        return fields
+        return self.keep(what, form.fields(str(remaining), seconds))
 
 
-_known = _Known()
-_MOST_KNOWN = 2_048
+_known = _Known(2_048)
 
 
 # By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
-_forms: dict[tuple[str, int, int], _Form] = {}
-_MOST_FORMS = 1_024
+_forms: BoundedCache[tuple[str, int, int], _Form] = BoundedCache(1_024)
 
 
 def _form(told: Decision | Verdict) -> _Form:
@@ -208,9 +203,7 @@ def _form(told: Decision | Verdict) -> _Form:
     key = told.profile, id(policy), told.limit
     found = _forms.get(key)
     if found is None:
-        if len(_forms) >= _MOST_FORMS:
-            _forms.clear()
-        found = _forms[key] = _Form(told.profile, policy, told.limit)
+        found = _forms.keep(key, _Form(told.profile, policy, told.limit))
     return found
 
 
@@ -270,10 +263,5 @@ def _tightest(verdicts: list[Verdict]) -> Verdict:
     return verdicts[ranks.index(min(ranks))]
 
 
-def _reset(*, setting: str, **kwargs: Any) -> None:
-    if setting == NAME:
-        _known.clear()
-        _forms.clear()
-
-
-setting_changed.connect(_reset, dispatch_uid=f"{__name__}.reset")
+on_change(_known.clear)
+on_change(_forms.clear)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 from urllib.parse import quote
 
+from ..core.caching import BoundedCache
 from ..decisions import Verdict
 from ..policies import Policy
 
@@ -17,8 +18,8 @@ Named: TypeAlias = "tuple[str, str, str]"
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 # By the ids of policies, which are kept so that the ids stay their own: to hash them takes longer.
-_known: dict[tuple[tuple[str, int, int], ...], tuple[list[Named], list[Policy]]] = {}
-_MOST = 1_024
+_known: BoundedCache[tuple[tuple[str, int, int], ...], tuple[list[Named], list[Policy]]]
+_known = BoundedCache(1_024)
 
 
 def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
@@ -26,10 +27,8 @@ def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
     key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
     found = _known.get(key)
     if found is None:
-        if len(_known) >= _MOST:
-            _known.clear()
         named = describe([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
-        found = _known[key] = named, [verdict.policy for verdict in verdicts]
+        found = _known.keep(key, (named, [verdict.policy for verdict in verdicts]))
     return found[0]
 
 

@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import get_language, gettext, ngettext
 
 from ..conf import conf
+from ..core.caching import BoundedCache
 from ..decisions import DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
 from ..guard.user_code import Ask, aanswer, answer, ask
@@ -31,8 +32,7 @@ to wait; None for ever."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
 # By what clients accept; few of them say anything long, or anything of their own.
-_forms: dict[str, str] = {}
-_MOST_FORMS = 256
+_forms: BoundedCache[str, str] = BoundedCache(256)
 _LONGEST_ACCEPT = 256
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
@@ -98,9 +98,7 @@ def _form(request: HttpRequest) -> str:
     if form is None:
         form = _preferred_form(request)
         if len(accept) <= _LONGEST_ACCEPT:
-            if len(_forms) >= _MOST_FORMS:
-                _forms.clear()
-            _forms[accept] = form
+            _forms.keep(accept, form)
     return form
 
 

@@ -221,7 +221,7 @@ def test_header_without_declared_proxies_is_warned_of_once_a_process(client, cap
 def test_addresses_that_are_known_are_bounded_and_text_that_is_long_is_not_kept(
     client, monkeypatch
 ):
-    monkeypatch.setattr(proxies, "_MOST_HOPS", 8)
+    monkeypatch.setattr(proxies._hops, "size", 8)
     client()
     # Without a change of the settings, which would begin anew by itself.
     for number in range(50):

@@ -442,9 +442,9 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
 
 
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
-    monkeypatch.setattr(headers, "_MOST_FORMS", 3)
-    monkeypatch.setattr(headers, "_MOST_KNOWN", 5)
-    monkeypatch.setattr(naming, "_MOST", 3)
+    monkeypatch.setattr(headers._forms, "size", 3)
+    monkeypatch.setattr(headers._known, "size", 5)
+    monkeypatch.setattr(naming._known, "size", 3)
     for limit in range(1, 10):
         headers.field_values([decision(verdict(limit=limit), DAILY)])
         assert len(headers._forms) <= 3

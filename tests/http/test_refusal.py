@@ -205,7 +205,7 @@ def test_each_language_has_words_of_its_own(monkeypatch):
 
 
 def test_what_clients_accept_is_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr(responses, "_MOST_FORMS", 8)
+    monkeypatch.setattr(responses._forms, "size", 8)
     for number in range(50):
         accept = f"application/vnd.{number}+json"
         response = responses.refusal(asking(accept), refused())
