@@ -136,10 +136,16 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
     """One window: its state, its hits, and what the log knows of it."""
     require_view(model_admin, request)
     key = request.GET.get("key", "")
-    state, hits, problem = None, [], ""
+    state, chart, problem = None, None, ""
     try:
         state = inspection.describe(key)
-        hits = inspection.hits(key) if state is not None else []
+        if state is not None:
+            chart = _hits_chart(state, inspection.hits(key))
+        elif damaged := inspection.damaged(keys=[key]):
+            (state,) = damaged
+            problem = _("The stored value is damaged: reset this window.")
+        else:
+            problem = _("There is no such window: it has no hits.")
     except StoreError:
         problem = _redis_is_away()
     parts = parse_key(key, conf.prefix)
@@ -151,9 +157,9 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
         subtitle=printable(key if parts is None else parts.identifier),
         key=printable(key),
         row=None if state is None else _row(model_admin, state),
-        chart=None if state is None else _hits_chart(state, hits),
+        chart=chart,
         rejections=[] if parts is None else _rejections(parts),
-        problem=problem or ("" if state else _("There is no such window: it has no hits.")),
+        problem=problem,
         live_url=url(model_admin, "live"),
     )
 
@@ -178,7 +184,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         raise PermissionDenied
     key = request.GET.get("key", "")
     try:
-        states = inspection.describe_all(key)
+        states = inspection.describe_all(key) or inspection.damaged(keys=[key])
         if request.method == "POST":
             forgotten = [state for state in states if inspection.reset_key(state.key)]
             _note(request, forgotten)

@@ -312,4 +312,9 @@ def test_live_pages_survive_a_damaged_window(
     rows = admin_client.get(live).context["rows"]
     assert [row.state.scope for row in rows] == ["log"]
     page = admin_client.get(reverse("admin:django_slidingwindow_rejection_key"), {"key": key})
-    assert page.status_code == 200
+    assert "The stored value is damaged: reset this window." in page.content.decode()
+    unblock = page.context["row"].unblock_url
+    assert admin_client.get(unblock).context["rows"][0].state.key == key
+    assert admin_client.post(unblock).status_code == 302
+    with redis_server.client() as client:
+        assert not client.exists(key)
