@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import importlib.util
 import os
 import subprocess
 import sys
@@ -35,40 +34,26 @@ OUTAGE = 4.5
 class Kind(NamedTuple):
     """A way to serve the site."""
 
-    module: str
-    """What it needs beside the server's own."""
     command: tuple[str, ...]
     path: str = "/"
 
 
-GUNICORN = (
-    "-m",
-    "gunicorn",
-    "tests.support.gunicorn_app",
-    "--bind",
-    "{address}",
-    "--workers",
-    "{workers}",
-)
+APP = "tests.support.gunicorn_app"
+GUNICORN = ("-m", "gunicorn", APP, "--bind", "{address}", "--workers", "{workers}")
 GUNICORN += ("--log-level", "error", "--graceful-timeout", "1")
 GEVENT = (*GUNICORN, "--worker-class", "gevent")
-UVICORN = ("-m", "uvicorn", "tests.support.gunicorn_app:asgi", "--host", HOST, "--port", "{port}")
+UVICORN = ("-m", "uvicorn", f"{APP}:asgi", "--host", HOST, "--port", "{port}")
 UVICORN += ("--workers", "{workers}", "--loop", "uvloop", "--log-level", "error")
-UWSGI = (
-    "-c",
-    "import pyuwsgi, sys; pyuwsgi.run(sys.argv[1:])",
-    "--module",
-    "tests.support.gunicorn_app",
-)
+UWSGI = ("-c", "import pyuwsgi, sys; pyuwsgi.run(sys.argv[1:])", "--module", APP)
 UWSGI += ("--http-socket", "{address}", "--master", "--die-on-term", "--need-app")
 UWSGI += ("--processes", "{workers}", "--listen", "100", "--disable-logging")
 KINDS = {
-    "gunicorn gthread": Kind("gunicorn", (*GUNICORN, "--threads", "50")),
-    "gunicorn gevent": Kind("gevent", GEVENT),
-    "gunicorn gevent --preload": Kind("gevent", (*GUNICORN, "--config", "{config}")),
-    "uvicorn uvloop": Kind("uvloop", UVICORN, "/async/"),
-    "uWSGI threads": Kind("pyuwsgi", (*UWSGI, "--enable-threads", "--threads", "50")),
-    "uWSGI gevent": Kind("pyuwsgi", (*UWSGI, "--gevent", "100", "--gevent-early-monkey-patch")),
+    "gunicorn gthread": Kind((*GUNICORN, "--threads", "50")),
+    "gunicorn gevent": Kind(GEVENT),
+    "gunicorn gevent --preload": Kind((*GUNICORN, "--config", "{config}")),
+    "uvicorn uvloop": Kind(UVICORN, "/async/"),
+    "uWSGI threads": Kind((*UWSGI, "--enable-threads", "--threads", "50")),
+    "uWSGI gevent": Kind((*UWSGI, "--gevent", "100", "--gevent-early-monkey-patch")),
 }
 
 
@@ -152,8 +137,6 @@ def serve(
     sites: list[Site] = []
 
     def serve(limit: int, budget: float) -> Site:
-        if importlib.util.find_spec(request.param.module) is None:
-            pytest.skip(f"{request.param.module} is not installed")
         (shown,) = [
             block
             for block in blocks("docs/failure-modes.md", "python")

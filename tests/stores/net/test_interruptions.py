@@ -18,6 +18,7 @@ from redis.exceptions import MaxConnectionsError
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net.pool import Connections, _Place
 from django_slidingwindow.stores.net.settings import Link
+from tests.support.needs import TLS, require
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import has_tls
 from tests.support.troubles import listening
@@ -138,9 +139,7 @@ def test_connection_of_a_process_that_has_forked_in_c_is_not_used(
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_greenlets_end_by_their_budget_and_lose_no_connection(tls: bool) -> None:
-    pytest.importorskip("gevent", reason="gevent is not installed")
-    if tls and not has_tls():
-        pytest.skip("this Redis server was built without TLS")
+    require(TLS, not tls or has_tls())
     with RedisServer(tls=tls) as server:
         assert server.process is not None
         command = [sys.executable, "-W", "ignore", "-m", "tests.support.greenlets"]

@@ -151,7 +151,6 @@ async def test_threads_end_soon_when_none_is_free_in_time() -> None:
     await asyncio.gather(*held)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked_child_has_threads_of_its_own(use: Any) -> None:
     use("connection_class")
     assert asyncio.run(limits.acheck("some", "a")).source == REDIS
