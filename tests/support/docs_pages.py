@@ -164,12 +164,12 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
 
 # Files of pages that other tests run: each in a process of its own, as a reader would.
 RUN_ELSEWHERE = {
-    "gunicorn_conf.py": "test_web_servers.py",
-    "hello.py": "test_newcomer.py",
-    "test_shop.py": "test_docs.py",
-    "test_limits.py": "test_docs.py",
-    "test_fixtures.py": "test_docs.py",
-    "test_log.py": "test_docs.py",
+    "gunicorn_conf.py": "system/test_web_servers.py",
+    "hello.py": "docs/test_newcomer.py",
+    "test_shop.py": "docs/test_pages.py",
+    "test_limits.py": "docs/test_pages.py",
+    "test_fixtures.py": "docs/test_pages.py",
+    "test_log.py": "docs/test_pages.py",
 }
 
 
