@@ -120,12 +120,14 @@ def is_exempt(view: Callable[..., Any]) -> bool:
     return exempt or (isinstance(view, partial) and is_exempt(view.func))
 
 
-class Usage(NamedTuple):
+class Usage:
     """A place in the code that demands profiles."""
 
-    view: str
-    """The view's dotted name, or the module and line of what decorates a class."""
-    profiles: tuple[str, ...] | Choice
+    __slots__ = ("profiles", "view")
+
+    def __init__(self, view: str, profiles: tuple[str, ...] | Choice) -> None:
+        self.view = view  # its dotted name, or the module and line of what decorates a class
+        self.profiles = profiles
 
 
 _usages: dict[tuple[str, object], Usage] = {}

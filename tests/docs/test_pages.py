@@ -329,10 +329,13 @@ def test_pictures_and_numbers_are_what_the_code_makes() -> None:
     assert "\n".join(numbers()) in pages()["docs/algorithms.md"], "python -m docs.pictures"
 
 
-def test_memory_is_about_what_the_tables_say() -> None:
+def test_memory_is_about_what_the_tables_say(fresh_server: RedisServer, settings: Any) -> None:
     """Servers differ by some bytes a key, but not in what the tables show."""
     from docs.pictures.memory import HITS, bytes_a_key
 
+    # What other tests leave behind is freed at any time, so the server is a new one.
+    alias = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
+    settings.CACHES = {"default": alias}
     rows = table("docs/algorithms.md", "In numbers", number=2)
     for name, *cells in rows:
         sizes = dict(zip(HITS, (int(cell.replace(",", "")) for cell in cells), strict=True))
