@@ -18,7 +18,7 @@ from django.utils import timezone
 from django_slidingwindow.models import Rejection
 
 TABLE = Rejection._meta.db_table
-MILLIONS = 3_000_000
+MILLIONS = 1_000_000
 THOUSANDS = 40_000
 MOST_QUERIES = 12
 MINUTES = 30 * 24 * 60

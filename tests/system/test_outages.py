@@ -436,9 +436,10 @@ def test_behind_an_open_breaker_a_check_adds_a_fraction_of_its_usual_time(
                 limits.check("many", "k")
             behind = watch.medians()
             assert limits.get_limiter().breaker.state == OPEN
-        # Its name, where it is not so, and the share.
+        # Its name, where it is not so, and the share. Half shows that no round trip was waited
+        # for, also on a busy machine; `python -m benchmarks outage` measures how little is left.
         assert {
-            name: behind[name] / usual[name] for name in usual if behind[name] > 0.2 * usual[name]
+            name: behind[name] / usual[name] for name in usual if behind[name] > 0.5 * usual[name]
         } == {}
 
 
