@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -148,7 +147,8 @@ class Decision(_Late):
 
 
 # A frozen dataclass sets each field by its name, which would be a third of a check's time in
-# Python. So a class of the same layout that is not frozen is filled, and becomes the other.
+# Python (`python -m benchmarks library`). So a class of the same layout that is not frozen is
+# filled, and then becomes the other.
 class _VerdictDraft:
     __slots__ = Verdict.__slots__
 
@@ -157,8 +157,59 @@ class _DecisionDraft(_Late):
     __slots__ = Decision.__slots__
 
 
-draft_verdict = cast("Callable[[], Any]", _VerdictDraft)
-"""One without fields, to be filled in place: a call with all of them takes longer. It becomes a
-verdict by its class."""
-draft_decision = cast("Callable[[], Any]", _DecisionDraft)
-"""The same of a decision. Where its last two fields are left out, `_answer` has what makes them."""
+def make_verdict(
+    profile: str,
+    policy: Policy,
+    key: str,
+    allowed: bool,
+    observed: bool,
+    limit: int,
+    remaining: int,
+    retry_after: float | None,
+    reset_after: float,
+) -> Verdict:
+    """Return a verdict; the arguments are its fields."""
+    verdict: Any = _VerdictDraft()
+    verdict.profile = profile
+    verdict.policy = policy
+    verdict.key = key
+    verdict.allowed = allowed
+    verdict.observed = observed
+    verdict.limit = limit
+    verdict.remaining = remaining
+    verdict.retry_after = retry_after
+    verdict.reset_after = reset_after
+    verdict.__class__ = Verdict
+    made: Verdict = verdict
+    return made
+
+
+def make_decision(
+    allowed: bool,
+    profile: str,
+    policy: Policy | None,
+    limit: int,
+    remaining: int,
+    retry_after: float | None,
+    reset_after: float,
+    reason: str,
+    source: str,
+    key: str,
+    answer: tuple[Any, ...],
+) -> Decision:
+    """Return a decision; `answer` makes its verdicts and its receipt once they are looked at."""
+    decision: Any = _DecisionDraft()
+    decision.allowed = allowed
+    decision.profile = profile
+    decision.policy = policy
+    decision.limit = limit
+    decision.remaining = remaining
+    decision.retry_after = retry_after
+    decision.reset_after = reset_after
+    decision.reason = reason
+    decision.source = source
+    decision.key = key
+    decision._answer = answer
+    decision.__class__ = Decision
+    made: Decision = decision
+    return made

@@ -13,7 +13,14 @@ from django.http.response import HttpResponseBase
 
 from .guard import check as guard
 from .guard.installed import require_installed
-from .guard.requirements import EXEMPT, Demand, declare, own_demands, set_demands
+from .guard.requirements import (
+    EXEMPT,
+    Requirement,
+    methods_from,
+    own_requirements,
+    set_requirements,
+)
+from .guard.usages import declare
 from .guard.user_code import is_async
 from .http import headers
 from .http import refusal as responses
@@ -52,10 +59,10 @@ def rate_limit(
     The decision is at `request.rate_limit`. Sync views stay sync, async ones async.
     """
     require_installed()
-    demand = Demand(
+    requirement = Requirement(
         _profiles(profiles, profile),
         cost if callable(cost) else parse_cost(cost),
-        guard.methods_from(methods),
+        methods_from(methods),
     )
     caller = sys._getframe(1)
     place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
@@ -65,9 +72,9 @@ def rate_limit(
         # Django's method_decorator tries a decorator on a function of its own, and then
         # decorates the bound method, a partial, at every request.
         if not isinstance(view, partial):
-            declare(_name_of(view) or place, demand)
+            declare(_name_of(view) or place, requirement)
         limited = _limited_async if _answers_async(view) else _limited
-        return cast(View, limited(view, demand, charge_when))
+        return cast(View, limited(view, requirement, charge_when))
 
     return decorate
 
@@ -108,46 +115,46 @@ def _answers_async(view: Callable[..., Any]) -> bool:
 
 
 def _limited(
-    view: Callable[..., Any], demand: Demand, charge_when: Callable[[Any], Any] | None
+    view: Callable[..., Any], requirement: Requirement, charge_when: Callable[[Any], Any] | None
 ) -> Callable[..., Any]:
     @wraps(view)
     def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
         plain = request if isinstance(request, HttpRequest) else _plain(request)
-        decision = guard.check(plain, demands)
+        decision = guard.check(plain, requirements)
         if decision is not None and not decision.allowed:
             response: Any = responses.refusal(plain, decision)
         else:
             response = view(request, *args, **kwargs)
             if charge_when is not None and not _charges(charge_when, response):
-                guard.refund(plain, demand)
+                guard.refund(plain, requirement)
         # What a view of another framework returns is not always a response yet.
         if isinstance(response, HttpResponseBase):
             headers.show(response, plain)
         return response
 
-    demands = set_demands(wrapper, (demand, *own_demands(view)))
+    requirements = set_requirements(wrapper, (requirement, *own_requirements(view)))
     return wrapper
 
 
 def _limited_async(
-    view: Callable[..., Any], demand: Demand, charge_when: Callable[[Any], Any] | None
+    view: Callable[..., Any], requirement: Requirement, charge_when: Callable[[Any], Any] | None
 ) -> Callable[..., Any]:
     @wraps(view)
     async def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
         plain = request if isinstance(request, HttpRequest) else _plain(request)
-        decision = await guard.acheck(plain, demands)
+        decision = await guard.acheck(plain, requirements)
         if decision is not None and not decision.allowed:
             response: Any = await responses.arefusal(plain, decision)
         else:
             response = await view(request, *args, **kwargs)
             if charge_when is not None and not _charges(charge_when, response):
-                await guard.arefund(plain, demand)
+                await guard.arefund(plain, requirement)
         # What a view of another framework returns is not always a response yet.
         if isinstance(response, HttpResponseBase):
             headers.show(response, plain)
         return response
 
-    demands = set_demands(wrapper, (demand, *own_demands(view)))
+    requirements = set_requirements(wrapper, (requirement, *own_requirements(view)))
     return wrapper
 
 
@@ -185,7 +192,7 @@ def rate_limit_exempt(view: View) -> View:
             return view(*args, **kwargs)
 
     setattr(wrapper, EXEMPT, True)
-    set_demands(wrapper, own_demands(view))
+    set_requirements(wrapper, own_requirements(view))
     return cast(View, wrapper)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from .conf import conf, on_change
-from .core.caching import BoundedCache
-from .core.claims import Claim
+from .conf import conf
 from .decisions import Decision
+from .guard import current_limiter
+from .guard.current_limiter import get_limiter
 from .guard.identity import canonical, has_spellings
 from .guard.user_code import in_thread
 from .policies import Profile, parse_cost
@@ -19,206 +15,96 @@ from .registry import registry
 
 if TYPE_CHECKING:
     from .core.limiter import Limiter
-    from .core.windows import Form
+    from .core.windows import WindowSet
 
-
-_lock = threading.Lock()
-current: Limiter | None = None
-"""This process's limiter, if there is one yet."""
-
-
-def get_limiter() -> Limiter:
-    """This process's limiter, made of the settings on first use."""
-    global current
-    limiter = current
-    if limiter is None:
-        with _lock:
-            limiter = current = current or _make()
-    return limiter
-
-
-@contextmanager
-def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
-    """Within it `make` makes this process's limiters, for the settings as they then are."""
-    global current, _make
-    with _lock:
-        before, changes = (current, _make), _changes
-        current, _make = None, make
-    try:
-        yield
-    finally:
-        with _lock:
-            current, _make = before
-        if changes != _changes:
-            # It was made for settings that have changed since.
-            _forget_limiter()
-
-
-def _make_limiter() -> Limiter:
-    # With all that a check needs: not every process that starts Django checks a limit.
-    from .guard.making import make_limiter
-
-    return make_limiter()
-
-
-_make: Callable[[], Limiter] = _make_limiter
-_changes = 0
-
-
-def _forget_limiter() -> None:
-    global current, _changes
-    with _lock:
-        limiter, current = current, None
-        _changes += 1
-    if limiter is not None:
-        # Left to the garbage collector, its sockets would warn that nobody has closed them.
-        limiter.close()
-
-
-on_change(_forget_limiter, "CACHES")
-
-
-def _start_afresh() -> None:
-    """In a forked child: a lock may be held by a thread that is not there."""
-    global _lock, current
-    _lock, current = threading.Lock(), None
-
-
-with suppress(AttributeError):  # there is no fork on Windows
-    os.register_at_fork(after_in_child=_start_afresh)
-
-
-class _Single:
-    """What is prepared for checks by a profile's name and a cost."""
-
-    __slots__ = ("axis", "edition", "form", "limiter")
-
-    def __init__(
-        self, limiter: Limiter, edition: object, form: Form | None, axis: str | None
-    ) -> None:
-        self.limiter = limiter
-        self.edition = edition  # of the registry
-        # None where a function says the limit, and where the cost is wrong.
-        self.form = form
-        # Where identifiers of the axis have several spellings; else None.
-        self.axis = axis
-
-
-_singles: BoundedCache[tuple[str, int], _Single] = BoundedCache(4_096)
+__all__ = [
+    "aacquire",
+    "acheck",
+    "acquire",
+    "apeek",
+    "arefund",
+    "areset",
+    "check",
+    "get_limiter",
+    "peek",
+    "refund",
+    "reset",
+]
 
 
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    """Charges `cost` hits to the identifier if the profile admits them."""
-    limiter = current or get_limiter()
-    known = _at_once(limiter, profile, identifier, cost)
-    if known is not None:
-        return limiter.charge(*known)
-    return limiter.check([_claim(profile, identifier, cost)])
+    """Charge `cost` hits to the identifier if the profile admits them."""
+    limiter = current_limiter.current or get_limiter()
+    return limiter.charge(_windows(limiter, profile, identifier, cost, conf.enabled))
 
 
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    limiter = current or get_limiter()
-    known = _at_once(limiter, profile, identifier, cost)
-    if known is not None:
-        return await limiter.acharge(*known)
-    return await limiter.acheck([await _aclaim(profile, identifier, cost)])
-
-
-def _at_once(
-    limiter: Limiter, profile: str | Profile, identifier: str, cost: int
-) -> tuple[Form, tuple[str, ...]] | None:
-    """What `charge` takes, for the usual check; None for every other, and where it is wrong."""
-    if type(profile) is not str or type(cost) is not int or not conf.enabled:
-        return None
-    single = _singles.get((profile, cost))
-    if single is None or single.limiter is not limiter or single.edition is not registry.edition:
-        single = _single(limiter, profile, cost)
-    if single.form is None:
-        return None
-    if single.axis is not None:
-        identifier = canonical(single.axis, identifier)
-    return single.form, single.form.keys(identifier)
-
-
-def _single(limiter: Limiter, name: str, cost: int) -> _Single:
-    # Before the profile is read: it may change meanwhile.
-    edition = registry.edition
-    profile = registry.get(name)
-    form = None
-    if profile.limit_for is None and cost >= 0:
-        form = limiter.join((limiter.form(Claim(profile, "", profile.policies, cost)),))
-    axis = profile.axis if has_spellings(profile.axis) else None
-    return _singles.keep((name, cost), _Single(limiter, edition, form, axis))
+    """Do what `check` does, without blocking the event loop."""
+    limiter = current_limiter.current or get_limiter()
+    return await limiter.acharge(await _awindows(limiter, profile, identifier, cost, conf.enabled))
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    """What `check` would answer; charges nothing."""
-    return get_limiter().peek([_claim(profile, identifier, cost)])
+    """Return what `check` would answer; charge nothing."""
+    limiter = get_limiter()
+    return limiter.peek(_windows(limiter, profile, identifier, cost, conf.enabled))
 
 
 async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    return await get_limiter().apeek([await _aclaim(profile, identifier, cost)])
+    """Do what `peek` does, without blocking the event loop."""
+    limiter = get_limiter()
+    return await limiter.apeek(await _awindows(limiter, profile, identifier, cost, conf.enabled))
 
 
 def acquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
-    """Waits until admitted; refused if that would take more than `timeout` seconds, or for ever."""
-    return get_limiter().acquire([_claim(profile, identifier, cost)], timeout)
+    """Wait until admitted; refuse if that would take more than `timeout` seconds, or for ever."""
+    limiter = get_limiter()
+    return limiter.acquire(_windows(limiter, profile, identifier, cost, conf.enabled), timeout)
 
 
 async def aacquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
-    return await get_limiter().aacquire([await _aclaim(profile, identifier, cost)], timeout)
+    """Do what `acquire` does, without blocking the event loop."""
+    limiter = get_limiter()
+    return await limiter.aacquire(
+        await _awindows(limiter, profile, identifier, cost, conf.enabled), timeout
+    )
 
 
 def refund(decision: Decision) -> int:
-    """Gives back what the decision was charged, once; the hits given back."""
+    """Give back what the decision was charged, once; return the hits given back."""
     return get_limiter().refund(decision)
 
 
 async def arefund(decision: Decision) -> int:
+    """Do what `refund` does, without blocking the event loop."""
     return await get_limiter().arefund(decision)
 
 
 def reset(profile: str | Profile, identifier: str) -> int:
-    """Forgets the identifier's windows in this profile; how many there were."""
+    """Forget the identifier's windows in this profile; return how many there were."""
     limiter = get_limiter()
-    return limiter.reset(limiter.keys(_counted(profile, identifier, 1)))
+    return limiter.reset(_windows(limiter, profile, identifier, 1, True).keys)
 
 
 async def areset(profile: str | Profile, identifier: str) -> int:
+    """Do what `reset` does, without blocking the event loop."""
     limiter = get_limiter()
-    claim = await _without_blocking(_counted, profile, identifier, 1)
-    return await limiter.areset(limiter.keys(claim))
+    windows = await _awindows(limiter, profile, identifier, 1, True)
+    return await limiter.areset(windows.keys)
 
 
-def _claim(profile: str | Profile, identifier: str, cost: int) -> Claim:
-    claim = _counted(profile, identifier, cost)
-    # Switched off, there is no limit, and no store to ask.
-    return claim if conf.enabled else claim._replace(policies=())
-
-
-async def _aclaim(profile: str | Profile, identifier: str, cost: int) -> Claim:
-    return await _without_blocking(_claim, profile, identifier, cost)
-
-
-async def _without_blocking(
-    make: Callable[[str | Profile, str, int], Claim],
+def _windows(
+    limiter: Limiter,
     profile: str | Profile,
     identifier: str,
     cost: int,
-) -> Claim:
-    """The claim; made in a thread where a project's function says the limit."""
-    if isinstance(profile, str):
-        profile = registry.get(profile)
-    if profile.limit_for is None:
-        return make(profile, identifier, cost)
-    return await in_thread(make, profile, identifier, cost)
-
-
-def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
+    enabled: bool,
+) -> WindowSet:
+    """Return the windows of an identifier; none if limits are switched off."""
     if isinstance(profile, str):
         profile = registry.get(profile)
     if type(cost) is not int or cost < 0:
@@ -226,4 +112,22 @@ def _counted(profile: str | Profile, identifier: str, cost: int) -> Claim:
     if has_spellings(profile.axis):
         identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    return Claim(profile, identifier, policies, cost)
+    if not enabled:
+        policies = ()
+    template = limiter.template(profile, policies, cost)
+    return limiter.join((template,), template.keys(identifier))
+
+
+async def _awindows(
+    limiter: Limiter,
+    profile: str | Profile,
+    identifier: str,
+    cost: int,
+    enabled: bool,
+) -> WindowSet:
+    """Do what `_windows` does; in a thread if a project's function says the limit."""
+    if isinstance(profile, str):
+        profile = registry.get(profile)
+    if profile.limit_for is None:
+        return _windows(limiter, profile, identifier, cost, enabled)
+    return await in_thread(_windows, limiter, profile, identifier, cost, enabled)

@@ -1,8 +1,8 @@
-"""Limits on all requests, by the rules of the settings and what the views demand."""
+"""Limits on all requests, by the rules of the settings and the requirements of the views."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -12,8 +12,8 @@ from .conf import conf
 from .core.caching import BoundedCache
 from .guard import check as guard
 from .guard.installed import require_installed
-from .guard.requirements import Demand, Demands
-from .guard.rules import demands_for
+from .guard.requirements import Requirement, Requirements, is_exempt, joined, requirements_of
+from .guard.rules import requirements_for
 from .http import headers
 from .http import refusal as responses
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 _SEEN = "_rate_limit_seen"
-# The demands of rules and view together, by the view's id; the view is kept as well, so that
+_NOTHING = joined(())
+# The requirements of rules and view together, by the view's id; the view is kept as well, so that
 # the id stays its own.
-_joined: BoundedCache[tuple[int, tuple[Demand, ...]], tuple[Callable[..., Any], Demands]]
+_joined: BoundedCache[tuple[int, tuple[Requirement, ...]], tuple[Callable[..., Any], Requirements]]
 _joined = BoundedCache(4_096)
 
 
 class RateLimitMiddleware:
-    """Counts each request by all the rules that match it, and by what its view demands.
+    """Counts each request by all the rules that match it, and by what its view requires.
 
     It may stand anywhere in MIDDLEWARE: it decides when all the others have prepared
     the request, and before the view runs. Rules and the view's own `rate_limit` are
@@ -52,9 +53,9 @@ class RateLimitMiddleware:
         if self.async_mode:
             return self.__acall__(request)
         response: HttpResponseBase = self.get_response(request)
-        demands = _left(request, response)
-        if demands:
-            decision = guard.check(request, demands)
+        requirements = _left(request, response)
+        if requirements:
+            decision = guard.check(request, requirements)
             if decision is not None and not decision.allowed:
                 response = responses.refusal(request, decision)
         headers.show(response, request)
@@ -62,9 +63,9 @@ class RateLimitMiddleware:
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = await self.get_response(request)
-        demands = _left(request, response)
-        if demands:
-            decision = await guard.acheck(request, demands)
+        requirements = _left(request, response)
+        if requirements:
+            decision = await guard.acheck(request, requirements)
             if decision is not None and not decision.allowed:
                 response = await responses.arefusal(request, decision)
         headers.show(response, request)
@@ -74,7 +75,7 @@ class RateLimitMiddleware:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         """The refusal, if there is one."""
-        decision = guard.check(request, _demands(request, view))
+        decision = guard.check(request, _requirements(request, view))
         if decision is None or decision.allowed:
             return None
         return responses.refusal(request, decision)
@@ -83,27 +84,29 @@ class RateLimitMiddleware:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         """As `process_view`, whose place it takes on an event loop."""
-        decision = await guard.acheck(request, _demands(request, view))
+        decision = await guard.acheck(request, _requirements(request, view))
         if decision is None or decision.allowed:
             return None
         return await responses.arefusal(request, decision)
 
 
-def _demands(request: HttpRequest, view: Callable[..., Any]) -> Sequence[Demand]:
+def _requirements(request: HttpRequest, view: Callable[..., Any]) -> Requirements:
     setattr(request, _SEEN, True)
     if not conf.enabled:
-        return ()
-    key = id(view), () if guard.is_exempt(view) else demands_for(request)
+        return _NOTHING
+    key = id(view), () if is_exempt(view) else requirements_for(request)
     found = _joined.get(key)
     if found is None:
-        found = _joined.keep(key, (view, Demands((*key[1], *guard.demands_of(view)))))
+        found = _joined.keep(key, (view, joined((*key[1], *requirements_of(view)))))
     return found[1]
 
 
-def _left(request: HttpRequest, response: HttpResponseBase) -> Sequence[Demand]:
-    """What the rules demand of a request that was answered before its view."""
+def _left(request: HttpRequest, response: HttpResponseBase) -> Requirements:
+    """Return what the rules require of a request that was answered before its view."""
     # A stream has been opened already, a static file for example: nothing is saved.
     if hasattr(request, _SEEN) or response.streaming or not conf.enabled:
-        return ()
+        return _NOTHING
     match = request.resolver_match
-    return () if match is not None and guard.is_exempt(match.func) else demands_for(request)
+    if match is not None and is_exempt(match.func):
+        return _NOTHING
+    return joined(requirements_for(request))

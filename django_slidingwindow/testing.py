@@ -23,8 +23,8 @@ from .conf import conf
 from .core.limiter import Limiter, Question
 from .core.waiting import Pause
 from .decisions import REDIS
-from .guard.making import HOOKS
-from .limits import limiters_from
+from .guard.current_limiter import limiters_from
+from .guard.making import CALLBACKS
 from .stores.memory import MemoryStore
 
 
@@ -86,7 +86,9 @@ class _InMemory(Limiter):
     """Without a shield: it goes by a clock that cannot be frozen."""
 
     def __init__(self, store: MemoryStore, clock: FrozenClock) -> None:
-        super().__init__(store, prefix=conf.prefix, hooks=HOOKS, clock=lambda: clock() / 1_000_000)
+        super().__init__(
+            store, prefix=conf.prefix, callbacks=CALLBACKS, clock=lambda: clock() / 1_000_000
+        )
         self._frozen = clock
 
     def _answer(self, question: Question) -> Any:

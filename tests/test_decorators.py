@@ -20,7 +20,9 @@ from django.views import View
 from django_slidingwindow import limits
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
 from django_slidingwindow.guard import check as guard
-from django_slidingwindow.guard.check import Demand
+from django_slidingwindow.guard.check import Requirement
+from django_slidingwindow.guard.requirements import is_exempt, requirements_of
+from django_slidingwindow.guard.usages import usages
 
 CLIENT = "203.0.113.9"
 SETTINGS = {
@@ -311,13 +313,16 @@ def other(view):
 
 def test_demands_are_those_that_no_other_decorator_stands_above(make):
     view = rate_limit("daily")(rate_limit("burst", cost=2, methods="POST")(make()))
-    expected = (Demand(("daily",)), Demand(("burst",), cost=2, methods=frozenset({"POST"})))
-    assert guard.demands_of(view) == guard.demands_of(rate_limit_exempt(view)) == expected
-    assert guard.demands_of(functools.partial(view, pk=1)) == expected
-    assert guard.demands_of(rate_limit("closed")(other(view))) == (Demand(("closed",)),)
-    assert guard.demands_of(other(view)) == ()
-    assert guard.demands_of(make()) == guard.demands_of(functools.partial(make())) == ()
-    assert guard.demands_of(len) == ()
+    expected = (
+        Requirement(("daily",)),
+        Requirement(("burst",), cost=2, methods=frozenset({"POST"})),
+    )
+    assert requirements_of(view) == requirements_of(rate_limit_exempt(view)) == expected
+    assert requirements_of(functools.partial(view, pk=1)) == expected
+    assert requirements_of(rate_limit("closed")(other(view))) == (Requirement(("closed",)),)
+    assert requirements_of(other(view)) == ()
+    assert requirements_of(make()) == requirements_of(functools.partial(make())) == ()
+    assert requirements_of(len) == ()
 
 
 def test_view_goes_when_nobody_needs_it_any_more(make):
@@ -410,7 +415,7 @@ def page(request):
 def test_class_is_limited_by_its_dispatch(page):
     view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
     assert statuses(view, 3) == [200, 200, 429]
-    assert guard.demands_of(view) == (), "what else decorates the method is not known"
+    assert requirements_of(view) == (), "what else decorates the method is not known"
 
 
 def test_class_is_limited_by_one_of_its_methods(page):
@@ -453,8 +458,8 @@ def test_mixin_counts_what_reaches_its_dispatch(page):
             call(view)
         assert left("daily") == 100 - charged
     assert [call(inside, get(HTTP_X_KEY="a")).status_code for _ in range(3)] == [200, 429, 429]
-    assert guard.demands_of(inside) == ()
-    assert guard.demands_of(outside) == (Demand(("burst", "daily")),)
+    assert requirements_of(inside) == ()
+    assert requirements_of(outside) == (Requirement(("burst", "daily")),)
 
 
 def test_mixin_that_is_decorated_counts_what_reaches_it(page):
@@ -471,7 +476,7 @@ def test_mixin_limits_by_attributes(page):
     limited = type("Limited", (RateLimitMixin, page), {"rate_limit_profiles": ["burst"]})
     view = limited.as_view()
     assert statuses(view, 3) == [200, 200, 429]
-    assert guard.demands_of(view) == (Demand(("burst",)),)
+    assert requirements_of(view) == (Requirement(("burst",)),)
     assert view.view_class is limited
 
 
@@ -499,7 +504,7 @@ def test_mixin_is_overridden_for_one_url(page):
 
 def test_mixin_without_profiles_limits_nothing(page):
     view = type("Free", (RateLimitMixin, page), {}).as_view()
-    assert guard.demands_of(view) == ()
+    assert requirements_of(view) == ()
     assert call(view).status_code == 200
 
 
@@ -508,16 +513,16 @@ def test_mixin_without_profiles_limits_nothing(page):
 
 def test_exempt_view_is_marked_and_answers(make):
     view = rate_limit_exempt(make())
-    assert guard.is_exempt(view)
-    assert guard.is_exempt(functools.partial(view))
-    assert not guard.is_exempt(make())
-    assert not guard.is_exempt(functools.partial(make()))
+    assert is_exempt(view)
+    assert is_exempt(functools.partial(view))
+    assert not is_exempt(make())
+    assert not is_exempt(functools.partial(make()))
     assert call(view).status_code == 200
 
 
 def test_exempt_class_is_marked_and_answers(page):
     view = method_decorator(rate_limit_exempt, name="dispatch")(page).as_view()
-    assert guard.is_exempt(view)
+    assert is_exempt(view)
     assert call(view).status_code == 200
 
 
@@ -531,9 +536,9 @@ def places(usages):
 
 def new_usages(function):
     """What the function adds to the usages, and what it answers."""
-    before = guard.usages()
+    before = usages()
     answer = function()
-    return [usage for usage in guard.usages() if usage not in before], answer
+    return [usage for usage in usages() if usage not in before], answer
 
 
 def test_usages_tell_where_profiles_are_named():
@@ -574,6 +579,6 @@ def test_usages_do_not_grow_with_requests():
         return rate_limit(profile=lambda request: "daily")(sync_view())(request)
 
     call(decorated_late)
-    count = len(guard.usages())
+    count = len(usages())
     call(decorated_late)
-    assert len(guard.usages()) == count
+    assert len(usages()) == count

@@ -26,9 +26,10 @@ TESTED_IN = {
         management.console.live management.console.outputs management.console.progress
         management.console.rich_output management.console.text""",
     "contrib/test_metrics.py": "contrib.opentelemetry contrib.prometheus",
-    "core/test_limiter.py": "core.asking core.claims core.fallback core.windows",
+    "core/test_limiter.py": "core.health core.windows core.fallback",
+    "core/test_results.py": "core.ranking",
     "guard/test_check.py": """
-        guard.binding guard.exemptions guard.refunds guard.requirements guard.state""",
+        guard.binding guard.exemptions guard.refunds guard.requirements guard.state guard.usages""",
     "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
@@ -41,7 +42,7 @@ TESTED_IN = {
     "stores/test_cluster.py": "cluster core.multi_slot",
     "stores/test_redis.py": "stores.errors stores.protocol",
     "system/test_contract.py": "algorithms.in_memory",
-    "test_limits.py": "guard.making",
+    "test_limits.py": "guard.current_limiter guard.making",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
     "test_policies.py": "exceptions",

@@ -1,4 +1,4 @@
-"""Limits by rules, together with what the views demand."""
+"""Limits by rules, together with what the views requirement."""
 
 from __future__ import annotations
 

@@ -16,11 +16,10 @@ from django_redis import get_redis_connection
 
 from django_slidingwindow import limits
 from django_slidingwindow.algorithms.timing import Script
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.protocol import Lines
+from django_slidingwindow.stores.protocol import WindowRules
 
 from .base import ALLOWED, LEAST_VIEW, Case, ViewContender
 
@@ -44,8 +43,8 @@ def reads_and_writes(profile: Profile) -> None:
     known = lines.prepared
     sha = hashlib.sha1(_READ_AND_WRITE.encode(), usedforsecurity=False).hexdigest()
     lines.prepared = known._replace(
-        head=known.head.replace(known.source.sha.encode(), sha.encode()),
-        source=Script(_READ_AND_WRITE, sha),
+        head=known.head.replace(known.script.sha.encode(), sha.encode()),
+        script=Script(_READ_AND_WRITE, sha),
     )
 
 
@@ -62,7 +61,7 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
 
     def limited(request: Any) -> Any:
         name = b"least:%b" % request.META["REMOTE_ADDR"].encode()
-        link.send(b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, known.writes))
+        link.send(b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, known.charging))
         # What stands between "$30\r\n" and "\r\n".
         _, _, _, remaining, _, reset = known.unpack(link.recv(64)[5:-2])
         response = view(request)
@@ -72,10 +71,10 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     return limited
 
 
-def _prepared(profile: Profile) -> Lines:
+def _prepared(profile: Profile) -> WindowRules:
     """The lines of a profile's checks, after one has prepared them."""
     limits.check(profile, "least")
-    return limits.get_limiter().form(Claim(profile, "", profile.policies)).lines
+    return limits.get_limiter().template(profile, profile.policies, 1).rules
 
 
 VIEWS = [ViewContender("least", LEAST_VIEW, exchange, base="bare", cases=(ALLOWED,))]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from django_slidingwindow import limits
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard.making import HOOKS
+from django_slidingwindow.guard.making import CALLBACKS
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 
@@ -41,11 +41,13 @@ def _contender(algorithm: str) -> Contender:
 
 def unshielded(case: Case) -> Check:
     # Under keys of its own: those of the shielded one fill up by themselves.
-    limiter = Limiter(store_of("default", budget=30.0), prefix="bare", hooks=HOOKS)
+    limiter = Limiter(store_of("default", budget=30.0), prefix="bare", callbacks=CALLBACKS)
     profile = registry.get(f"{case.name}_compact")
 
     def check(identifier: str) -> bool:
-        return limiter.check([Claim(profile, identifier, profile.policies)]).allowed
+        return limiter.charge(
+            limiter.windows([ProfileCheck(profile, identifier, profile.policies)])
+        ).allowed
 
     return check
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import encode
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 
 from ..bench import Bench
 from ..contenders.articles import SOURCES
@@ -99,7 +99,7 @@ def _ours(bench: Bench, algorithm: str, key: str) -> list[bytes]:
     of the same length is sent, so that the server reads and keeps as much as ever.
     """
     policy = Policy(limit=2, window=30_000, algorithm=algorithm)
-    command = encode(Evaluate((key,), (Line(policy, 1),), writes=True), None)
+    command = encode(Evaluate((key,), (WindowRule(policy, 1),), writes=True), None)
     assert command.script is not None
     *sent, packed = _arguments(command.payload)
     escaped = "".join(f"\\{byte:03}" for byte in packed)

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 
 from ..conf import conf
 from ..durations import rate_exact
-from ..guard.requirements import usages
 from ..guard.rules import read_rule, rule_problems
+from ..guard.usages import usages
 from ..inspection.profiles import ProfileState, column_keys, profiles, remarks
 from ..models import Rejection
 from ..rejections.text import printable
@@ -98,7 +98,7 @@ def _places() -> dict[str, list[str]]:
         if any(rule_problems(index, config)):
             continue
         rule: Any = read_rule(index, config)
-        for name in rule.demand.profiles:
+        for name in rule.requirement.profiles:
             found[name].append(_("rule %d: ") % (index + 1) + _described(config))
     return found
 

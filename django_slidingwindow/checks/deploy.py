@@ -13,7 +13,7 @@ from ..conf import conf
 from ..core.keys import make_key
 from ..policies import Policy
 from ..stores.net.async_settings import only_sync
-from ..stores.net.settings import Link
+from ..stores.net.settings import ConnectionSettings
 from . import catalog
 from .aliases import check_alias
 from .axes import parts
@@ -61,21 +61,23 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     name = only_sync(found[0])
     if name is not None:
         yield catalog.ONLY_SYNC(alias=alias, name=name)
-    for link in found:
-        yield from _check_server(project, alias, link)
+    for settings in found:
+        yield from _check_server(project, alias, settings)
 
 
-def _check_server(project: Project, alias: str, link: Link) -> Iterator[CheckMessage]:
+def _check_server(
+    project: Project, alias: str, settings: ConnectionSettings
+) -> Iterator[CheckMessage]:
     try:
-        with connected(link) as server:
+        with connected(settings) as server:
             yield from check_facts(alias, server)
             yield from check_rights(project, alias, server)
     except AuthenticationError as error:
-        yield catalog.LOGIN_REFUSED(alias=alias, server=place(link), error=error)
+        yield catalog.LOGIN_REFUSED(alias=alias, server=place(settings), error=error)
     except NoPermissionError as error:
         # Of connecting itself: a database to select, or a name to give.
         command = command_of(error)
-        yield catalog.MISSING_COMMANDS(alias=alias, server=place(link), commands=command)
+        yield catalog.MISSING_COMMANDS(alias=alias, server=place(settings), commands=command)
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
 

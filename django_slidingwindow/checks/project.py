@@ -10,8 +10,8 @@ from django.core.cache import caches
 from django.utils.module_loading import import_string
 
 from ..conf import Conf, conf
-from ..guard.requirements import Usage, usages
 from ..guard.rules import Rule, read_rule, rule_problems
+from ..guard.usages import Usage, usages
 from ..policies import Profile
 from ..registry import BUILT_IN, profile_problems, read_profile, registry
 from .values import valid
@@ -94,7 +94,7 @@ def named_by(usage: Usage) -> tuple[str, ...]:
 
 def profiles_of(rule: Rule) -> tuple[str, ...]:
     """The profiles that a rule names; unlike a decorator, it cannot leave the choice open."""
-    profiles = rule.demand.profiles
+    profiles = rule.requirement.profiles
     assert isinstance(profiles, tuple)
     return profiles
 

@@ -19,7 +19,7 @@ from ..stores.net import server as servers
 from ..stores.net.pool import ask_once
 from ..stores.net.routing import discover
 from ..stores.net.sentinel import Sentinels, half_way
-from ..stores.net.settings import Link
+from ..stores.net.settings import ConnectionSettings
 from ..stores.net.topology import Address, Topology
 
 PATIENCE = 2.0
@@ -31,20 +31,24 @@ def is_cluster(alias: str) -> bool:
     return isinstance(_client(alias).connection_factory, ClusterConnectionFactory)
 
 
-def links(alias: str) -> list[Link]:
-    """A link to each server that takes the alias's writes; raises what redis-py does."""
+def links(alias: str) -> list[ConnectionSettings]:
+    """A settings to each server that takes the alias's writes; raises what redis-py does."""
     if is_cluster(alias):
         return _primaries(_client(alias))
     pool = pool_of(alias)
     if isinstance(pool, SentinelConnectionPool):
         return [Sentinels(pool, None).find(time.monotonic() + PATIENCE)]
-    return [Link.of(pool, None)]
+    return [ConnectionSettings.of(pool, None)]
 
 
-def _primaries(client: Any) -> list[Link]:
+def _primaries(client: Any) -> list[ConnectionSettings]:
     """Of a cluster; the nodes that the settings name if none of those tells the others."""
-    seeds = [Link.of(client.connection_factory.pool(url), None) for url in client._server]
-    topology = Topology([Address(link.options["host"], link.options["port"]) for link in seeds])
+    seeds = [
+        ConnectionSettings.of(client.connection_factory.pool(url), None) for url in client._server
+    ]
+    topology = Topology(
+        [Address(settings.options["host"], settings.options["port"]) for settings in seeds]
+    )
     deadline = time.monotonic() + PATIENCE
 
     def answer(step: Any) -> list[Any]:
@@ -62,18 +66,18 @@ def _client(alias: str) -> Any:
     return cache.client
 
 
-def place(link: Link) -> str:
+def place(settings: ConnectionSettings) -> str:
     """Where a server is, for people."""
-    options = link.options
+    options = settings.options
     return str(options.get("path") or f"{options.get('host')}:{options.get('port')}")
 
 
 class Server:
     """One server, on one connection, that is never asked the same twice."""
 
-    def __init__(self, link: Link) -> None:
-        self.name = place(link)
-        self._server = servers.Server(link)
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.name = place(settings)
+        self._server = servers.Server(settings)
 
     def ask(self, *commands: Iterable[str]) -> list[Any]:
         """The reply to each; a server's error is returned, one of the connection raised."""
@@ -93,9 +97,9 @@ class Server:
 
 
 @contextmanager
-def connected(link: Link) -> Iterator[Server]:
-    """The server of a link, until the end of the block."""
-    server = Server(link)
+def connected(settings: ConnectionSettings) -> Iterator[Server]:
+    """The server of a settings, until the end of the block."""
+    server = Server(settings)
     try:
         yield server
     finally:

@@ -22,9 +22,11 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from ..core.caching import BoundedCache
 from ..decisions import Decision
 from ..guard.check import check, decisions
-from ..guard.requirements import Choice, Demand, declare, demands_from
+from ..guard.requirements import Choice, Requirement, joined, requirements_from
+from ..guard.usages import declare
 from ..http import headers
 from ..http.refusal import UNAVAILABLE, status_of
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
 
 _CHARGED = "_rate_limit_charged"
+# What views require by the names in `rate_limit_profiles`.
+_of_views: BoundedCache[tuple[str, ...], tuple[Requirement, ...]] = BoundedCache(1_024)
 
 
 class StoreAwayError(APIException):
@@ -58,12 +62,12 @@ class ProfileThrottle(BaseThrottle):
         methods: str | Iterable[str] | None = None,
     ) -> None:
         """Names, or functions of the request that choose them; none: those of the view."""
-        self._demands = demands_from(profiles, cost, methods)
+        self._requirements = requirements_from(profiles, cost, methods)
         self._decision: Decision | None = None
         if profiles:
             caller = sys._getframe(1)
-            for demand in self._demands:
-                declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", demand)
+            for requirement in self._requirements:
+                declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", requirement)
 
     def __call__(self) -> ProfileThrottle:
         """A throttle for one request: DRF calls what stands in throttle_classes."""
@@ -78,8 +82,10 @@ class ProfileThrottle(BaseThrottle):
         request.user  # noqa: B018
         plain = request._request
         throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
-        demands = [demand for throttle in throttles for demand in throttle.demands(view)]
-        self._decision = check(plain, demands)
+        requirements = joined(
+            each for throttle in throttles for each in throttle.requirements(view)
+        )
+        self._decision = check(plain, requirements)
         view.headers.update(headers.field_values(decisions(plain)))
         if self._decision is None or self._decision.allowed:
             return True
@@ -92,11 +98,15 @@ class ProfileThrottle(BaseThrottle):
         """Whole seconds until the request would pass; None for never."""
         return None if self._decision is None else headers.client_seconds(self._decision)
 
-    def demands(self, view: APIView) -> tuple[Demand, ...]:
-        """What this throttle asks of a request to the view."""
+    def requirements(self, view: APIView) -> tuple[Requirement, ...]:
+        """Return what this throttle requires of a request to the view."""
         of_the_view = getattr(view, "rate_limit_profiles", ())
-        if self._demands or not of_the_view:
-            return self._demands
+        if self._requirements or not of_the_view:
+            return self._requirements
         if isinstance(of_the_view, str) or callable(of_the_view):
             of_the_view = (of_the_view,)
-        return demands_from(of_the_view)
+        names = tuple(of_the_view)
+        if not all(isinstance(name, str) for name in names):
+            return requirements_from(names)
+        found = _of_views.get(names)
+        return _of_views.keep(names, requirements_from(names)) if found is None else found

@@ -31,12 +31,20 @@ from ninja.throttling import BaseThrottle
 
 from ..decisions import Decision
 from ..guard import check as guard
-from ..guard.requirements import Choice, Demand, Demands, declare, demands_from, find_by
+from ..guard.requirements import (
+    Choice,
+    Requirement,
+    Requirements,
+    find_by,
+    joined,
+    requirements_from,
+)
+from ..guard.usages import declare
 from ..http import headers
 from ..http import refusal as responses
 
 _CHARGED = "_rate_limit_ninja"
-_DEMANDS = "_rate_limit_demands"
+_REQUIREMENTS = "_rate_limit_requirements"
 _THROTTLED = "_rate_limit_throttled"
 _MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 _HOW = (
@@ -61,10 +69,10 @@ class ProfileThrottle(BaseThrottle):
         """Names, or functions of the request that choose them."""
         if not profiles:
             raise TypeError('ProfileThrottle needs a profile: ProfileThrottle("ip_public")')
-        self.demands = demands_from(profiles, cost, methods)
+        self.requirements = requirements_from(profiles, cost, methods)
         caller = sys._getframe(1)
-        for demand in self.demands:
-            declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", demand)
+        for requirement in self.requirements:
+            declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", requirement)
 
     def allow_request(self, request: HttpRequest) -> bool:
         decision = self._decision(request)
@@ -80,17 +88,17 @@ class ProfileThrottle(BaseThrottle):
     def _decision(self, request: HttpRequest) -> Decision | None:
         if hasattr(request, _CHARGED):
             return cast("Decision | None", getattr(request, _CHARGED))
-        demands: Sequence[Demand] = self.demands
+        requirements = joined(self.requirements)
         match = request.resolver_match
         for operation in operations_of(match.func) if match is not None else ():
             if request.method in operation.methods and self in operation.throttle_objects:
-                demands = _demands(operation)
-        if _on_event_loop() and not guard.settled(request, demands):
+                requirements = _requirements(operation)
+        if _on_event_loop() and not guard.settled(request, requirements):
             raise ImproperlyConfigured(
                 f"ProfileThrottle cannot charge the async operation at {request.path} by itself. "
                 + _HOW
             )
-        return guard.check(request, demands)
+        return guard.check(request, requirements)
 
 
 def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +134,7 @@ def uncharged_operations(patterns: Iterable[URLPattern | URLResolver]) -> Iterat
             yield from uncharged_operations(pattern.url_patterns)
             continue
         for operation in operations_of(pattern.callback):
-            if _is_uncharged(operation) and _demands(operation):
+            if _is_uncharged(operation) and _requirements(operation):
                 view = operation.view_func
                 seen[id(operation)] = f"{view.__module__}.{view.__qualname__}"
     yield from seen.values()
@@ -148,7 +156,7 @@ def _async_run(
     authenticate = operation._run_authentication
 
     async def charge(request: HttpRequest) -> None:
-        setattr(request, _CHARGED, await guard.acheck(request, _demands(operation)))
+        setattr(request, _CHARGED, await guard.acheck(request, _requirements(operation)))
 
     async def authenticate_and_charge(request: HttpRequest) -> Any:
         error = await authenticate(request)
@@ -183,23 +191,27 @@ def _finished(
     return response
 
 
-def _demands(operation: Operation) -> Demands:
-    """Return the demands of an operation's throttles, for its methods alone.
+def _requirements(operation: Operation) -> Requirements:
+    """Return the requirements of an operation's throttles, for its methods alone.
 
     They are the same objects each time, so that the throttle finds what the middleware has
     charged. Operations with other methods share the throttle and the path.
     """
     throttles = [item for item in operation.throttle_objects if isinstance(item, ProfileThrottle)]
-    made: tuple[list[ProfileThrottle], Demands] | None = getattr(operation, _DEMANDS, None)
+    made: tuple[list[ProfileThrottle], Requirements] | None = getattr(
+        operation, _REQUIREMENTS, None
+    )
     if made is None or made[0] != throttles:
         methods = frozenset(operation.methods)
-        demands = Demands(
-            demand._replace(methods=methods if demand.methods is None else methods & demand.methods)
+        requirements = joined(
+            requirement._replace(
+                methods=methods if requirement.methods is None else methods & requirement.methods
+            )
             for throttle in throttles
-            for demand in throttle.demands
+            for requirement in throttle.requirements
         )
-        made = throttles, demands
-        setattr(operation, _DEMANDS, made)
+        made = throttles, requirements
+        setattr(operation, _REQUIREMENTS, made)
     return made[1]
 
 
@@ -207,11 +219,11 @@ def _is_uncharged(operation: Operation) -> bool:
     return operation.is_async and not hasattr(operation, _THROTTLED)
 
 
-def _demands_of_view(view: Callable[..., Any]) -> Iterator[Demand]:
+def _requirements_of_view(view: Callable[..., Any]) -> Iterator[Requirement]:
     """What the middleware has to charge."""
     for operation in operations_of(view):
         if _is_uncharged(operation):
-            yield from _demands(operation)
+            yield from _requirements(operation)
 
 
 def _on_event_loop() -> bool:
@@ -222,4 +234,4 @@ def _on_event_loop() -> bool:
     return True
 
 
-find_by(_demands_of_view)
+find_by(_requirements_of_view)

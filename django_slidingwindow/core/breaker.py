@@ -46,7 +46,7 @@ class Breaker:
         return OPEN if self._probing_since is None else HALF_OPEN
 
     @property
-    def quiet(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the last report was a success, or there was none."""
         return self._opened_at is None and self._failures == 0
 
@@ -127,7 +127,7 @@ class Breaker:
 
 
 class Breakers:
-    """A breaker for each lane of a store, such as a cluster's node.
+    """A breaker for each node of a store, such as a cluster's node.
 
     One outage lasts from the first that opens to the last that closes.
     """
@@ -136,77 +136,73 @@ class Breakers:
         self._make = make
         self._lock = threading.Lock()
         self._breakers: dict[str, Breaker] = {}
-        self._open: dict[str, Breaker] = {}
+        self.open: dict[str, Breaker] = {}
+        """Those that are not closed, by the name of their node."""
         self._longest = 0.0
-        self.quiet = True
-        """Whether all are quiet: then all may ask, and nobody need report a success."""
+        self.is_healthy = True
+        """Whether all are is_healthy: then all may ask, and nobody need report a success."""
 
-    def of(self, lane: str) -> Breaker:
-        found = self._breakers.get(lane)
+    def of(self, node: str) -> Breaker:
+        found = self._breakers.get(node)
         if found is None:
-            found = self._breakers.setdefault(lane, self._make())
+            found = self._breakers.setdefault(node, self._make())
         return found
 
     @property
     def state(self) -> str:
         """Closed only if all are."""
-        states = [breaker.state for breaker in list(self._open.values())]
+        states = [breaker.state for breaker in list(self.open.values())]
         return OPEN if OPEN in states else HALF_OPEN if states else CLOSED
 
     @property
     def probe_in(self) -> float:
         """Seconds until the next probe may be sent."""
-        return min((breaker.probe_in for breaker in list(self._open.values())), default=0.0)
+        return min((breaker.probe_in for breaker in list(self.open.values())), default=0.0)
 
-    def rests(self, lane: str) -> bool:
-        """Whether the lane may not be asked, whatever for; what `permit` says, in less time."""
-        found = self._open.get(lane)
-        return found is not None and found._clock() < found._probe_at
-
-    def permit(self, lanes: Sequence[str]) -> bool:
-        """Whether the caller may ask all of these lanes; it then has to report for each."""
-        if not self._open:
+    def permit(self, nodes: Sequence[str]) -> bool:
+        """Whether the caller may ask all of these nodes; it then has to report for each."""
+        if not self.open:
             return True
-        for asked, lane in enumerate(lanes):
-            if not self.of(lane).permits():
-                self.abandoned(lanes[:asked])
+        for asked, node in enumerate(nodes):
+            if not self.of(node).permits():
+                self.abandoned(nodes[:asked])
                 return False
         return True
 
-    def failed(self, lane: str, incident: int | None = None) -> bool:
+    def failed(self, node: str, incident: int | None = None) -> bool:
         """Report a failure; True if this begins an outage."""
         with self._lock:
-            self.quiet = False
-            breaker = self.of(lane)
+            self.is_healthy = False
+            breaker = self.of(node)
             if not breaker.failed(incident):
                 return False
-            begins = not self._open
-            self._open[lane] = breaker
+            begins = not self.open
+            self.open[node] = breaker
         return begins
 
-    def succeeded(self, lane: str, lanes: Callable[[], Iterable[str]]) -> float | None:
+    def succeeded(self, node: str, nodes: Callable[[], Iterable[str]]) -> float | None:
         """Reports an answer; the seconds of the outage, if this ends it.
 
-        `lanes` says which there are: one that has left cannot close by itself.
+        `nodes` says which there are: one that has left cannot close by itself.
         """
-        if self.quiet:
+        if self.is_healthy:
             return None
         with self._lock:
-            was_open = bool(self._open)
-            seconds = self.of(lane).succeeded()
+            was_open = bool(self.open)
+            seconds = self.of(node).succeeded()
             if seconds is not None:
-                self._open.pop(lane)
+                self.open.pop(node)
                 self._longest = max(self._longest, seconds)
-            for gone in set(self._open).difference(lanes()):
-                self._longest = max(self._longest, self._open.pop(gone).open_for)
+            for gone in set(self.open).difference(nodes()):
+                self._longest = max(self._longest, self.open.pop(gone).open_for)
                 del self._breakers[gone]
-            self.quiet = all(breaker.quiet for breaker in self._breakers.values())
-            if self._open or not was_open:
+            self.is_healthy = all(breaker.is_healthy for breaker in self._breakers.values())
+            if self.open or not was_open:
                 return None
             longest, self._longest = self._longest, 0.0
         return longest
 
-    def abandoned(self, lanes: Iterable[str]) -> None:
-        """Reports that the caller will never know of these lanes."""
-        for lane in lanes:
-            self.of(lane).abandoned()
+    def abandoned(self, nodes: Iterable[str]) -> None:
+        """Reports that the caller will never know of these nodes."""
+        for node in nodes:
+            self.of(node).abandoned()

@@ -8,25 +8,25 @@ from typing import NamedTuple
 
 from ..decisions import DENY, LOCAL, Decision
 from ..stores.memory import MemoryStore
-from ..stores.protocol import Evaluate, Line
+from ..stores.protocol import Evaluate, WindowRule, WindowRules
 from .caching import BoundedCache
-from .results import admission, allowed_unseen, decision_of
-from .windows import MAX_FORMS, Form, Plan
+from .results import allowed_unseen, decision_of
+from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
 
 # Seconds until somebody who was refused for an outage may ask again.
 _LEAST_WAIT = 0.1
 
 
 class _Share(NamedTuple):
-    """What this process decides of a form's windows."""
+    """What this process decides about a template's windows."""
 
     denied: int | None
     """The position of one that denies all."""
     local: list[int]
     """The positions of those that are counted here."""
-    form: Form
+    template: WindowTemplate
     """Of those."""
-    lines: tuple[Line, ...]
+    rules: WindowRules
     """With this process's share of their limits."""
 
 
@@ -38,45 +38,45 @@ class Fallback:
         self.local = local
         self._way = way
         self._processes = processes
-        self._shares: BoundedCache[Form, _Share] = BoundedCache(MAX_FORMS)
+        self._shares: BoundedCache[WindowTemplate, _Share] = BoundedCache(MAX_TEMPLATES)
 
-    def decide(self, plan: Plan, writes: bool, probe_in: Callable[[], float]) -> Decision:
-        """The decision of this process alone; the store is asked again in `probe_in()` seconds."""
-        share = self._shares.get(plan.form) or self._share(plan.form)
+    def decide(self, windows: WindowSet, writes: bool, probe_in: Callable[[], float]) -> Decision:
+        """Return the decision of this process alone.
+
+        The store is asked again in `probe_in()` seconds.
+        """
+        share = self._shares.get(windows.template) or self._share(windows.template)
         if share.denied is not None:
-            return _denied(plan, share.denied, max(probe_in(), _LEAST_WAIT))
+            return _denied(windows, share.denied, max(probe_in(), _LEAST_WAIT))
         if not share.local:
-            return allowed_unseen(plan)
-        if len(share.local) < len(plan.keys):
-            plan = Plan(share.form, tuple(plan.keys[i] for i in share.local))
-        keys = plan.keys
+            return allowed_unseen(windows.template)
+        if len(share.local) < len(windows.keys):
+            windows = WindowSet(share.template, tuple(windows.keys[i] for i in share.local))
         if writes:
-            reply = self.local.hit(keys, share.lines)
-            if reply[0] and len(keys) == 1:
-                return admission(plan.form, share.lines, keys, reply, LOCAL)
+            reply = self.local.charge(windows.keys, share.rules)
         else:
-            reply = self.local.run(Evaluate(keys, share.lines, writes=False))
-        return decision_of(plan, share.lines, reply, LOCAL, None if writes else ())
+            reply = self.local.run(Evaluate(windows.keys, share.rules, writes=False))
+        return decision_of(windows, share.rules, reply, LOCAL, None if writes else ())
 
-    def _share(self, form: Form) -> _Share:
-        ways = [profile.fallback or self._way for profile in form.profiles]
+    def _share(self, template: WindowTemplate) -> _Share:
+        ways = [profile.fallback or self._way for profile in template.profiles]
         denied = [
             position
             for position, way in enumerate(ways)
-            if way == DENY and not form.profiles[position].observed
+            if way == DENY and not template.profiles[position].observed
         ]
         local = [position for position, way in enumerate(ways) if way == LOCAL]
-        part = form if len(local) == len(ways) else form.part(local)
-        lines = _divided(part.lines, self._processes)
-        share = _Share(denied[0] if denied else None, local, part, lines)
-        return self._shares.keep(form, share)
+        part = template if len(local) == len(ways) else template.part(local)
+        rules = WindowRules(_divided(part.rules, self._processes))
+        share = _Share(denied[0] if denied else None, local, part, rules)
+        return self._shares.keep(template, share)
 
 
-def _denied(plan: Plan, position: int, wait: float) -> Decision:
-    policy = plan.form.lines[position].policy
+def _denied(windows: WindowSet, position: int, wait: float) -> Decision:
+    policy = windows.template.rules[position].policy
     return Decision(
         allowed=False,
-        profile=plan.form.profiles[position].name,
+        profile=windows.template.profiles[position].name,
         policy=policy,
         limit=policy.limit,
         remaining=0,
@@ -87,14 +87,14 @@ def _denied(plan: Plan, position: int, wait: float) -> Decision:
     )
 
 
-def _divided(lines: tuple[Line, ...], processes: int) -> tuple[Line, ...]:
+def _divided(rules: tuple[WindowRule, ...], processes: int) -> tuple[WindowRule, ...]:
     """The share of one process; a limit of 0 stays 0."""
     return tuple(
-        line._replace(
+        rule._replace(
             policy=replace(
-                line.policy,
-                limit=min(line.policy.limit, max(1, line.policy.limit // processes)),
+                rule.policy,
+                limit=min(rule.policy.limit, max(1, rule.policy.limit // processes)),
             )
         )
-        for line in lines
+        for rule in rules
     )

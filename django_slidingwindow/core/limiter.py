@@ -1,7 +1,8 @@
-"""Claims in, a decision out: the whole logic of a check, apart from settings and HTTP.
+"""Windows in, a decision out: a whole check, without settings or HTTP.
 
-Sync and async share it. Each operation is a flow that yields what it wants of the
-store (or how long to wait); `Limiter` drives it.
+A check has three steps: what this process can decide by itself, the call to the store, and what
+follows from the reply. Operations that few requests need are flows, which sync and async share:
+generators that yield what they want from the store, or how long to wait.
 """
 
 from __future__ import annotations
@@ -15,22 +16,21 @@ from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.flows import adrive, drive
 from ..stores.memory import MemoryStore
-from ..stores.protocol import Call, DividedStore, Evaluate, Refund, Reset, Store, Together
-from .asking import Asker, Hooks, Lanes
-from .claims import Claim
+from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Refund, Reply, Reset, Store
 from .fallback import Fallback
-from .results import admission, aged, decision_of, unlimited
+from .health import Callbacks, Health
+from .multi_slot import MultiSlotCheck
+from .results import decision_of, replay, unlimited
 from .shield import Shield
-from .waiting import Ask, Lines, Pause, Step, Turn, atake, take
-from .windows import Form, Plan, Planner
+from .waiting import Ask, Pause, Step, Turn, WaitingLines, atake, take
+from .windows import ProfileCheck, WindowCache, WindowSet
 
-Question: TypeAlias = "Call | Together | Step"
+Question: TypeAlias = "Call | Batch | Step"
 Flow: TypeAlias = "Generator[Question, Any, Decision]"
-Begun: TypeAlias = "Decision | Flow | None"
 
 
 class Limiter:
-    """Exact limits over a store, with what happens when the store is away."""
+    """Exact limits over a store, and what happens while the store is away."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Limiter:
         local: MemoryStore | None = None,
         shield: Shield | None = None,
         budget: float | None = None,
-        hooks: Hooks | None = None,
+        callbacks: Callbacks | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`processes`: among how many the local fallback divides a limit."""
@@ -50,217 +50,221 @@ class Limiter:
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
         self.shield = Shield(0) if shield is None else shield
-        # Most checks meet none of them, and so need not ask the shield.
+        # Most checks find it empty, and so need not ask the shield.
         self._refusals: Mapping[Any, object] = self.shield.refusals
-        self._hooks = Hooks() if hooks is None else hooks
-        self._audience = self._hooks.audience
+        self._callbacks = Callbacks() if callbacks is None else callbacks
+        self._listeners = self._callbacks.listeners
+        self._budget = budget
         self._clock = clock
-        self._planner = Planner(prefix)
-        self._lines = Lines(clock)
+        self._windows = WindowCache(prefix)
+        self.template = self._windows.template
+        self.join = self._windows.join
+        self._lines = WaitingLines(clock)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
-        self._asker = Asker(
-            store,
-            hooks=self._hooks,
-            recovered=self.local.clear,
-            freed=self.shield.forget,
-            budget=budget,
-            clock=clock,
-        )
-        self.breaker = self._asker.breaker
+        self._health = Health(store, callbacks=self._callbacks, recovered=self.local.clear)
+        self.breaker = self._health.breakers
 
-    def check(self, claims: Sequence[Claim]) -> Decision:
-        """Charges all the claims if all admit, else none."""
-        form, keys = self._planner.plan(claims)
-        return self.charge(form, keys) if keys else self._told(unlimited(claims), None)
+    def windows(self, checks: Sequence[ProfileCheck]) -> WindowSet:
+        """Return the windows of several profiles, each with its identifier."""
+        return self._windows.windows(checks)
 
-    async def acheck(self, claims: Sequence[Claim]) -> Decision:
-        form, keys = self._planner.plan(claims)
-        return await self.acharge(form, keys) if keys else self._told(unlimited(claims), None)
-
-    def form(self, claim: Claim) -> Form:
-        """What is known of a claim's windows, whoever makes it."""
-        return self._planner.form(claim)
-
-    def join(self, forms: tuple[Form, ...]) -> Form | None:
-        """What `charge` needs of claims; None where `check` has to look at them first."""
-        return self._planner.join(forms)
-
-    def charge(self, form: Form, keys: tuple[str, ...]) -> Decision:
-        """What `check` decides of claims whose windows are known."""
-        if self._refusals or form.joined or not self.breaker.quiet:
-            begun = self._begin(Plan(form, keys))
-            if begun is not None:
-                return begun if isinstance(begun, Decision) else drive(begun, self._answer)
-        start = self._clock() if self._audience.receivers else None
-        store, forgotten = self.store, self.shield.forgotten
+    def charge(self, windows: WindowSet) -> Decision:
+        """Charge all windows if all admit, else none."""
+        before = self._before(windows)
+        if before is not None:
+            return before if isinstance(before, Decision) else drive(before, self._answer)
+        start = self._clock() if self._listeners.receivers else None
+        forgotten = self.shield.forgotten
         try:
-            reply = store.hit(keys, form.lines)
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(Plan(form, keys), error, start)
-        if reply[0] and start is None and (form.after or form.limits):
-            if self._refusals:
-                self.shield.charged(keys)
-            return admission(form, form.lines, keys, reply, store.source)
-        return self._answered(Plan(form, keys), reply, start, forgotten)
+            reply = self.store.charge(windows.keys, windows.template.rules)
+        except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
+            return self._unanswered(windows, error, start)
+        return self._after(windows, reply, start, forgotten)
 
-    async def acharge(self, form: Form, keys: tuple[str, ...]) -> Decision:
-        plan = Plan(form, keys)
-        begun = self._begin(plan)
-        if begun is not None:
-            return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
-        start, forgotten = self._started(), self.shield.forgotten
+    async def acharge(self, windows: WindowSet) -> Decision:
+        """Do what `charge` does, without blocking the event loop."""
+        before = self._before(windows)
+        if before is not None:
+            return before if isinstance(before, Decision) else await adrive(before, self._aanswer)
+        start = self._clock() if self._listeners.receivers else None
+        forgotten = self.shield.forgotten
         try:
-            reply = await self.store.arun(Evaluate(keys, form.lines, writes=True))
-        except BaseException as error:  # noqa: BLE001 -- it is raised again, if it is no StoreError
-            return self._unanswered(plan, error, start)
-        return self._answered(plan, reply, start, forgotten)
+            reply = await self.store.acharge(windows.keys, windows.template.rules)
+        except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
+            return self._unanswered(windows, error, start)
+        return self._after(windows, reply, start, forgotten)
 
-    def peek(self, claims: Sequence[Claim]) -> Decision:
-        """What `check` would answer; charges nothing."""
-        return drive(self._peek(claims), self._answer)
+    def peek(self, windows: WindowSet) -> Decision:
+        """Return what `charge` would decide; charge nothing."""
+        return drive(self._peek(windows), self._answer)
 
-    async def apeek(self, claims: Sequence[Claim]) -> Decision:
-        return await adrive(self._peek(claims), self._aanswer)
+    async def apeek(self, windows: WindowSet) -> Decision:
+        """Do what `peek` does, without blocking the event loop."""
+        return await adrive(self._peek(windows), self._aanswer)
 
-    def acquire(self, claims: Sequence[Claim], timeout: float | None = None) -> Decision:
-        """Wait until admitted; refused if that would take longer than `timeout` seconds."""
-        return drive(self._acquire(claims, timeout), self._answer)
+    def acquire(self, windows: WindowSet, timeout: float | None = None) -> Decision:
+        """Wait until admitted; refuse if that would take longer than `timeout` seconds."""
+        return drive(self._lines.acquire(windows, timeout), self._answer)
 
-    async def aacquire(self, claims: Sequence[Claim], timeout: float | None = None) -> Decision:
-        return await adrive(self._acquire(claims, timeout), self._aanswer)
+    async def aacquire(self, windows: WindowSet, timeout: float | None = None) -> Decision:
+        """Do what `acquire` does, without blocking the event loop."""
+        return await adrive(self._lines.acquire(windows, timeout), self._aanswer)
 
     def refund(self, decision: Decision) -> int:
-        """Gives back what the decision was charged, once; the hits given back."""
+        """Give back what the decision was charged, once; return the hits given back."""
         return drive(self._refund(decision), self._answer)
 
     async def arefund(self, decision: Decision) -> int:
+        """Do what `refund` does, without blocking the event loop."""
         return await adrive(self._refund(decision), self._aanswer)
 
     def reset(self, keys: Sequence[str]) -> int:
-        """Forgets windows; how many there were."""
+        """Forget windows; return how many there were."""
         return drive(self._reset(keys), self._answer)
 
     async def areset(self, keys: Sequence[str]) -> int:
+        """Do what `reset` does, without blocking the event loop."""
         return await adrive(self._reset(keys), self._aanswer)
 
     def close(self) -> None:
-        """Closes idle connections; whoever asks again makes new ones."""
+        """Close idle connections; the next call makes new ones."""
         self.store.close()
-
-    def keys(self, claim: Claim) -> tuple[str, ...]:
-        """The keys of the windows that a claim meets."""
-        return self._planner.plan([claim]).keys
 
     def _answer(self, question: Question) -> Any:
         if isinstance(question, Ask):
-            return self.check(question.claims)
+            return self.charge(question.windows)
         if isinstance(question, (Pause, Turn)):
             return take(question)
-        if isinstance(question, Together):
+        if isinstance(question, Batch):
             question.answers.extend(cast(DividedStore, self.store).run_together(question.calls))
             return None
         return self.store.run(question)
 
     async def _aanswer(self, question: Question) -> Any:
         if isinstance(question, Ask):
-            return await self.acheck(question.claims)
+            return await self.acharge(question.windows)
         if isinstance(question, (Pause, Turn)):
             return await atake(question)
-        if isinstance(question, Together):
-            return await self._aanswer_together(question)
+        if isinstance(question, Batch):
+            return await self._aanswer_batch(question)
         return await self.store.arun(question)
 
-    async def _aanswer_together(self, together: Together) -> None:
-        """Wait for the answers, also where the check is cancelled: the calls are on their way."""
-        asking = asyncio.ensure_future(cast(DividedStore, self.store).arun_together(together.calls))
+    async def _aanswer_batch(self, batch: Batch) -> None:
+        """Wait for the answers, even if the check is cancelled: the calls are on their way."""
+        asking = asyncio.ensure_future(cast(DividedStore, self.store).arun_together(batch.calls))
         try:
-            together.answers.extend(await asyncio.shield(asking))
+            batch.answers.extend(await asyncio.shield(asking))
         except asyncio.CancelledError:
-            together.answers.extend(await asking)
+            batch.answers.extend(await asking)
             raise
 
-    def _begin(self, plan: Plan) -> Begun:
-        """What this process knows by itself; else the flow to drive.
+    def _before(self, windows: WindowSet) -> Decision | Flow | None:
+        """Return what this process decides by itself; None if the store is to be charged.
 
-        None for the usual case, where one call of the store asks all.
+        A flow if no one call to the store can hold all windows.
         """
         if self._refusals:
-            found = self.shield.find(plan)
+            found = self.shield.find(windows)
             if found is not None:
-                refusal = aged(*found)
-                return self._told(refusal, None) if self._audience.receivers else refusal
-        alone = len(plan.keys) == 1
-        if self.breaker.quiet and (alone or self.store.groups(plan.keys) is None):
-            return None
-        lanes = None
-        if not (alone and self.breaker.rests(self.store.lane(plan.keys[0]))):
-            lanes = self._asker.lanes_for(plan, True)
-        if lanes is not None:
-            return self._check(plan, lanes)
-        decision = self._fallback.decide(plan, True, self._probe_in)
-        return self._told(decision, None) if self._audience.receivers else decision
+                return self._report(replay(*found), None)
+        if windows.template.joined:
+            groups = self.store.groups(windows.keys)
+            if groups is not None:
+                return self._charge_groups(windows, groups)
+        if not windows.keys:
+            return self._report(unlimited(windows.template.name), None)
+        if self.breaker.open and not self.breaker.permit([self.store.node(windows.keys[0])]):
+            return self._without_store(windows, None)
+        return None
 
-    def _check(self, plan: Plan, lanes: Lanes) -> Flow:
-        start, forgotten = self._started(), self.shield.forgotten
-        try:
-            decision = yield from self._asker.ask(plan, lanes, writes=True)
-        except StoreError as error:
-            return self._without_store(plan, error, start)
-        return self._decided(plan, decision, start, forgotten)
-
-    def _answered(
-        self, plan: Plan, reply: Sequence[int], start: float | None, forgotten: int
+    def _after(
+        self, windows: WindowSet, reply: Reply, start: float | None, forgotten: int
     ) -> Decision:
-        decision = decision_of(plan, plan.form.lines, reply, self.store.source)
-        return self._decided(plan, decision, start, forgotten)
+        """Return the decision that the store's reply means."""
+        if not self.breaker.is_healthy:
+            self._health.answered(self.store.node(windows.keys[0]))
+        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+        return self._decided(windows, decision, start, forgotten)
 
     def _decided(
-        self, plan: Plan, decision: Decision, start: float | None, forgotten: int
+        self, windows: WindowSet, decision: Decision, start: float | None, forgotten: int
     ) -> Decision:
         """Keep the shield up to date with what the store has decided."""
         if decision.allowed:
             if self._refusals:
-                self.shield.charged(plan.keys)
-        elif plan.form.exact:
-            self.shield.remember(plan, decision, forgotten)
-        return self._told(decision, start)
+                self.shield.charged(windows.keys)
+        elif windows.template.exact:
+            self.shield.remember(windows, decision, forgotten)
+        return self._report(decision, start) if self._listeners.receivers else decision
 
-    def _unanswered(self, plan: Plan, error: BaseException, start: float | None) -> Decision:
-        self._asker.unanswered(plan, error)
+    def _unanswered(
+        self, windows: WindowSet, error: BaseException, start: float | None
+    ) -> Decision:
+        """Return the fallback's decision; raise what is not an error of the store."""
+        self._health.unanswered(self.store.node(windows.keys[0]), error, charges=True)
         if not isinstance(error, StoreError):
             raise error
-        return self._without_store(plan, error, start)
+        return self._without_store(windows, start, error)
 
-    def _without_store(self, plan: Plan, error: StoreError, start: float | None) -> Decision:
-        if not error.outage and self._hooks.failed is not None:
-            self._hooks.failed(error)
-        return self._told(self._fallback.decide(plan, True, self._probe_in), start)
+    def _without_store(
+        self, windows: WindowSet, start: float | None, error: StoreError | None = None
+    ) -> Decision:
+        self._report_failure(error)
+        return self._report(self._fallback.decide(windows, True, self._probe_in), start)
 
-    def _told(self, decision: Decision, start: float | None) -> Decision:
-        """The decision, of which whoever listens was told."""
-        if self._audience.receivers and self._hooks.checked is not None:
-            self._hooks.checked(decision, None if start is None else self._clock() - start)
+    def _report_failure(self, error: StoreError | None) -> None:
+        if error is not None and not error.outage and self._callbacks.failed is not None:
+            self._callbacks.failed(error)
+
+    def _report(self, decision: Decision, start: float | None) -> Decision:
+        """Return the decision, after whoever listens has heard of it."""
+        if self._listeners.receivers and self._callbacks.checked is not None:
+            self._callbacks.checked(decision, None if start is None else self._clock() - start)
         return decision
 
-    def _started(self) -> float | None:
-        """The time, for whoever wants to know how long the store takes."""
-        return self._clock() if self._audience.receivers else None
+    def _multi_slot(
+        self, windows: WindowSet, groups: list[list[int]], nodes: list[str]
+    ) -> MultiSlotCheck:
+        return MultiSlotCheck(
+            windows,
+            groups,
+            nodes,
+            source=self.store.source,
+            health=self._health,
+            freed=self.shield.forget,
+            budget=self._budget,
+            clock=self._clock,
+        )
 
-    def _peek(self, claims: Sequence[Claim]) -> Flow:
-        plan = self._planner.plan(claims)
-        if not plan.keys:
-            return unlimited(claims)
-        lanes = self._asker.lanes_for(plan, False)
-        if lanes is not None:
+    def _charge_groups(self, windows: WindowSet, groups: list[list[int]]) -> Flow:
+        nodes = [self.store.node(windows.keys[group[0]]) for group in groups]
+        if not self.breaker.permit([*dict.fromkeys(nodes)]):
+            return self._without_store(windows, None)
+        start = self._clock() if self._listeners.receivers else None
+        forgotten = self.shield.forgotten
+        try:
+            decision = yield from self._multi_slot(windows, groups, nodes).ask(writes=True)
+        except StoreError as error:
+            return self._without_store(windows, start, error)
+        return self._decided(windows, decision, start, forgotten)
+
+    def _peek(self, windows: WindowSet) -> Flow:
+        template, keys = windows
+        if not keys:
+            return unlimited(template.name)
+        groups = self.store.groups(keys)
+        nodes = [self.store.node(keys[group[0]]) for group in groups or [[0]]]
+        if self._health.all_closed(nodes):
             try:
-                return (yield from self._asker.ask(plan, lanes, writes=False))
+                if groups is not None:
+                    multi_slot = self._multi_slot(windows, groups, nodes)
+                    return (yield from multi_slot.ask(writes=False))
+                call = Evaluate(keys, template.rules, writes=False)
+                reply = yield from self._health.look(nodes[0], call)
+                return decision_of(windows, template.rules, reply, self.store.source, ())
             except StoreError as error:
-                if not error.outage and self._hooks.failed is not None:
-                    self._hooks.failed(error)
-        return self._fallback.decide(plan, False, self._probe_in)
-
-    def _acquire(self, claims: Sequence[Claim], timeout: float | None) -> Flow:
-        return self._lines.acquire(self._planner.plan(claims), claims, timeout)
+                self._report_failure(error)
+        return self._fallback.decide(windows, False, self._probe_in)
 
     def _refund(self, decision: Decision) -> Generator[Question, Any, int]:
         receipt = decision.receipt
@@ -268,10 +272,20 @@ class Limiter:
             return 0
         taken = 0
         for charges, stamp in receipt.parts:
+            call = Refund(charges, stamp)
             if receipt.local:
-                taken += sum(self.local.run(Refund(charges, stamp)))
-            else:
-                taken += yield from self._asker.refund(charges, stamp)
+                taken += sum(self.local.run(call))
+                continue
+            node = self.store.node(charges[0].key)
+            if self._health.all_closed([node]):
+                # While the store is away, hits stay until they expire: too many are counted,
+                # never too few.
+                try:
+                    taken += sum((yield from self._health.look(node, call)))
+                except StoreError:
+                    pass
+                finally:
+                    self.shield.forget([charge.key for charge in charges])
         return taken
 
     def _reset(self, keys: Sequence[str]) -> Generator[Question, Any, int]:

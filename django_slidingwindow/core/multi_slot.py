@@ -1,86 +1,197 @@
-"""A check whose windows no one call can hold, put together from the answers to several."""
+"""A check whose windows lie in several slots of a cluster, so that no one call can hold them.
+
+It peeks at all, then charges all. The group with the least left is charged first, so that a check
+that loses a race loses it there and has taken nothing from the others. If a race refuses after
+all, what was charged is given back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any
 
-from .windows import Plan
+from ..decisions import Decision
+from ..exceptions import StoreError
+from ..stores.protocol import Batch, Evaluate, Refund, Reply
+from .health import Asked, Health
+from .results import Charged, charges_of, decision_of
+from .windows import WindowSet
+
+# The share of the budget that is kept for giving back.
+_GIVE_BACK = 0.25
+# Seconds that giving back gets when the time is up.
+_LEAST = 0.005
 
 
-class Parts:
-    """One plan in several groups of windows, each with the lane that holds it."""
+class MultiSlotCheck:
+    """One check over several groups of windows."""
 
-    def __init__(self, plan: Plan, groups: list[list[int]], lanes: list[str]) -> None:
-        self.plan = plan
-        self.lanes = lanes
-        self.plans = {number: plan.part(where) for number, where in enumerate(groups)}
-        """By their numbers."""
+    def __init__(
+        self,
+        windows: WindowSet,
+        groups: list[list[int]],
+        nodes: list[str],
+        *,
+        source: str,
+        health: Health,
+        freed: Callable[[Iterable[str]], None],
+        budget: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """`freed` is called with the keys of windows from which hits were taken back."""
+        self._slots = SlotGroups(windows, groups)
+        self._nodes = nodes
+        self._source = source
+        self._health = health
+        self._freed = freed
+        self._budget = budget
+        self._clock = clock
+        self._start = clock()
+        self._charged: dict[int, Charged] = {}
+
+    def ask(self, *, writes: bool) -> Generator[Asked, Any, Decision]:
+        """Return the decision; charge only if `writes`."""
+        slots = self._slots
+        try:
+            slots.answered((yield from self._ask(slots.sets, False, writes)))
+            if writes and slots.admitted:
+                for some in slots.in_turns():
+                    slots.answered((yield from self._ask(some, True, writes)))
+                    if not slots.admitted:
+                        break
+            elif writes:
+                refusing = slots.refusals_to_store()
+                if refusing:
+                    sets = {n: slots.sets[n].part(where) for n, where in refusing.items()}
+                    slots.stored(refusing, (yield from self._ask(sets, True, writes)))
+        except GeneratorExit:
+            # Nobody drives the flow any more, so nobody can give back.
+            raise
+        except BaseException:
+            yield from self._give_back()
+            raise
+        if not slots.admitted:
+            yield from self._give_back()
+        windows = slots.windows
+        charged = tuple(self._charged.values())
+        return decision_of(windows, windows.template.rules, slots.reply(), self._source, charged)
+
+    def _ask(
+        self, sets: dict[int, WindowSet], charge: bool, writes: bool
+    ) -> Generator[Asked, Any, dict[int, Reply]]:
+        """Return the replies of some groups; raise the first error."""
+        within = self._left(1 - _GIVE_BACK)
+        if charge and within is not None and within <= 0:
+            raise StoreError("several calls took too long together", outage=False)
+        calls = [Evaluate(keys, template.rules, charge, within) for template, keys in sets.values()]
+        batch = Batch(tuple(calls), [])
+        nodes = [self._nodes[number] for number in sets]
+        try:
+            yield from self._health.ask_all(nodes, batch, charges=writes)
+        finally:
+            # A check that was cancelled has charged as well.
+            for number, answer in zip(sets, batch.answers, strict=False):
+                if charge and not isinstance(answer, StoreError) and answer.admitted:
+                    self._charged[number] = charges_of(sets[number], answer)
+        for answer in batch.answers:
+            if isinstance(answer, StoreError):
+                raise answer
+        return dict(zip(sets, batch.answers, strict=True))
+
+    def _give_back(self) -> Generator[Asked, Any, None]:
+        left = self._left(1)
+        within = None if left is None else max(left, _LEAST)
+        nodes, calls = [], []
+        for number, (charges, stamp) in self._charged.items():
+            if charges:
+                nodes.append(self._nodes[number])
+                calls.append(Refund(charges, stamp, within))
+        self._charged.clear()
+        if calls:
+            try:
+                yield from self._health.ask_all(nodes, Batch(tuple(calls), []), charges=False)
+            finally:
+                self._freed([charge.key for call in calls for charge in call.charges])
+
+    def _left(self, share: float) -> float | None:
+        """Return the seconds that are left of a share of the budget."""
+        if self._budget is None:
+            return None
+        return self._start + share * self._budget - self._clock()
+
+
+class SlotGroups:
+    """One set of windows in several groups, and what is known about each window."""
+
+    def __init__(self, windows: WindowSet, groups: list[list[int]]) -> None:
+        self.windows = windows
+        self.sets = {number: windows.part(where) for number, where in enumerate(groups)}
+        """By the group's number."""
         self._groups = groups
-        # Of each window: whether its call admits, whether it does, remaining, retry, reset.
-        self._rows: list[list[int]] = [[] for _ in plan.keys]
-        self._admits = [True] * len(groups)
+        # Of each window: whether its call admits, then what the store says about it.
+        self._rows: list[tuple[int, ...]] = [()] * len(windows.keys)
+        self._admits = [1] * len(groups)
         self._stamp = 0
 
     @property
     def admitted(self) -> bool:
-        """All parts admit, as far as they were asked."""
+        """Whether all groups admit, as far as they were asked."""
         return all(self._admits)
 
-    def answered(self, replies: Mapping[int, list[int]]) -> None:
-        """Takes over what parts answered: whether they admit, and what their windows say."""
+    def answered(self, replies: Mapping[int, Reply]) -> None:
+        """Take over what groups answered: whether they admit, and what their windows say."""
         for number, reply in replies.items():
-            self._admits[number] = bool(reply[0])
+            self._admits[number] = reply.admitted
             self._take(number, range(len(self._groups[number])), reply)
 
-    def in_turns(self) -> list[dict[int, Plan]]:
-        """The parts in the order in which they are charged: the one with the least left alone."""
-        first = min(self.plans, key=self._left)
-        rest = {number: plan for number, plan in self.plans.items() if number != first}
-        return [{first: self.plans[first]}, rest]
+    def in_turns(self) -> list[dict[int, WindowSet]]:
+        """Return the groups in the order in which to charge them: first the one with least left."""
+        first = min(self.sets, key=self._left)
+        rest = {number: windows for number, windows in self.sets.items() if number != first}
+        return [{first: self.sets[first]}, rest]
 
     def refusals_to_store(self) -> dict[int, list[int]]:
-        """Parts with windows that refuse and count what they refuse, and these windows' places."""
+        """Return the positions of windows that refuse and count their refusals, by group."""
         found = {}
-        for number, part in self.plans.items():
+        for number, (template, _) in self.sets.items():
             positions = [
                 i
-                for i, line in enumerate(part.form.lines)
-                if line.count_rejected and not self._row(number, i)[1]
+                for i, rule in enumerate(template.rules)
+                if rule.count_rejected and not self._row(number, i)[1]
             ]
             if positions:
                 found[number] = positions
         return found
 
-    def stored(self, refusing: Mapping[int, list[int]], replies: Mapping[int, list[int]]) -> None:
-        """Takes over what windows say after they have stored a refusal."""
+    def stored(self, refusing: Mapping[int, list[int]], replies: Mapping[int, Reply]) -> None:
+        """Take over what windows say after they have stored a refusal."""
         for number, reply in replies.items():
             self._take(number, refusing[number], reply)
 
-    def reply(self) -> list[int]:
-        """The answers as that of one call."""
+    def reply(self) -> Reply:
+        """Return the answers as that of one call."""
         reply = [int(self.admitted), self._stamp]
-        for row, line in zip(self._rows, self.plan.form.lines, strict=True):
+        for row, rule in zip(self._rows, self.windows.template.rules, strict=True):
             called, admits, remaining, retry, reset = row
             if called and admits and not self.admitted:
                 # Its call has counted the cost in, but another call has refused.
-                remaining = min(remaining + line.cost, line.policy.limit)
-                reset = 0 if remaining == line.policy.limit else reset
+                remaining = min(remaining + rule.cost, rule.policy.limit)
+                reset = 0 if remaining == rule.policy.limit else reset
             reply += [admits, remaining, retry, reset]
-        return reply
+        return Reply(reply)
 
     def _left(self, number: int) -> tuple[float, tuple[str, ...]]:
-        """What the part has left, and its keys: all who race for the same begin with the same."""
-        part = self.plans[number]
+        """Return what a group has left, and its keys: all who race begin with the same group."""
+        template, keys = self.sets[number]
         left = [
-            self._row(number, i)[2] for i, line in enumerate(part.form.lines) if not line.observed
+            self._row(number, i)[2] for i, rule in enumerate(template.rules) if not rule.observed
         ]
-        return min(left, default=float("inf")), part.keys
+        return min(left, default=float("inf")), keys
 
-    def _row(self, number: int, position: int) -> list[int]:
+    def _row(self, number: int, position: int) -> tuple[int, ...]:
         return self._rows[self._groups[number][position]]
 
-    def _take(self, number: int, positions: Sequence[int], reply: list[int]) -> None:
-        self._stamp = max(self._stamp, reply[1])
-        for i, position in enumerate(positions):
-            row = [reply[0], *reply[2 + 4 * i : 6 + 4 * i]]
-            self._rows[self._groups[number][position]] = row
+    def _take(self, number: int, positions: Sequence[int], reply: Reply) -> None:
+        self._stamp = max(self._stamp, reply.clock)
+        for position, window in zip(positions, reply.windows(), strict=True):
+            self._rows[self._groups[number][position]] = (reply.admitted, *window)

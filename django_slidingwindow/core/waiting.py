@@ -11,13 +11,12 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple, TypeAlias
 
 from ..decisions import Decision
-from .claims import Claim
-from .windows import Plan
+from .windows import WindowSet
 
 # The shortest and the longest pause before the first in a line asks again, in seconds. The
 # longest bounds how late it notices room that a refund or a reset has made.
@@ -28,19 +27,19 @@ _STALLED = 5.0
 
 
 class Ask(NamedTuple):
-    """Asked by a flow: what does `check` say?"""
+    """Yielded by a flow: charge the windows, and come back with the decision."""
 
-    claims: Sequence[Claim]
+    windows: WindowSet
 
 
 class Pause(NamedTuple):
-    """Asked by a flow: come back after so many seconds."""
+    """Yielded by a flow: come back after so many seconds."""
 
     seconds: float
 
 
 class Turn(NamedTuple):
-    """Asked by a flow: come back when the future is done, at the latest after so many seconds."""
+    """Yielded by a flow: come back when the future is done, at the latest after so many seconds."""
 
     comes: Future[None]
     seconds: float
@@ -65,7 +64,7 @@ async def atake(step: Pause | Turn) -> None:
         await asyncio.wait([asyncio.wrap_future(step.comes)], timeout=step.seconds)
 
 
-class _Line:
+class _WaitingLine:
     __slots__ = ("opens", "places")
 
     def __init__(self) -> None:
@@ -75,26 +74,24 @@ class _Line:
         """When the first may ask, by the limiter's clock; None while all may."""
 
 
-class Lines:
+class WaitingLines:
     """The lines of one limiter, for threads and the tasks of all event loops alike."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         # Whoever is thrown away by the garbage collector leaves too, in whatever thread that is.
         self._lock = threading.RLock()
-        self._lines: dict[Plan, _Line] = {}
+        self._lines: dict[WindowSet, _WaitingLine] = {}
 
     def __len__(self) -> int:
         """Return the number of callers in all lines."""
         with self._lock:
             return sum(len(line.places) for line in self._lines.values())
 
-    def acquire(
-        self, plan: Plan, claims: Sequence[Claim], timeout: float | None
-    ) -> Generator[Step, Any, Decision]:
+    def acquire(self, windows: WindowSet, timeout: float | None) -> Generator[Step, Any, Decision]:
         """Wait until admitted; give up as soon as that cannot be within `timeout` seconds."""
         ends = math.inf if timeout is None else self._clock() + timeout
-        line, place = self._join(plan)
+        line, place = self._join(windows)
         try:
             while line.opens is None or line.opens <= ends:
                 now = self._clock()
@@ -107,9 +104,9 @@ class Lines:
                         break
                 if line.opens is not None and line.opens > now:
                     yield Pause(min(line.opens - now, _LONGEST_PAUSE))
-                decision: Decision = yield Ask(claims)
+                decision: Decision = yield Ask(windows)
                 if decision.allowed:
-                    full = _full_for(plan, decision)
+                    full = _full_for(windows, decision)
                     if full or line.opens is not None:
                         line.opens = self._clock() + full
                     return decision
@@ -119,39 +116,39 @@ class Lines:
                 if line.opens > ends:
                     return decision
             # Nobody is refused unasked. If it is admitted, it has overtaken those before it.
-            last: Decision = yield Ask(claims)
+            last: Decision = yield Ask(windows)
             return last
         finally:
-            self._leave(plan, line, place)
+            self._leave(windows, line, place)
 
-    def _join(self, plan: Plan) -> tuple[_Line, Future[None]]:
+    def _join(self, windows: WindowSet) -> tuple[_WaitingLine, Future[None]]:
         place: Future[None] = Future()
         with self._lock:
-            line = self._lines.get(plan)
+            line = self._lines.get(windows)
             if line is None:
-                line = self._lines[plan] = _Line()
+                line = self._lines[windows] = _WaitingLine()
             line.places.append(place)
             _call_first(line)
         return line, place
 
-    def _leave(self, plan: Plan, line: _Line, place: Future[None]) -> None:
+    def _leave(self, windows: WindowSet, line: _WaitingLine, place: Future[None]) -> None:
         with self._lock:
             line.places.remove(place)
             if line.places:
                 _call_first(line)
             else:
-                del self._lines[plan]
+                del self._lines[windows]
 
 
-def _call_first(line: _Line) -> None:
+def _call_first(line: _WaitingLine) -> None:
     if not line.places[0].done():
         line.places[0].set_result(None)
 
 
-def _full_for(plan: Plan, admission: Decision) -> float:
+def _full_for(windows: WindowSet, admission: Decision) -> float:
     """Return for how many seconds after an admission the next one is surely refused."""
-    if not plan.form.exact:
+    if not windows.template.exact:
         return 0.0
-    least = min([line.cost for line in plan.form.lines], default=0)
+    least = min([rule.cost for rule in windows.template.rules], default=0)
     full = [one.reset_after for one in admission.verdicts if one.remaining < least]
     return max(full, default=0.0)

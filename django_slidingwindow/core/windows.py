@@ -1,4 +1,4 @@
-"""The windows that claims mean."""
+"""Which windows a check looks at: their keys, and what it asks of each."""
 
 from __future__ import annotations
 
@@ -8,176 +8,190 @@ from typing import NamedTuple
 
 from ..algorithms.timing import EXACT
 from ..policies import OBSERVE, Policy, Profile
-from ..stores.protocol import Line, Lines
+from ..stores.protocol import WindowRule, WindowRules
 from .caching import BoundedCache
-from .claims import Claim
 from .keys import escape, is_plain, key_ends, suffix
 
-# Forms that are kept at most: as many as there are profiles, for most projects.
-MAX_FORMS = 4096
+# As many as there are profiles, for most projects.
+MAX_TEMPLATES = 4096
 
 
-class Form:
-    """What is known of windows before it is known whose they are.
+class ProfileCheck(NamedTuple):
+    """What a request asks of one profile."""
 
-    It is made once and compared by identity, so that a check need not look at all
-    that it is made of.
+    profile: Profile
+    identifier: str
+    policies: tuple[Policy, ...]
+    """The profile's policies for this identifier; none means no limit."""
+    cost: int = 1
+
+
+class WindowTemplate:
+    """Windows without the identifier that they belong to.
+
+    It is made once and compared by identity, so that a check need not look at all that it is
+    made of.
     """
 
     __slots__ = (
-        "after",
-        "afters",
-        "alone",
         "before",
+        "endings",
         "exact",
         "joined",
-        "limits",
-        "lines",
+        "may_share",
+        "name",
         "named",
+        "observes",
         "profiles",
+        "rules",
+        "single",
     )
 
     def __init__(
         self,
-        lines: tuple[Line, ...],
+        rules: tuple[WindowRule, ...],
         profiles: tuple[Profile, ...],
+        *,
+        name: str,
         before: str = "",
-        afters: tuple[str, ...] = (),
+        endings: tuple[str, ...] = (),
+        joined: bool = False,
+        may_share: bool = False,
     ) -> None:
-        """Keys are `before`, the identifier, and one of `afters`."""
-        self.lines = Lines(lines)
+        """A key is `before`, the identifier, and one of the `endings`.
+
+        `name` is that of the first profile. `joined`: of several profiles, so that the keys may
+        lie apart in a cluster. `may_share`: two of the windows may have the same key.
+        """
+        self.rules = WindowRules(rules)
         self.profiles = profiles
-        # What a decision of a window names.
+        # What the decision about a window names.
         self.named = [
-            (profile.name, line.policy) for profile, line in zip(profiles, lines, strict=True)
+            (profile.name, rule.policy) for profile, rule in zip(profiles, rules, strict=True)
         ]
+        self.name = name
         self.before = before
-        self.afters = afters
-        # Of several claims, so that the keys may lie apart.
-        self.joined = not afters
-        # Where there is one window, as for most profiles.
-        self.after = afters[0] if len(afters) == 1 else None
-        # One window, which is enforced: its answer is all that there is to tell.
-        self.alone = len(lines) == 1 and not lines[0].observed
-        # None if some of them observe, or have no limit to take a share of.
-        self.limits = (
-            None
-            if any(line.observed or not line.policy.limit for line in lines)
-            else tuple([line.policy.limit for line in lines])
-        )
+        self.endings = endings
+        self.joined = joined
+        self.may_share = may_share
+        self.observes = any(rule.observed for rule in rules)
+        # One window, which is enforced: the decision says all there is to say about it.
+        self.single = len(rules) == 1 and not self.observes
         # Whether a refusal holds until its time, whatever else happens.
-        self.exact = not any(
-            line.observed or line.count_rejected or line.policy.algorithm not in EXACT
-            for line in lines
+        self.exact = not self.observes and not any(
+            rule.count_rejected or rule.policy.algorithm not in EXACT for rule in rules
         )
 
     def keys(self, identifier: str) -> tuple[str, ...]:
+        """Return the keys of an identifier's windows."""
         stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
-        if self.after is not None:
-            return (stem + self.after,)
-        return tuple([stem + after for after in self.afters])
+        return tuple([stem + ending for ending in self.endings])
 
-    def part(self, positions: Sequence[int]) -> Form:
-        """The windows at these positions."""
-        lines, profiles = self.lines, self.profiles
-        return Form(tuple(lines[i] for i in positions), tuple(profiles[i] for i in positions))
+    def part(self, positions: Sequence[int]) -> WindowTemplate:
+        """Return the template of the windows at these positions."""
+        rules, profiles = self.rules, self.profiles
+        return WindowTemplate(
+            tuple(rules[i] for i in positions),
+            tuple(profiles[i] for i in positions),
+            name=self.name,
+        )
 
 
-class Plan(NamedTuple):
+class WindowSet(NamedTuple):
     """The windows that a check looks at."""
 
-    form: Form
+    template: WindowTemplate
     keys: tuple[str, ...]
 
-    def part(self, positions: Sequence[int]) -> Plan:
-        """The windows at these positions."""
-        return Plan(self.form.part(positions), tuple(self.keys[i] for i in positions))
+    def part(self, positions: Sequence[int]) -> WindowSet:
+        """Return the windows at these positions."""
+        return WindowSet(self.template.part(positions), tuple(self.keys[i] for i in positions))
 
 
-class Planner:
-    """Plans of claims, with one prefix for all keys."""
+class WindowCache:
+    """Makes templates, each once. All keys have one prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         # By the ids of a profile and of its policies, which are kept so that the ids stay their
         # own, and by cost.
-        self._forms: BoundedCache[
-            tuple[int, int, int], tuple[Profile, tuple[Policy, ...], Form]
-        ] = BoundedCache(MAX_FORMS)
-        self._joined: BoundedCache[tuple[Form, ...], Form] = BoundedCache(MAX_FORMS)
-        # Whether windows of these forms are surely not the same.
-        self._apart: BoundedCache[tuple[Form, ...], bool] = BoundedCache(MAX_FORMS)
+        self._templates: BoundedCache[
+            tuple[int, int, int], tuple[Profile, tuple[Policy, ...], WindowTemplate]
+        ] = BoundedCache(MAX_TEMPLATES)
+        self._joined: BoundedCache[tuple[WindowTemplate, ...], WindowTemplate] = BoundedCache(
+            MAX_TEMPLATES
+        )
 
-    def plan(self, claims: Sequence[Claim]) -> Plan:
-        if len(claims) == 1:
-            form = self.form(claims[0])
-            return Plan(form, form.keys(claims[0].identifier))
-        forms = tuple([self.form(claim) for claim in claims])
-        found: list[str] = []
-        for form, claim in zip(forms, claims, strict=True):
-            found += form.keys(claim.identifier)
-        keys = tuple(found)
-        joined = self._join(forms)
-        if len(set(keys)) < len(keys):
-            joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
-        return Plan(joined, keys)
+    def windows(self, checks: Sequence[ProfileCheck]) -> WindowSet:
+        """Return the windows of several profiles, each with its identifier."""
+        templates = tuple([self.template(check[0], check[2], check[3]) for check in checks])
+        keys: tuple[str, ...] = ()
+        for template, check in zip(templates, checks, strict=True):
+            keys += template.keys(check.identifier)
+        return self.join(templates, keys)
 
-    def form(self, claim: Claim) -> Form:
-        """What is known of a claim's windows, whoever makes it."""
-        profile, _, policies, cost = claim
+    def template(self, profile: Profile, policies: tuple[Policy, ...], cost: int) -> WindowTemplate:
+        """Return the template of one profile's windows."""
         key = id(profile), id(policies), cost
-        found = self._forms.get(key)
+        found = self._templates.get(key)
         if found is None:
-            form = _form(self._prefix, profile, policies, cost)
-            found = self._forms.keep(key, (profile, policies, form))
+            template = _template(self._prefix, profile, policies, cost)
+            found = self._templates.keep(key, (profile, policies, template))
         return found[2]
 
-    def join(self, forms: tuple[Form, ...]) -> Form | None:
-        """The form of windows that are looked at together.
-
-        None where there are none, and where two may be the same, if whom they count is.
-        """
-        apart = self._apart.get(forms)
-        if apart is None:
-            ends = [(form.before, after) for form in forms for after in form.afters]
-            apart = self._apart.keep(forms, 0 < len(ends) == len(set(ends)))
-        if not apart:
-            return None
-        return forms[0] if len(forms) == 1 else self._join(forms)
-
-    def _join(self, forms: tuple[Form, ...]) -> Form:
-        found = self._joined.get(forms)
-        if found is None:
-            lines = tuple(line for form in forms for line in form.lines)
-            profiles = tuple(profile for form in forms for profile in form.profiles)
-            found = self._joined.keep(forms, Form(lines, profiles))
-        return found
+    def join(self, templates: tuple[WindowTemplate, ...], keys: tuple[str, ...]) -> WindowSet:
+        """Return the windows of several templates as one set; the keys are theirs, in order."""
+        if len(templates) == 1:
+            return WindowSet(templates[0], keys)
+        joined = self._joined.get(templates)
+        if joined is None:
+            joined = self._joined.keep(templates, _join(templates))
+        if joined.may_share and len(set(keys)) < len(keys):
+            joined = _with_shared_costs(joined, tuple([keys.index(key) for key in keys]))
+        return WindowSet(joined, keys)
 
 
-@lru_cache(maxsize=MAX_FORMS)
-def _form(prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int) -> Form:
+@lru_cache(maxsize=MAX_TEMPLATES)
+def _template(
+    prefix: str, profile: Profile, policies: tuple[Policy, ...], cost: int
+) -> WindowTemplate:
     before, after = key_ends(prefix, profile.axis, profile.scope)
     observed = profile.mode == OBSERVE
-    return Form(
-        tuple(Line(policy, cost, observed, profile.count_rejected) for policy in policies),
+    return WindowTemplate(
+        tuple(WindowRule(policy, cost, observed, profile.count_rejected) for policy in policies),
         (profile,) * len(policies),
-        before,
-        tuple(after + suffix(policy) for policy in policies),
+        name=profile.name,
+        before=before,
+        endings=tuple(after + suffix(policy) for policy in policies),
     )
 
 
-@lru_cache(maxsize=MAX_FORMS)
-def _with_shared_costs(form: Form, firsts: tuple[int, ...]) -> Form:
-    """Windows that share a key share their hits: a request costs them the most it asks.
+def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
+    ends = [(template.before, ending) for template in templates for ending in template.endings]
+    return WindowTemplate(
+        tuple(rule for template in templates for rule in template.rules),
+        tuple(profile for template in templates for profile in template.profiles),
+        name=templates[0].name if templates else "",
+        joined=True,
+        may_share=len(set(ends)) < len(ends),
+    )
 
-    `firsts` has for each window the position of the first with the same key.
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> WindowTemplate:
+    """Let windows with the same key cost the same: the most that one of them asks for.
+
+    They share their hits. `firsts` has for each window the position of the first with its key.
     """
     most: dict[int, int] = {}
-    for first, line in zip(firsts, form.lines, strict=True):
-        most[first] = max(most.get(first, 0), line.cost)
-    return Form(
+    for first, rule in zip(firsts, template.rules, strict=True):
+        most[first] = max(most.get(first, 0), rule.cost)
+    return WindowTemplate(
         tuple(
-            line._replace(cost=most[first]) for first, line in zip(firsts, form.lines, strict=True)
+            rule._replace(cost=most[first])
+            for first, rule in zip(firsts, template.rules, strict=True)
         ),
-        form.profiles,
+        template.profiles,
+        name=template.name,
+        joined=True,
     )

@@ -1,100 +1,94 @@
-"""Demands prepared for one limiter and one edition of the registry."""
+"""Requirements prepared for one limiter and one edition of the registry."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from django.core.exceptions import ImproperlyConfigured
-
-from ..core.claims import Claim
+from ..core.caching import BoundedCache
 from ..policies import Profile
 from ..registry import registry
-from .exemptions import Exemptions, exemptions
-from .identity import Find, finder
-from .requirements import Demands
+from .exemptions import exemptions
+from .identity import Find, Resolver, finder, resolvers
+from .requirements import Requirements
 
 if TYPE_CHECKING:
     from ..core.limiter import Limiter
-    from ..core.windows import Form
+    from ..core.windows import WindowTemplate
 
-_Step: TypeAlias = "tuple[str, Find, Form]"
-_Question: TypeAlias = "tuple[Profile, Find, int]"
+# More than a project has; only costs chosen by a function, and methods that clients make up, can
+# fill them.
+_MAX_PROFILES, _MAX_METHODS = 1_024, 64
+
+
+class BoundProfile(NamedTuple):
+    """A profile with all that is known before a request comes."""
+
+    profile: Profile
+    find: Find
+    """Returns whom a request counts against."""
+    blocks: bool
+    """Whether `find` may block; an event loop then asks the resolvers one by one."""
+    resolvers: Sequence[Resolver]
+    cost: int
+    template: WindowTemplate | None
+    """None if a function says the limit."""
 
 
 class Binding:
-    """What can be prepared for a set of demands before any request comes."""
+    """Requirements with their profiles looked up."""
 
-    __slots__ = (
-        "blocks",
-        "edition",
-        "exempt",
-        "form",
-        "limiter",
-        "methods",
-        "questions",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        limiter: Limiter,
-        edition: object,
-        *,
-        blocks: bool = False,
-        methods: frozenset[str] | None = None,
-        exempt: Exemptions | None = None,
-    ) -> None:
+    def __init__(self, requirements: Requirements, limiter: Limiter) -> None:
         self.limiter = limiter
-        self.edition = edition  # of the registry
-        self.blocks = blocks  # whether finding the identifiers or the limits may block
-        self.methods = methods  # those that are counted; None for all
-        self.exempt = exempt  # clients that are not counted, by address
-        # For each profile: its name, how to find the identifier, and the form of its windows.
-        self.steps: tuple[_Step, ...] = ()
-        # Of all the windows together; None where functions say the limits.
-        self.form: Form | None = None
-        # Where functions say the limits: profile, how to find the identifier, cost.
-        self.questions: tuple[_Question, ...] = ()
-
-
-def bind(demands: Demands, limiter: Limiter) -> Binding:
-    # Before the profiles are read: they may change meanwhile.
-    edition = registry.edition
-    unknown = Binding(limiter, edition)
-    costs: dict[str, int] = {}
-    exempt = exemptions()
-    known = exempt is None or exempt.by_address
-    methods = demands[0].methods
-    for demand in demands:
-        names, cost = demand.profiles, demand.cost
-        if demand.methods != methods or not isinstance(names, tuple):
-            return unknown
-        for name in names:
-            if isinstance(cost, int):
-                costs[name] = max(cost, costs.get(name, 0))
-            else:
-                costs[name], known = 0, False
-    if not known:
-        return unknown
-    questions: list[_Question] = []
-    blocks = asks = False
-    for name, units in costs.items():
-        try:
-            profile = registry.get(name)
-            find, may_block = finder(profile.axis, profile.anonymous)
-        except ImproperlyConfigured:
-            # Who is exempt must not meet an error of the others' profiles.
-            return unknown
-        asks = asks or profile.limit_for is not None
-        blocks = blocks or may_block or asks
-        questions.append((profile, find, units))
-    ready = Binding(limiter, edition, blocks=blocks, methods=methods, exempt=exempt)
-    if asks:
-        ready.questions = tuple(questions)
-    else:
-        ready.steps = tuple(
-            (profile.name, find, limiter.form(Claim(profile, "", profile.policies, units)))
-            for profile, find, units in questions
+        # Before the profiles are read: they may change meanwhile.
+        self.edition = registry.edition
+        self.exempt = exemptions()
+        self.asks = any(
+            not isinstance(each.profiles, tuple) or not isinstance(each.cost, int)
+            for each in requirements
         )
-        ready.form = limiter.join(tuple(form for _, _, form in ready.steps))
-    return ready
+        """Whether functions choose profiles or costs, so that they are asked at each request."""
+        self.by_method: BoundedCache[str | None, tuple[BoundProfile, ...]] = BoundedCache(
+            _MAX_METHODS
+        )
+        """What counts requests of a method, once `bind` was called for it."""
+        self._requirements = requirements
+        self._profiles: BoundedCache[tuple[str, int], BoundProfile] = BoundedCache(_MAX_PROFILES)
+
+    def bind(self, method: str | None) -> tuple[BoundProfile, ...]:
+        """Return what counts requests of a method, where no functions choose.
+
+        Not before a request was found not to be exempt, which must not meet the error of a wrong
+        profile.
+        """
+        costs: dict[str, int] = {}
+        for names, cost, methods in self._requirements:
+            if methods is None or method in methods:
+                assert isinstance(names, tuple)
+                assert isinstance(cost, int)
+                for name in names:
+                    costs[name] = max(cost, costs.get(name, 0))
+        bound = tuple([self.profile(name, cost) for name, cost in costs.items()])
+        return self.by_method.keep(method, bound)
+
+    def profile(self, name: str, cost: int) -> BoundProfile:
+        """Return the profile of a name at a cost."""
+        found = self._profiles.get((name, cost))
+        if found is None:
+            profile = registry.get(name)
+            find, blocks = finder(profile.axis, profile.anonymous)
+            template = None
+            if profile.limit_for is None:
+                template = self.limiter.template(profile, profile.policies, cost)
+            parts = resolvers(profile.axis, profile.anonymous)
+            bound = BoundProfile(profile, find, blocks, parts, cost, template)
+            found = self._profiles.keep((name, cost), bound)
+        return found
+
+
+def bind(requirements: Requirements, limiter: Limiter) -> Binding:
+    """Return the binding of requirements, which they keep while it holds."""
+    binding: Binding | None = requirements.binding
+    if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
+        binding = requirements.binding = Binding(requirements, limiter)
+    return binding

@@ -7,7 +7,7 @@ import time
 
 from .. import signals
 from ..conf import conf
-from ..core.asking import Hooks
+from ..core.health import Callbacks
 from ..core.limiter import Limiter
 from ..core.shield import Shield
 from ..decisions import Decision
@@ -28,7 +28,7 @@ def make_limiter() -> Limiter:
         local=MemoryStore(max_keys=conf.fallback_max_keys),
         shield=Shield(conf.shield_seconds),
         budget=conf.latency_budget,
-        hooks=HOOKS,
+        callbacks=CALLBACKS,
     )
 
 
@@ -65,9 +65,9 @@ def _failed(error: StoreError) -> None:
         )
 
 
-HOOKS = Hooks(
+CALLBACKS = Callbacks(
     checked=_checked,
-    audience=signals.limit_checked,
+    listeners=signals.limit_checked,
     degraded=_degraded,
     recovered=_recovered,
     failed=_failed,

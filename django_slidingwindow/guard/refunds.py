@@ -1,4 +1,4 @@
-"""Giving back what one demand was charged, and leaving what others were charged with it."""
+"""Gives back what one requirement was charged, and leaves what others were charged with it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..core.results import strictest
+from ..core.ranking import strictest
 from ..decisions import Decision, Receipt
-from ..limits import get_limiter
-from .requirements import Demand
-from .state import account_of, show
+from .current_limiter import get_limiter
+from .requirements import Requirement
+from .state import state_of
 from .user_code import Ask
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
-def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
-    """The flow that gives back what the demand's profiles were charged for this request."""
-    account = account_of(request)
-    names = account.profiles(demand)
+def refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any, None]:
+    """Give back what the requirement's profiles were charged for this request, as a flow."""
+    state = state_of(request)
+    if state is None:
+        return
+    names = state.profiles(request, requirement)
     given: dict[str, int] = {}
-    for decision in account.decisions:
+    for number, checked in enumerate(state.checks):
+        decision = checked.decision
+        if decision is None:
+            continue
         mine = {verdict.profile for verdict in decision.verdicts}.intersection(names)
         receipt = decision.receipt
         if not mine or receipt is None or not receipt.use():
@@ -36,8 +41,8 @@ def refund(request: HttpRequest, demand: Demand) -> Generator[Ask, Any, None]:
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
         after = replace(_without(decision, given), receipt=_part(receipt, kept))
-        account.replace(decision, after)
-        show(request, account)
+        state.checks[number] = checked._replace(decision=after)
+        state.show(request)
 
 
 def _part(receipt: Receipt, keys: set[str]) -> Receipt:
@@ -49,14 +54,14 @@ def _part(receipt: Receipt, keys: set[str]) -> Receipt:
 
 
 def _without(decision: Decision, costs: dict[str, int]) -> Decision:
-    """The decision as the headers have to tell it once so many hits of each key are given back."""
+    """Return the decision as it is after so many hits of each key were given back."""
     verdicts = []
     for verdict in decision.verdicts:
         left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))
         # The hit given back was the newest: the oldest one is another, if there is any.
         reset = 0.0 if left == verdict.limit else verdict.reset_after
         verdicts.append(replace(verdict, remaining=left, reset_after=reset))
-    deciding = strictest(verdicts, decision.allowed)
+    deciding = strictest(verdicts)
     return replace(
         decision,
         profile=deciding.profile,

@@ -1,4 +1,4 @@
-"""What views demand to be counted by, and where in the code they say so."""
+"""What a view, a rule or a throttle requires: profiles, cost and methods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import ref
 
+from ..core.caching import BoundedCache
+
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
@@ -14,11 +16,11 @@ Choice: TypeAlias = "Callable[[HttpRequest], Any]"
 """Answers a profile's name, several, or None; or something to await that does."""
 
 EXEMPT = "rate_limit_exempt"
-_DEMANDS = "_rate_limit_demands"
+_REQUIREMENTS = "_rate_limit_requirements"
 
 
-class Demand(NamedTuple):
-    """What a decorator, a rule or a throttle wants a request to be counted by.
+class Requirement(NamedTuple):
+    """What a decorator, a rule or a throttle requires of a request.
 
     The functions may be `async def`. In an async check, those that are not run in a
     thread, so they may use the database.
@@ -36,19 +38,31 @@ class Demand(NamedTuple):
         return self.methods is None or request.method in self.methods
 
 
-class Demands(tuple[Demand, ...]):
-    """Demands that many requests meet together, so that what they need is prepared once."""
+class Requirements(tuple[Requirement, ...]):
+    """Requirements that many requests meet together, so that what they need is prepared once."""
 
-    # Of `claiming`.
-    ready: Any = None
+    binding: Any = None
+    """See `binding.bind`."""
 
-    def __init__(self, demands: Iterable[Demand]) -> None:
+    def __init__(self, requirements: Iterable[Requirement]) -> None:
+        # By identity: two equal requirements may stand in different places.
         self.ids = frozenset(map(id, self))
-        """The ids of the demands: two demands that are equal may stand in different places."""
+
+
+# By the ids of requirements, which are kept so that the ids stay their own.
+_joined: BoundedCache[tuple[int, ...], Requirements] = BoundedCache(4_096)
+
+
+def joined(requirements: Iterable[Requirement]) -> Requirements:
+    """Return requirements as one: the same object for the same requirements."""
+    each = tuple(requirements)
+    key = tuple(map(id, each))
+    found = _joined.get(key)
+    return _joined.keep(key, Requirements(each)) if found is None else found
 
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
-    """The methods of a demand; GET covers HEAD, which does the same work."""
+    """Return the methods of a requirement; GET covers HEAD, which does the same work."""
     if methods is None:
         return None
     names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
@@ -57,60 +71,61 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
     return frozenset(names | {"HEAD"} if "GET" in names else names)
 
 
-def demands_from(
+def requirements_from(
     profiles: Iterable[str | Choice],
     cost: int | Callable[[HttpRequest], Any] = 1,
     methods: str | Iterable[str] | None = None,
-) -> tuple[Demand, ...]:
-    """The demands of names and choices together: one for all names, one for each choice."""
+) -> tuple[Requirement, ...]:
+    """Return the requirements of names and choices: one for all names, one for each choice."""
     given = tuple(profiles)
     found: list[tuple[str, ...] | Choice] = [item for item in given if not isinstance(item, str)]
     names = tuple(item for item in given if isinstance(item, str))
     if names:
         found.insert(0, names)
-    return tuple(Demand(item, cost, methods_from(methods)) for item in found)
+    return tuple(Requirement(item, cost, methods_from(methods)) for item in found)
 
 
-def set_demands(view: Callable[..., Any], demands: Iterable[Demand]) -> Demands:
-    """Write on a view what it demands before any other code of it runs, and return that."""
-    found = Demands(demands)
+def set_requirements(view: Callable[..., Any], requirements: Iterable[Requirement]) -> Requirements:
+    """Write on a view what it requires before any other code of it runs, and return that."""
+    # A class-based view may be decorated anew at every request.
+    found = joined(requirements)
     # Other decorators copy the attribute to the functions that they wrap around this one; the
     # reference tells them apart. It is weak, so that no view keeps itself alive.
-    setattr(view, _DEMANDS, (ref(view), found))
+    setattr(view, _REQUIREMENTS, (ref(view), found))
     return found
 
 
-def own_demands(view: Callable[..., Any]) -> Demands:
-    """Return what `set_demands` wrote on this view; nothing if another decorator wraps it."""
-    written = getattr(view, "__dict__", {}).get(_DEMANDS)
+def own_requirements(view: Callable[..., Any]) -> Requirements:
+    """Return what `set_requirements` wrote on this view; nothing if another decorator wraps it."""
+    written = getattr(view, "__dict__", {}).get(_REQUIREMENTS)
     if written is None or written[0]() is not view:
-        return _NO_DEMANDS
-    found: Demands = written[1]
+        return _NO_REQUIREMENTS
+    found: Requirements = written[1]
     return found
 
 
-_NO_DEMANDS = Demands(())
+_NO_REQUIREMENTS = Requirements(())
 
 
-def demands_of(view: Callable[..., Any]) -> Demands:
+def requirements_of(view: Callable[..., Any]) -> Requirements:
     """Return what the middleware charges for a view, together with its rules.
 
-    These are the demands that nothing stands in front of. A `rate_limit` inside of another
+    These are the requirements that nothing stands in front of. A `rate_limit` inside of another
     decorator charges the requests that reach it: `login_required`, for example, sends
     strangers away, and they must not use up a window that all users share.
     """
-    found = own_demands(view) or Demands([demand for finder in _finders for demand in finder(view)])
+    found = own_requirements(view) or joined(each for finder in _finders for each in finder(view))
     if not found and isinstance(view, partial):
-        return demands_of(view.func)
+        return requirements_of(view.func)
     return found
 
 
-Finder: TypeAlias = "Callable[[Callable[..., Any]], Iterable[Demand]]"
+Finder: TypeAlias = "Callable[[Callable[..., Any]], Iterable[Requirement]]"
 _finders: list[Finder] = []
 
 
 def find_by(finder: Finder) -> None:
-    """Lets an adapter say what the views of its framework demand, which it cannot write on."""
+    """Let an adapter say what the views of its framework require, which it cannot write on."""
     _finders.append(finder)
 
 
@@ -118,29 +133,3 @@ def is_exempt(view: Callable[..., Any]) -> bool:
     """Whether the middleware's rules leave the view alone."""
     exempt: bool = getattr(view, EXEMPT, False)
     return exempt or (isinstance(view, partial) and is_exempt(view.func))
-
-
-class Usage:
-    """A place in the code that demands profiles."""
-
-    __slots__ = ("profiles", "view")
-
-    def __init__(self, view: str, profiles: tuple[str, ...] | Choice) -> None:
-        self.view = view  # its dotted name, or the module and line of what decorates a class
-        self.profiles = profiles
-
-
-_usages: dict[tuple[str, object], Usage] = {}
-
-
-def declare(place: str, demand: Demand) -> None:
-    """Remembers a place that demands; one that declares again is the same place."""
-    profiles = demand.profiles
-    # By name: a view may be decorated, or a choice be made, anew at each request.
-    what = profiles if isinstance(profiles, tuple) else getattr(profiles, "__qualname__", None)
-    _usages[place, what] = Usage(place, profiles)
-
-
-def usages() -> list[Usage]:
-    """Every place that has demanded profiles since the process started."""
-    return list(_usages.values())

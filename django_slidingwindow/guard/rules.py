@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import NAME, conf, on_change
 from ..registry import near
-from .requirements import Demand, methods_from
+from .requirements import Requirement, methods_from
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -22,17 +22,17 @@ KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
 class Rule:
     """One rule: everything that it names must match."""
 
-    __slots__ = ("demand", "names", "namespaces", "path")
+    __slots__ = ("names", "namespaces", "path", "requirement")
 
     def __init__(
         self,
         *,
-        demand: Demand,
+        requirement: Requirement,
         path: re.Pattern[str] | None,
         names: frozenset[str] | None,
         namespaces: tuple[str, ...] | None,
     ) -> None:
-        self.demand = demand
+        self.requirement = requirement
         self.path = path
         """Searched in the path as the URLconf sees it, which begins with a slash."""
         self.names = names
@@ -41,7 +41,7 @@ class Rule:
         """A namespace covers those inside it."""
 
     def matches(self, request: HttpRequest) -> bool:
-        """Whether path and view match; the demand looks at the method itself."""
+        """Whether path and view match; the requirement looks at the method itself."""
         if self.path is not None:
             path = request.path_info
             if "\n" in path:
@@ -59,9 +59,9 @@ class Rule:
         return self.namespaces is None or f"{match.namespace}:".startswith(self.namespaces)
 
 
-def demands_for(request: HttpRequest) -> tuple[Demand, ...]:
-    """The demands of all the rules that match; not only the first one's."""
-    return tuple([rule.demand for rule in _rules() if rule.matches(request)])
+def requirements_for(request: HttpRequest) -> tuple[Requirement, ...]:
+    """The requirements of all the rules that match; not only the first one's."""
+    return tuple([rule.requirement for rule in _rules() if rule.matches(request)])
 
 
 @cache
@@ -77,7 +77,7 @@ def read_rule(number: int, config: Any) -> Rule:
     namespaces = _texts(config.get("namespace"))
     names = _texts(config.get("name"))
     return Rule(
-        demand=Demand(profiles or (), methods=methods),
+        requirement=Requirement(profiles or (), methods=methods),
         path=re.compile(config["path"]) if "path" in config else None,
         names=None if names is None else frozenset(names),
         namespaces=None if namespaces is None else tuple(f"{name}:" for name in namespaces),

@@ -1,175 +1,125 @@
-"""What is known of one request: what was decided about it so far."""
+"""What was decided about one request so far, kept on the request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .. import signals
-from ..core.claims import Claim
-from ..decisions import ALLOW, DENY, OBSERVED, Decision
-from ..policies import ENFORCE, Policy
-from .requirements import Demand
+from ..core.ranking import strictest
+from ..decisions import OBSERVED, Decision
+from .requirements import Requirement, Requirements
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-ACCOUNT = "_rate_limit_account"
+STATE = "_rate_limit_state"
 """The request's attribute that holds it."""
 
-Told: TypeAlias = "str | tuple[str | None, tuple[Policy, ...]] | Exception | None"
-"""Whom a profile counts; the same and by which policies, if those were asked for; or why that is
-unknown."""
-
-# Sources that have looked at no policy.
-_UNSEEN = (ALLOW, DENY)
+Counted: TypeAlias = "tuple[str, int]"
+"""Whom a profile counts, and how many hits were asked for."""
 
 
-class Account:
-    """Kept on the request, so that whoever asks next finds what was charged."""
+class Checked(NamedTuple):
+    """One check of a request."""
 
-    exempt: bool | None = None
-    """None until somebody has asked."""
-    decisions: tuple[Decision, ...] = ()
-    alone = False
-    """Whether one policy was looked at and no other, so that the decision says all of it."""
-    told: dict[str, Told] | None = None
-    """What was found out of profiles before claims are made of it."""
+    requirements: Requirements
+    """Those that it looked at."""
+    counted: Mapping[str, Counted | None]
+    """By profile; None for one that does not count this request."""
+    chosen: Mapping[int, tuple[str, ...]]
+    """The profiles that functions chose, by the requirement's id."""
+    decision: Decision | None
+    """None if nothing counts the request."""
+    single: bool
+    """Whether one policy was looked at and no other, so that the decision says all about it."""
 
-    def __init__(self) -> None:
-        self.met: dict[int, tuple[Demand, tuple[str, ...]]] = {}
-        """The demands that were charged or refused, with their profiles, by the demand's id. The
-        demand is kept, so that no other one gets its id."""
-        self.asked: dict[str, dict[str, int]] = {}
-        """By profile and identifier: the hits that this request has asked for."""
-        self.decided: dict[str, Decision | None] = {}
-        """By profile; None for one that does not count this request."""
 
-    def profiles(self, demand: Demand) -> tuple[str, ...]:
-        """Return the profiles of a demand; none where it was not met."""
-        return self.met[id(demand)][1] if id(demand) in self.met else ()
+class RequestState:
+    """The checks of one request. All that is asked of it is read from them."""
+
+    __slots__ = ("checks", "exempt")
+
+    def __init__(self, checked: Checked, exempt: bool) -> None:
+        self.checks = [checked]
+        self.exempt = exempt
+
+    def has_met(self, requirements: Requirements) -> bool:
+        """Whether nothing is left to check."""
+        return self.exempt or not self.unmet(requirements)
+
+    def unmet(self, requirements: Requirements) -> list[Requirement]:
+        """Return the requirements that no check has looked at."""
+        ids = requirements.ids
+        for checked in self.checks:
+            ids = ids - checked.requirements.ids
+        return [each for each in requirements if id(each) in ids] if ids else []
 
     def missing(self, profile: str, identifier: str, cost: int) -> int | None:
-        """Return the hits to ask for where a profile is named again; None if there are none.
+        """Return the hits to ask for if a profile is named again; None if there are none.
 
         A request costs a profile what the dearest place that names it says: the difference to
-        what was asked before is asked now. Where the identifier has changed meanwhile, the new
-        one is asked for all of it, and the old one stays charged.
+        what was asked before is asked now. If the identifier has changed meanwhile, the new one
+        is asked for all of it, and the old one stays charged.
         """
-        asked = self.asked[profile]
-        most = max(cost, *asked.values())
+        asked: dict[str, int] = {}
+        for checked in self.checks:
+            before = checked.counted.get(profile)
+            if before is not None:
+                asked[before[0]] = asked.get(before[0], 0) + before[1]
+        most = max(cost, *asked.values()) if asked else cost
         if identifier not in asked:
             return most
         return most - asked[identifier] or None
 
-    def record(self, claim: Claim, decision: Decision) -> None:
-        """Remember what a claim asked for, and the stricter of its profile's decisions."""
-        name, identifier = claim.profile.name, claim.identifier
-        asked = self.asked.setdefault(name, {})
-        asked[identifier] = asked.get(identifier, 0) + claim.cost
-        before = self.decided.get(name)
-        self.decided[name] = decision if before is None else strictest((before, decision))
+    def profiles(self, request: HttpRequest, requirement: Requirement) -> tuple[str, ...]:
+        """Return the profiles of a requirement; none if it was not checked."""
+        for checked in self.checks:
+            if id(requirement) in checked.requirements.ids and requirement.covers(request):
+                names = requirement.profiles
+                return names if isinstance(names, tuple) else checked.chosen[id(requirement)]
+        return ()
 
-    def replace(self, old: Decision, new: Decision) -> None:
-        """Remembers one decision in the place of another."""
-        self.decided |= {name: new for name, found in self.decided.items() if found is old}
-        self.decisions = tuple(new if found is old else found for found in self.decisions)
+    def decision(
+        self, request: HttpRequest, requirements: Iterable[Requirement]
+    ) -> Decision | None:
+        """Return the strictest decision about the profiles of requirements."""
+        names = {name for each in requirements for name in self.profiles(request, each)}
+        found = [
+            checked.decision
+            for checked in self.checks
+            if checked.decision is not None
+            and any(checked.counted.get(name) is not None for name in names)
+        ]
+        return strictest(found) if found else None
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions, in the order in which they were made."""
+        return tuple([each.decision for each in self.checks if each.decision is not None])
 
-class First(NamedTuple):
-    """In the place of an account until somebody wants more: most requests are checked once."""
-
-    demands: Any
-    """The `Demands` that were met."""
-    told: dict[str, Told]
-    """By profile: whom it counts."""
-    decision: Decision
-    alone: bool
-
-
-def find_account(request: HttpRequest) -> Account | None:
-    """The request's account, if it was ever checked."""
-    found: Account | First | None = getattr(request, ACCOUNT, None)
-    if not isinstance(found, First):
-        return found
-    account = Account()
-    account.exempt = False
-    for demand in found.demands:
-        # All of it is fixed, or there would be an account.
-        account.met[id(demand)] = demand, demand.profiles
-        for name in demand.profiles:
-            told: Any = found.told[name]
-            identifier = told[0] if isinstance(told, tuple) else told
-            asked = account.asked.setdefault(name, {identifier: 0})
-            asked[identifier] = max(asked[identifier], demand.cost)
-    account.decided = dict.fromkeys(found.told, found.decision)
-    account.decisions = (found.decision,)
-    account.alone = found.alone
-    setattr(request, ACCOUNT, account)
-    return account
+    def show(self, request: HttpRequest) -> None:
+        """Let the view see the strictest decision, at `request.rate_limit`."""
+        decisions = self.decisions
+        request.rate_limit = strictest(decisions) if decisions else None  # type: ignore[attr-defined]
 
 
-def account_of(request: HttpRequest) -> Account:
-    """The request's account."""
-    account = find_account(request)
-    if account is None:
-        account = Account()
-        setattr(request, ACCOUNT, account)
-        request.rate_limit = None  # type: ignore[attr-defined]
-    return account
+def state_of(request: HttpRequest) -> RequestState | None:
+    """Return the state of a request; None if it was never checked."""
+    found: RequestState | None = getattr(request, STATE, None)
+    return found
 
 
-def open_account(
-    request: HttpRequest,
-    demands: Sequence[Demand],
-    told: dict[str, Told],
-    alone: bool,
-    decision: Decision,
-) -> Decision:
-    """What `account_of` and `decide` do, for the first decision of a request.
-
-    `alone`: of one policy, which is enforced.
-    """
-    alone = alone and decision.source not in _UNSEEN
-    setattr(request, ACCOUNT, First(demands, told, decision, alone))
-    request.rate_limit = decision  # type: ignore[attr-defined]
-    if not decision.allowed or decision.reason == OBSERVED:
-        signals.tell_refusal(request, decision)
-    return decision
-
-
-def decide(
-    request: HttpRequest, account: Account, claims: Sequence[Claim], decision: Decision
+def record(
+    request: HttpRequest, state: RequestState | None, checked: Checked, *, exempt: bool = False
 ) -> None:
-    """Remembers what was decided of the claims, and tells of a refusal."""
-    for claim in claims:
-        account.record(claim, decision)
-    if account.decisions:
-        account.decisions += (decision,)
-        account.alone = False
-        show(request, account)
-    else:
-        account.decisions = (decision,)
-        if len(claims) == 1:
-            profile, _, policies, _ = claims[0]
-            account.alone = (
-                len(policies) == 1 and profile.mode == ENFORCE and decision.source not in _UNSEEN
-            )
+    """Add a check to the request's state, and tell the log of a refusal."""
+    decision = checked.decision
+    if state is None:
+        setattr(request, STATE, RequestState(checked, exempt))
         request.rate_limit = decision  # type: ignore[attr-defined]
-    if not decision.allowed or decision.reason == OBSERVED:
+    else:
+        state.checks.append(checked)
+        state.show(request)
+    if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
         signals.tell_refusal(request, decision)
-
-
-def show(request: HttpRequest, account: Account) -> None:
-    """Lets the view see the strictest decision, at `request.rate_limit`."""
-    request.rate_limit = strictest(account.decisions)  # type: ignore[attr-defined]
-
-
-def strictest(decisions: Sequence[Decision]) -> Decision:
-    """Of refusals the longest, of admissions the one with the least left."""
-    if len(decisions) == 1:
-        return decisions[0]
-    refused = [decision for decision in decisions if not decision.allowed]
-    if refused:
-        return max(refused, key=lambda d: float("inf") if d.retry_after is None else d.retry_after)
-    return min(decisions, key=lambda d: d.remaining / d.limit if d.limit else 0.0)

@@ -22,8 +22,9 @@ from django.http.response import HttpResponseBase
 
 from ..conf import conf, on_change
 from ..core.caching import BoundedCache
+from ..core.ranking import strictest
 from ..decisions import Decision, Verdict
-from ..guard.state import ACCOUNT, Account, First
+from ..guard.state import STATE, RequestState
 from ..policies import Policy
 from .policy_names import describe, names_of
 
@@ -54,36 +55,30 @@ def client_seconds(outcome: Decision | Verdict) -> int | None:
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
-    """Adds the fields of what was decided of a request, if anything was."""
-    found: First | Account | None = getattr(request, ACCOUNT, None)
-    if type(found) is First and found.alone and not hasattr(response, _WRITTEN):
-        # In place what `apply` does: most responses come this way.
-        told = found.decision
-        form = _forms.get((told.profile, id(told.policy), told.limit))
-        if form is not None and not form.keyed:
-            fields = _known[form, told.remaining, client_seconds(told)]
-            stored = response.headers._store
-            if stored.keys().isdisjoint(fields):
-                stored.update(fields)
-                setattr(response, _WRITTEN, ((told,), fields))
-                return
-    if found is not None:
-        decisions = (found.decision,) if isinstance(found, First) else found.decisions
-        apply(response, decisions, alone=found.alone)
+    """Add the fields of what was decided about a request, if anything was."""
+    state: RequestState | None = getattr(request, STATE, None)
+    if state is not None:
+        checks = state.checks
+        if len(checks) == 1:
+            decision = checks[0].decision
+            if decision is not None:
+                apply(response, (decision,), single=checks[0].single)
+        else:
+            apply(response, state.decisions)
 
 
 def apply(
-    response: HttpResponseBase, decisions: Sequence[Decision], *, alone: bool = False
+    response: HttpResponseBase, decisions: Sequence[Decision], *, single: bool = False
 ) -> None:
     """Adds the fields of decisions; those that the view has set itself stay.
 
-    `alone` as for `field_values`.
+    `single` as for `field_values`.
     """
     told, before = getattr(response, _WRITTEN, _NOTHING)
     if told == decisions or not decisions:
         # By the decorator, and nothing was decided since.
         return
-    fields = _fields(decisions, alone)
+    fields = _fields(decisions, single)
     stored = response.headers._store
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
@@ -108,16 +103,16 @@ def refuse(response: HttpResponseBase, seconds: int | None) -> None:
         stored.setdefault("retry-after", ("Retry-After", str(seconds)))
 
 
-def field_values(decisions: Sequence[Decision], *, alone: bool = False) -> dict[str, str]:
+def field_values(decisions: Sequence[Decision], *, single: bool = False) -> dict[str, str]:
     """The fields by name; none where no limit was applied or the setting HEADERS is empty.
 
-    `alone`: there is one decision, and one verdict that says the same.
+    `single`: there is one decision, and one verdict that says the same.
     """
-    return dict(_fields(decisions, alone).values())
+    return dict(_fields(decisions, single).values())
 
 
-def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
-    if alone:
+def _fields(decisions: Sequence[Decision], single: bool) -> _Fields:
+    if single:
         told = decisions[0]
         form = _forms.get((told.profile, id(told.policy), told.limit)) or _form(told)
         if not form.keyed:
@@ -128,7 +123,7 @@ def _fields(decisions: Sequence[Decision], alone: bool) -> _Fields:
         return {}
     if decisions[1:]:
         verdicts = _once(verdicts)
-    tightest = _tightest(verdicts)
+    tightest = strictest(verdicts)
     form = _form(tightest)
     fields = _known[form, tightest.remaining, client_seconds(tightest)]
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
@@ -242,25 +237,8 @@ def _once(verdicts: list[Verdict]) -> list[Verdict]:
     found: dict[tuple[str, Policy], Verdict] = {}
     for verdict in verdicts:
         policy = verdict.profile, verdict.policy
-        found[policy] = _tightest([found.get(policy, verdict), verdict])
+        found[policy] = strictest([found.get(policy, verdict), verdict])
     return [*found.values()]
-
-
-def _tightest(verdicts: list[Verdict]) -> Verdict:
-    """The refusal that lasts longest, else the policy with the least remaining."""
-    if len(verdicts) == 1:
-        return verdicts[0]
-    ranks: list[tuple[bool, float, float]] = [
-        (True, verdict.remaining, -verdict.reset_after)
-        if verdict.allowed
-        else (
-            False,
-            -math.inf if verdict.retry_after is None else -verdict.retry_after,
-            verdict.remaining,
-        )
-        for verdict in verdicts
-    ]
-    return verdicts[ranks.index(min(ranks))]
 
 
 on_change(_known.clear)

@@ -18,12 +18,12 @@ from ..conf import conf
 from ..core.breaker import CLOSED
 from ..core.keys import make_key
 from ..exceptions import StoreError
-from ..limits import get_limiter
+from ..guard.current_limiter import get_limiter
 from ..models import Rejection
 from ..policies import Policy
 from ..rejections import recorder
 from ..rejections import writer as logwriter
-from ..stores.protocol import Evaluate, Line
+from ..stores.protocol import Evaluate, WindowRule
 from . import reader as readings
 from .search import configured
 
@@ -81,7 +81,7 @@ def _peek() -> Evaluate:
     """A look at a window that is never written."""
     policy = Policy(limit=1, window=1)
     key = make_key(get_limiter().prefix, "doctor", "latency", "doctor", policy)
-    return Evaluate((key,), (Line(policy, 1),), False)
+    return Evaluate((key,), (WindowRule(policy, 1),), False)
 
 
 def _version() -> Finding:

@@ -16,16 +16,16 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..algorithms import decode as decoding
 from ..exceptions import StoreError
-from ..limits import get_limiter
+from ..guard.current_limiter import get_limiter
 from ..policies import MAX_LIMIT, Policy
 from ..stores.errors import store_error
-from ..stores.protocol import Evaluate, Line
+from ..stores.protocol import Evaluate, Reply, WindowReply, WindowRule
 from .search import Match
 
 # Windows that one script call looks at: it should not hold up requests.
 _A_CALL = 50
 
-Lines: TypeAlias = "Callable[[Policy], tuple[Line, ...]]"
+RulesFor: TypeAlias = "Callable[[Policy], tuple[WindowRule, ...]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +72,39 @@ def key_count() -> int:
 
 
 def looks(matches: list[Match]) -> list[Look | None]:
-    """Each window as it is now; None for a key that another application wrote."""
-    return [None if row is None else _look(row) for row in _rows(matches, _look_lines)]
+    """Return each window as it is now; None for a key that another application wrote."""
+    return [None if row is None else _look(*row) for row in _rows(matches, _look_rules)]
 
 
 def counts(matches: list[Match]) -> list[int | None]:
-    """The hits of each window alone, which is half the work."""
-    rows = _rows(matches, _count_lines)
-    return [None if row is None else MAX_LIMIT - row[1] for row in rows]
+    """Return the hits of each window alone, which is half the work."""
+    rows = _rows(matches, _count_rules)
+    return [None if row is None else MAX_LIMIT - row[0].remaining for row in rows]
 
 
-def _look(row: list[int]) -> Look:
-    _, room, _, reset, admits, _, retry, _ = row
+def _look(counted: WindowReply, asked: WindowReply) -> Look:
     return Look(
-        hits=MAX_LIMIT - room,
-        blocked=not admits,
-        retry_after=None if retry < 0 else retry / 1_000_000,
-        reset_after=reset / 1_000_000,
+        hits=MAX_LIMIT - counted.remaining,
+        blocked=not asked.admits,
+        retry_after=None if asked.retry < 0 else asked.retry / 1_000_000,
+        reset_after=counted.reset / 1_000_000,
     )
 
 
 @lru_cache(maxsize=1024)
-def _count_lines(policy: Policy) -> tuple[Line, ...]:
-    """A request that costs nothing is told how far from a very high limit the hits are."""
-    return (Line(replace(policy, limit=MAX_LIMIT), 0),)
+def _count_rules(policy: Policy) -> tuple[WindowRule, ...]:
+    """Ask how far the hits are from a very high limit: a request that costs nothing."""
+    return (WindowRule(replace(policy, limit=MAX_LIMIT), 0),)
 
 
 @lru_cache(maxsize=1024)
-def _look_lines(policy: Policy) -> tuple[Line, ...]:
-    """All the hits, and what a request of cost 1 would be told."""
-    return *_count_lines(policy), Line(policy, 1)
+def _look_rules(policy: Policy) -> tuple[WindowRule, ...]:
+    """Ask for all the hits, and what a request of cost 1 would be answered."""
+    return *_count_rules(policy), WindowRule(policy, 1)
 
 
-def _rows(matches: list[Match], lines: Lines) -> list[list[int] | None]:
-    """What the script replies to each window's lines; None for what is no window."""
+def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | None]:
+    """Return what the script replies to each window's rules; None for what is no window."""
     keys = tuple(match.key for match in matches)
     chunks = [
         alike[at : at + _A_CALL]
@@ -113,11 +112,12 @@ def _rows(matches: list[Match], lines: Lines) -> list[list[int] | None]:
         for alike in _by_policy(matches[i] for i in group)
         for at in range(0, len(alike), _A_CALL)
     ]
-    found: dict[str, list[int]] = {}
-    for chunk, reply in _replies(chunks, lines):
-        width = (len(reply) - 2) // len(chunk)
+    found: dict[str, list[WindowReply]] = {}
+    for chunk, reply in _replies(chunks, rules):
+        windows = list(reply.windows())
+        each = len(windows) // len(chunk)
         for i, match in enumerate(chunk):
-            found[match.key] = reply[2 + width * i : 2 + width * (i + 1)]
+            found[match.key] = windows[each * i : each * (i + 1)]
     return [found.get(key) for key in keys]
 
 
@@ -129,9 +129,9 @@ def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
     return found.values()
 
 
-def _replies(chunks: list[list[Match]], lines: Lines) -> Iterator[tuple[list[Match], list[int]]]:
+def _replies(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[Match], Reply]]:
     try:
-        replies = store().run_many([_peek(chunk, lines) for chunk in chunks])
+        replies = store().run_many([_peek(chunk, rules) for chunk in chunks])
         yield from zip(chunks, replies, strict=True)
         return
     except StoreError as error:
@@ -140,15 +140,15 @@ def _replies(chunks: list[list[Match]], lines: Lines) -> Iterator[tuple[list[Mat
     # One key that is no window has spoiled the call: it shall spoil only itself.
     for match in (match for chunk in chunks for match in chunk):
         try:
-            yield [match], store().run_many([_peek([match], lines)])[0]
+            yield [match], store().run_many([_peek([match], rules)])[0]
         except StoreError as error:
             if error.outage:
                 raise
 
 
-def _peek(matches: list[Match], lines: Lines) -> Evaluate:
-    asked = [(match.key, line) for match in matches for line in lines(match.policy)]
-    return Evaluate(tuple(key for key, _ in asked), tuple(line for _, line in asked), False)
+def _peek(matches: list[Match], rules: RulesFor) -> Evaluate:
+    asked = [(match.key, rule) for match in matches for rule in rules(match.policy)]
+    return Evaluate(tuple(key for key, _ in asked), tuple(rule for _, rule in asked), False)
 
 
 def sizes(keys: list[str]) -> list[tuple[int, int | None]]:
@@ -183,7 +183,7 @@ def hits(match: Match) -> list[tuple[float, int]]:
         else:
             value = client().get(match.key) or b""
     # The clock after the value, so that no hit is younger than now.
-    now = store().run_many([_peek([match], _count_lines)])[0][1]
+    now = store().run_many([_peek([match], _count_rules)])[0].clock
     try:
         return decoding.DECODERS[algorithm](value, match.policy, now)
     except (LookupError, ValueError) as error:

@@ -10,9 +10,9 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..core.claims import Claim
 from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends, parse_key, suffix
 from ..core.limiter import Limiter
+from ..core.windows import ProfileCheck
 from ..exceptions import PolicyError
 from ..guard.identity import canonical
 from ..policies import MAX_LIMIT, Policy, Profile
@@ -103,7 +103,9 @@ class Search:
             # As a request would have it, and as it stands in a list of keys or in the log.
             for identifier in (canonical(profile.axis, self._identifier), self._identifier):
                 policies = _policies(profile, identifier)
-                found |= dict.fromkeys(limiter.keys(Claim(profile, identifier, policies)))
+                found |= dict.fromkeys(
+                    limiter.windows([ProfileCheck(profile, identifier, policies)]).keys
+                )
             # A long identifier stands there as its beginning and a hash.
             shortened = escape_shortened(self._identifier)
             if shortened is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..core.keys import parse_key
-from ..limits import get_limiter
+from ..guard.current_limiter import get_limiter
 from . import reader as readings
 from .reader import Look
 from .search import ALL, Filters, Match, Search

@@ -5,20 +5,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError
 
 from ..algorithms.timing import Script, grain, in_use, lives_ms, script
 from ..policies import LETTERS, Policy
-from .protocol import Call, Evaluate, Line, Lines, Refund
+from .protocol import Call, Evaluate, Refund, Reply, WindowRule, WindowRules
+
+Clock: TypeAlias = "Callable[[], int]"
+"""Microseconds, in the place of the server's clock; for tests."""
 
 _OBSERVED, _COUNT_REJECTED = 1, 2
 # More than any limit, so the same to the script as all beyond it.
-_MOST = 2**32 - 1
+_MAX_COST = 2**32 - 1
 # A server that flushes its scripts between our loading and calling them is asked
 # by source in the end.
-LOADS = 3
+_LOADS = 3
 
 
 def bulk(value: bytes) -> bytes:
@@ -62,68 +65,80 @@ class Command(NamedTuple):
         return self.payload.replace(by_sha, bulk(b"EVAL") + bulk(self.script.source.encode()), 1)
 
 
-def encode(call: Call, clock: int | None) -> Command:
-    """The command for a call; `clock` in microseconds, None for the server's own."""
-    if type(call) is Evaluate:
-        keys, lines, writes, _ = call
-        known = (lines.prepared if type(lines) is Lines else None) or _know(lines)
-        head, tail, source = known.head, known.tail, known.source
-        mode = b"w" if writes else b"r"
-    elif isinstance(call, Refund):
+def encode(call: Call, clock: Clock | None) -> Command:
+    """Return the command for a call, by a clock that is passed in or the server's own."""
+    if isinstance(call, Evaluate):
+        prepared = prepare(call.rules)
+        mode = b"w" if call.writes else b"r"
+        return Command(prepared.payload(call.keys, mode, clock), call.keys, prepared.script)
+    if isinstance(call, Refund):
         keys = tuple(charge.key for charge in call.charges)
-        head, tail, source = _refund(call)
-        mode = b"w"
-    else:
-        return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
-    if clock is not None:
-        mode += b"%d" % clock
-    return Command(head + packed(keys) + bulk(mode) + tail, keys, source)
+        refund = _refund(call)
+        return Command(refund.payload(keys, b"w", clock), keys, refund.script)
+    return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
 
 
-class _Known(NamedTuple):
-    """All of an evaluation's command but its keys and a clock that is passed in."""
+class Prepared(NamedTuple):
+    """The bytes of a script call, except for its keys and a clock that is passed in."""
 
     head: bytes
     tail: bytes
-    writes: bytes
-    """The tail with the usual mode before it."""
-    source: Script
+    charging: bytes
+    """The tail after the mode that charges by the server's own clock."""
+    script: Script
     unpack: Callable[[bytes], tuple[int, ...]]
-    """What the reply says."""
+    """Reads the reply."""
+
+    def charge(self, keys: tuple[str, ...], clock: Clock | None) -> bytes:
+        """Return the command that charges windows."""
+        if clock is not None:
+            return self.payload(keys, b"w", clock)
+        if len(keys) == 1:
+            name = keys[0].encode()
+            return b"%b$%d\r\n%b\r\n%b" % (self.head, len(name), name, self.charging)
+        return self.head + packed(keys) + self.charging
+
+    def payload(self, keys: tuple[str, ...], mode: bytes, clock: Clock | None) -> bytes:
+        """Return the command; `mode` is b"w" to write, b"r" to read."""
+        if clock is not None:
+            mode += b"%d" % clock()
+        return self.head + packed(keys) + bulk(mode) + self.tail
 
 
-def _know(lines: tuple[Line, ...]) -> _Known:
-    known = _evaluate(lines)
-    if isinstance(lines, Lines):
-        # Found sooner than all that they are made of is hashed.
-        lines.prepared = known
-    return known
+def prepare(rules: tuple[WindowRule, ...]) -> Prepared:
+    """Return the bytes of a check, which are made once for each set of rules."""
+    found: Prepared | None = rules.prepared if isinstance(rules, WindowRules) else None
+    if found is None:
+        found = _evaluate(rules)
+        if isinstance(rules, WindowRules):
+            # Looked up sooner than by hashing all that the rules are made of.
+            rules.prepared = found
+    return found
 
 
 @lru_cache(maxsize=4096)
-def _evaluate(lines: tuple[Line, ...]) -> _Known:
-    head, tail, source = _script_call(
+def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
+    return _script_call(
         "evaluate",
-        tuple(line.policy for line in lines),
+        tuple(rule.policy for rule in rules),
         [
             b"".join(
                 (
-                    LETTERS[line.policy.algorithm].encode(),
-                    line.policy.limit.to_bytes(4, "big"),
-                    line.policy.window_us.to_bytes(7, "big"),
-                    min(line.cost, _MOST).to_bytes(4, "big"),
-                    bytes([_OBSERVED * line.observed + _COUNT_REJECTED * line.count_rejected]),
-                    grain(line.policy).to_bytes(7, "big"),
-                    b"%d" % lives_ms(line.policy),
+                    LETTERS[rule.policy.algorithm].encode(),
+                    rule.policy.limit.to_bytes(4, "big"),
+                    rule.policy.window_us.to_bytes(7, "big"),
+                    min(rule.cost, _MAX_COST).to_bytes(4, "big"),
+                    bytes([_OBSERVED * rule.observed + _COUNT_REJECTED * rule.count_rejected]),
+                    grain(rule.policy).to_bytes(7, "big"),
+                    b"%d" % lives_ms(rule.policy),
                 )
             )
-            for line in lines
+            for rule in rules
         ],
     )
-    return _Known(head, tail, bulk(b"w") + tail, source, reply_layout(9 + 21 * len(lines)).unpack)
 
 
-def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
+def _refund(call: Refund) -> Prepared:
     return _script_call(
         "refund",
         tuple(charge.policy for charge in call.charges),
@@ -142,36 +157,39 @@ def _refund(call: Refund) -> tuple[bytes, bytes, Script]:
     )
 
 
-def _script_call(
-    evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]
-) -> tuple[bytes, bytes, Script]:
-    """What stands before the keys, and after keys and mode."""
-    script_ = script(evaluator, in_use(policies))
+def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]) -> Prepared:
+    composed = script(evaluator, in_use(policies))
     count = 4 + len(policies) + len(arguments)
-    head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(script_.sha.encode())
+    head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(composed.sha.encode())
     head += bulk(b"%d" % len(policies))
-    return head, b"".join(map(bulk, arguments)), script_
+    tail = b"".join(map(bulk, arguments))
+    return Prepared(head, tail, bulk(b"w") + tail, composed, _layout(len(policies)).unpack)
 
 
 @cache
-def reply_layout(length: int) -> struct.Struct:
-    """How an evaluation's reply of so many bytes is packed: see lua/evaluate.lua."""
-    return struct.Struct(">Bq" + "BIqq" * ((length - 9) // 21))
+def _layout(windows: int) -> struct.Struct:
+    """How lua/evaluate.lua packs a `Reply`."""
+    return struct.Struct(">Bq" + "BIqq" * windows)
 
 
-def known_script(command: Command, reply: Any) -> Generator[bytes, Any, Any]:
-    """Goes on after a first reply until the server knows the script.
+def unpack(reply: bytes) -> Reply:
+    """Read a check's reply, whatever the number of its windows."""
+    return Reply(_layout((len(reply) - 9) // 21).unpack(reply))
 
-    Yields payloads to send and takes their replies. NOSCRIPT ran nothing, so
-    sending again charges once.
+
+def known_script(command: Command, reply: Any, before: bytes = b"") -> Generator[bytes, Any, Any]:
+    """Go on after a first reply until the server knows the script, and return the last reply.
+
+    Yields payloads to send and takes their replies; `before` begins those of the call itself.
+    NOSCRIPT ran nothing, so sending again charges once.
     """
-    for _ in range(LOADS):
+    for _ in range(_LOADS):
         if not isinstance(reply, NoScriptError):
             return reply
         loaded = yield command.load
         if isinstance(loaded, Exception):
             return loaded
-        reply = yield command.payload
+        reply = yield before + command.payload
     if isinstance(reply, NoScriptError):
-        reply = yield command.by_source
+        reply = yield before + command.by_source
     return reply

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..exceptions import StoreError
-from .commands import reply_layout
+from .commands import unpack
 
 # redis-py has classes for some; within a script, older servers only say it in the text.
 _OUTAGES = (
@@ -58,10 +58,10 @@ def store_error(error: Exception) -> StoreError:
     return StoreError(f"{type(error).__name__}: {error}", outage=outage, incident=incident)
 
 
-def checked(reply: Any) -> list[int]:
-    """The integers of a reply; a server's error as StoreError."""
+def checked(reply: Any) -> Any:
+    """Return a server's reply as the answer to a call; raise StoreError if it is an error."""
     if type(reply) is bytes:
-        return list(reply_layout(len(reply)).unpack(reply))
+        return unpack(reply)
     if isinstance(reply, Exception):
         raise store_error(reply) from reply
     return reply if isinstance(reply, list) else [reply]

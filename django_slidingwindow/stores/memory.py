@@ -6,11 +6,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Any
 
 from ..algorithms.in_memory import Counter, Log, View, Window
 from ..decisions import LOCAL
 from ..policies import Policy
-from .protocol import Call, Evaluate, Line, Refund, Reset
+from .protocol import Call, Evaluate, Refund, Reply, Reset, WindowRule, WindowRules
 
 
 class MemoryStore:
@@ -55,27 +56,30 @@ class MemoryStore:
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         return None
 
-    def lane(self, key: str) -> str:
+    def node(self, key: str) -> str:
         return ""
 
-    def lanes(self) -> list[str]:
+    def nodes(self) -> list[str]:
         return [""]
 
     def close(self) -> None:
         """Nothing is open."""
 
-    async def arun(self, call: Call) -> list[int]:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        return self.charge(keys, rules)
+
+    async def arun(self, call: Call) -> Any:
         return self.run(call)
 
-    def run(self, call: Call) -> list[int]:
+    def run(self, call: Call) -> Any:
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
             if isinstance(call, Evaluate):
                 return self._evaluate(call, now)
             return self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
 
-    def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
-        key, (policy, cost, observed, count_rejected) = keys[0], lines[0]
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        key, (policy, cost, observed, count_rejected) = keys[0], rules[0]
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
             # One hit on one window needs no more than the window itself.
@@ -88,7 +92,7 @@ class MemoryStore:
                 or count_rejected
                 or not (reply := window.hit(now, policy.limit))
             ):
-                return self._evaluate(Evaluate(keys, lines, writes=True), now)
+                return self._evaluate(Evaluate(keys, rules, writes=True), now)
             self._windows.move_to_end(key)
             if reply[0]:
                 size = len(window.stamps)
@@ -97,30 +101,30 @@ class MemoryStore:
                 self._unswept += 1
                 if self._unswept >= self.swept_after or self._hits > self._max_hits:
                     self._tidy(1, now)
-            return reply
+            return Reply(reply)
 
-    def _evaluate(self, call: Evaluate, now: int) -> list[int]:
-        keys, lines, writes = call.keys, call.lines, call.writes
+    def _evaluate(self, call: Evaluate, now: int) -> Reply:
+        keys, rules, writes = call.keys, call.rules, call.writes
         views = [
-            self._look(key, line.policy, now, writes) for key, line in zip(keys, lines, strict=True)
+            self._look(key, rule.policy, now, writes) for key, rule in zip(keys, rules, strict=True)
         ]
         refuses = [
-            line.cost > 0 and view.count + line.cost > line.policy.limit
-            for line, view in zip(lines, views, strict=True)
+            rule.cost > 0 and view.count + rule.cost > rule.policy.limit
+            for rule, view in zip(rules, views, strict=True)
         ]
-        admitted = all(line.observed or not no for line, no in zip(lines, refuses, strict=True))
-        stored = _stored(keys, lines, refuses, admitted)
+        admitted = all(rule.observed or not no for rule, no in zip(rules, refuses, strict=True))
+        stored = _stored(keys, rules, refuses, admitted)
         reply = [int(admitted), now]
         charges: dict[str, tuple[View, Policy, int, int]] = {}
-        for key, line, view, refused in zip(keys, lines, views, refuses, strict=True):
+        for key, rule, view, refused in zip(keys, rules, views, refuses, strict=True):
             added, cap = stored.get(key, (0, None))
             dropped = 0
             if cap is not None:
                 added, dropped = view.stored(added, cap)
-            reply += _answer(view, line, refused, added, dropped)
+            reply += _answer(view, rule, refused, added, dropped)
             # Policies with an equal key share their hits: a request is charged once there.
             if added:
-                charges.setdefault(key, (view, line.policy, added, dropped))
+                charges.setdefault(key, (view, rule.policy, added, dropped))
         if charges and writes:
             for key, (view, policy, added, dropped) in charges.items():
                 if keys.count(key) > 1:
@@ -129,7 +133,7 @@ class MemoryStore:
                 self._keep(view.window)
             self._unswept += len(charges)
             self._tidy(len(charges), now)
-        return reply
+        return Reply(reply)
 
     def _look(self, key: str, policy: Policy, now: int, writes: bool) -> View:
         window = self._windows.get(key)
@@ -197,29 +201,29 @@ class MemoryStore:
 
 
 def _stored(
-    keys: tuple[str, ...], lines: tuple[Line, ...], refuses: list[bool], admitted: bool
+    keys: tuple[str, ...], rules: tuple[WindowRule, ...], refuses: list[bool], admitted: bool
 ) -> dict[str, tuple[int, int | None]]:
     """Return the hits that a request adds to each key, and the count that refusals may reach.
 
     That is None, for no bound, where a policy admits the request.
     """
     stored: dict[str, tuple[int, int | None]] = {}
-    for key, line, refused in zip(keys, lines, refuses, strict=True):
-        limit = line.policy.limit
+    for key, rule, refused in zip(keys, rules, refuses, strict=True):
+        limit = rule.policy.limit
         added, cap = stored.get(key, (0, 0))
         if not refused:
-            if admitted and line.cost and cap is not None:
-                stored[key] = line.cost, None
-        elif line.count_rejected and cap is not None:
-            stored[key] = max(added, min(line.cost, limit)), max(cap, limit)
+            if admitted and rule.cost and cap is not None:
+                stored[key] = rule.cost, None
+        elif rule.count_rejected and cap is not None:
+            stored[key] = max(added, min(rule.cost, limit)), max(cap, limit)
     return stored
 
 
 def _answer(
-    view: View, line: Line, refused: bool, added: int, dropped: int
+    view: View, rule: WindowRule, refused: bool, added: int, dropped: int
 ) -> tuple[int, int, int, int]:
     """Whether it admits, what remains, retry and reset."""
-    limit, cost, retry = line.policy.limit, line.cost, 0
+    limit, cost, retry = rule.policy.limit, rule.cost, 0
     if not cost:
         # Who asks for nothing is told of the window as it was.
         added = dropped = 0

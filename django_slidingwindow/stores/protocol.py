@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..decisions import Charge
@@ -10,7 +11,7 @@ from ..exceptions import StoreError
 from ..policies import Policy
 
 
-class Line(NamedTuple):
+class WindowRule(NamedTuple):
     """What a request asks of one window, without the window's key."""
 
     policy: Policy
@@ -19,22 +20,60 @@ class Line(NamedTuple):
     count_rejected: bool = False
 
 
-class Lines(tuple[Line, ...]):
-    """Lines that many calls ask, with what a store has prepared of them."""
+class WindowRules(tuple[WindowRule, ...]):
+    """Rules that many calls use, with the bytes that a store has prepared from them."""
 
     prepared: Any = None
 
 
-class Evaluate(NamedTuple):
-    """Look at every window; if all admit and `writes`, charge all.
+class WindowReply(NamedTuple):
+    """What a store says about one window. Times are in microseconds."""
 
-    The answer, all integers, times in microseconds: admitted (1 or 0), the store's
-    clock, then for each window: admits (1 or 0), remaining, retry (0 if it admits,
-    -1 for never), reset.
+    admits: int
+    """1 or 0."""
+    remaining: int
+    """Hits left after this call."""
+    retry: int
+    """Until a call of the same cost would pass; 0 if this one does, -1 for never."""
+    reset: int
+    """Until the oldest hit leaves; 0 if there is none."""
+
+
+_WIDTH = len(WindowReply._fields)
+
+
+class Reply(tuple[int, ...]):
+    """The answer to a check: admitted (1 or 0), the store's clock, then each window's reply.
+
+    It is one flat tuple of integers, as the script packs it, because most of them are read once
+    and by position.
     """
 
+    __slots__ = ()
+
+    admitted = property(itemgetter(0))
+    clock = property(itemgetter(1))
+    admits = property(itemgetter(slice(2, None, _WIDTH)))
+    """Of all windows, in their order; the same for the next three."""
+    remaining = property(itemgetter(slice(3, None, _WIDTH)))
+    retries = property(itemgetter(slice(4, None, _WIDTH)))
+    resets = property(itemgetter(slice(5, None, _WIDTH)))
+
+    def window(self, position: int) -> WindowReply:
+        """Return what the store says about the window at a position."""
+        at = 2 + _WIDTH * position
+        return WindowReply(*self[at : at + _WIDTH])
+
+    def windows(self) -> Iterator[WindowReply]:
+        """Return what the store says about each window."""
+        return map(self.window, range((len(self) - 2) // _WIDTH))
+
+
+class Evaluate(NamedTuple):
+    """Look at every window; if all admit and `writes`, charge all. The answer is a `Reply`."""
+
     keys: tuple[str, ...]
-    lines: tuple[Line, ...]
+    rules: tuple[WindowRule, ...]
     writes: bool
     within: float | None = None
     """Seconds that the answer may take, if that is less than the store's own limit."""
@@ -59,51 +98,65 @@ class Reset(NamedTuple):
 
 
 Call: TypeAlias = "Evaluate | Refund | Reset"
+Answer: TypeAlias = "Reply | list[int]"
+"""A `Reply` to an `Evaluate`; numbers to the other calls."""
 
 
-class Together(NamedTuple):
-    """Calls of the same time limit, of parts of a store that are asked side by side."""
+class Batch(NamedTuple):
+    """Calls to different nodes of a store, sent at the same time and with the same time limit."""
 
     calls: tuple[Call, ...]
-    answers: list[list[int] | StoreError]
-    """Receives the answer of each call, or its StoreError. It is filled as well where the caller
-    is cancelled meanwhile, so that what was charged is known."""
+    answers: list[Any]
+    """Filled with each call's answer or StoreError. It is filled as well when the caller is
+    cancelled meanwhile, so that the caller knows what was charged."""
 
 
 class Store(Protocol):
     """Where windows live. Raises nothing but StoreError."""
 
     source: str
-    """What a decision of this store names as its source."""
+    """The `source` of this store's decisions."""
 
-    def run(self, call: Call) -> list[int]: ...
-
-    def hit(self, keys: tuple[str, ...], lines: Lines) -> Sequence[int]:
-        """What `run` answers where windows are charged: by far the most of the calls."""
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        """Charge all windows if all admit: nearly every call is this one."""
         ...
 
-    async def arun(self, call: Call) -> list[int]: ...
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        """Do what `charge` does, without blocking the event loop."""
+        ...
+
+    def run(self, call: Call) -> Any:
+        """Return the answer to any call."""
+        ...
+
+    async def arun(self, call: Call) -> Any:
+        """Do what `run` does, without blocking the event loop."""
+        ...
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        """The positions of keys that one call can hold together; None for all of them."""
+        """Return the positions of keys that one call can hold together; None for all of them."""
         ...
 
-    def lane(self, key: str) -> str:
-        """Names the part of the store that holds the key, and that fails as one."""
+    def node(self, key: str) -> str:
+        """Return the name of the part of the store that holds the key, and that fails as one."""
         ...
 
-    def lanes(self) -> Sequence[str]:
-        """The parts that there are now."""
+    def nodes(self) -> Sequence[str]:
+        """Return the names of all parts that there are now."""
         ...
 
     def close(self) -> None:
-        """Closes idle connections; event loops close their own."""
+        """Close idle connections; event loops close their own."""
         ...
 
 
 class DividedStore(Store, Protocol):
-    """One whose `groups` may say that no one call can hold all keys."""
+    """A store whose `groups` may say that no one call can hold all keys."""
 
-    def run_together(self, calls: Sequence[Call]) -> Sequence[list[int] | StoreError]: ...
+    def run_together(self, calls: Sequence[Call]) -> Sequence[Any | StoreError]:
+        """Return the answers to calls that all have the same time limit, or their errors."""
+        ...
 
-    async def arun_together(self, calls: Sequence[Call]) -> Sequence[list[int] | StoreError]: ...
+    async def arun_together(self, calls: Sequence[Call]) -> Sequence[Any | StoreError]:
+        """Do what `run_together` does, without blocking the event loop."""
+        ...

@@ -12,7 +12,7 @@ from django_redis import get_redis_connection
 
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.protocol import Call, Evaluate, Line
+from django_slidingwindow.stores.protocol import Call, Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 
 HITS = (10, 100, 1_000, 10_000)
@@ -72,7 +72,7 @@ def _costs(hits: int) -> list[int]:
 
 def _charge(policy: Policy, name: str, cost: int) -> Call:
     key = make_key("throttle", "tenant", name, "tenant_paid", policy)
-    return Evaluate((key,), (Line(policy, cost),), True)
+    return Evaluate((key,), (WindowRule(policy, cost),), True)
 
 
 def _run(store: RedisStore, calls: Iterator[Call] | list[Call]) -> None:

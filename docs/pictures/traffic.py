@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
@@ -32,12 +32,13 @@ class Limited:
         self._now = _START
         self._limiter = Limiter(MemoryStore(clock=lambda: self._now))
         policy = Policy(limit=limit, window=WINDOW, algorithm=algorithm)
-        self._claim = Claim(Profile(name="p", axis="ip", policies=(policy,)), "x", (policy,))
+        profile = Profile(name="p", axis="ip", policies=(policy,))
+        self._check = ProfileCheck(profile, "x", (policy,))
 
     def ask(self, at: float) -> Decision:
         """The decision on a request at `at` seconds; they come in order."""
         self._now = _START + round(at * 1_000_000)
-        return self._limiter.check([self._claim])
+        return self._limiter.charge(self._limiter.windows([self._check]))
 
 
 def answers(algorithm: str, times: Iterable[float], limit: int = LIMIT) -> list[Answer]:

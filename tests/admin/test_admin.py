@@ -24,9 +24,9 @@ from django_slidingwindow import limits
 from django_slidingwindow.admin_views import export, live, summary, times, wording
 from django_slidingwindow.core.keys import escape
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard import usages
 from django_slidingwindow.guard.identity import keyed_hash
-from django_slidingwindow.guard.requirements import Demand
+from django_slidingwindow.guard.requirements import Requirement
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import rows as rejections
@@ -850,9 +850,9 @@ class TestProfiles:
     def test_profiles_say_where_they_are_used(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(demands, "_usages", {})
-        demands.declare("shop.views.login", Demand(("login",)))
-        demands.declare("shop.views.any", Demand(lambda request: "login"))
+        monkeypatch.setattr(usages, "_usages", {})
+        usages.declare("shop.views.login", Requirement(("login",)))
+        usages.declare("shop.views.any", Requirement(lambda request: "login"))
         found = self.rows(admin_client)
         assert found["login"].places == ["shop.views.login", "rule 1: GET ^/api/"]
         assert found["watched"].places == ["rule 1: GET ^/api/", "rule 2: all requests"]

@@ -16,7 +16,7 @@ from django_slidingwindow.algorithms.timing import SCRIPT_VERSION, script
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def policies(algorithms: tuple[str, ...], limit: int = 1_000) -> list[Policy]:
 
 def check(*policies: Policy, name: str = "acme", writes: bool = True, cost: int = 1) -> Evaluate:
     keys = tuple(make_key("throttle", "tenant", name, "x", policy) for policy in policies)
-    return Evaluate(keys, tuple(Line(policy, cost) for policy in policies), writes)
+    return Evaluate(keys, tuple(WindowRule(policy, cost) for policy in policies), writes)
 
 
 def counted(store: RedisStore, policy: Policy) -> int:
@@ -87,7 +87,7 @@ def test_each_set_of_algorithms_has_a_refund_script(
     call = check(*policies(algorithms), cost=3)
     stamp = store.run(call)[1]
     charges = tuple(
-        Charge(key, line.policy, 2) for key, line in zip(call.keys, call.lines, strict=True)
+        Charge(key, line.policy, 2) for key, line in zip(call.keys, call.rules, strict=True)
     )
     assert store.run(Refund(charges, stamp)) == [2] * len(algorithms)
     assert redis.script_exists(script("refund", algorithms).sha) == [True]

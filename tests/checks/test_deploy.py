@@ -17,10 +17,10 @@ from redis.credentials import UsernamePasswordCredentialProvider
 from django_slidingwindow.checks import deploy, rights
 from django_slidingwindow.checks.register import check_deployment
 from django_slidingwindow.checks.server import Server
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.limits import acheck, apeek, arefund, areset, check, peek, refund, reset
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
@@ -56,7 +56,7 @@ def granted(words: list[str]) -> set[str]:
 @pytest.fixture(autouse=True)
 def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets the views of other tests, whose profiles this project does not have."""
-    monkeypatch.setattr(demands, "_usages", {})
+    monkeypatch.setattr(usages, "_usages", {})
 
 
 @pytest.fixture
@@ -437,8 +437,8 @@ def test_documented_user_of_the_site_can_do_all_at_any_time(become: Any, algorit
     limiter = Limiter(store, fallback="deny")
     own = profile(algorithm)
     for cost in (1, 1, 100, 5, 60, 290):
-        claim = Claim(own, "x", own.policies, cost)
-        decision = limiter.check([claim])
+        claim = ProfileCheck(own, "x", own.policies, cost)
+        decision = limiter.charge(limiter.windows([claim]))
         assert decision.source == "redis"
     assert limiter.refund(decision) == 290
 

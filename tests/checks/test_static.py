@@ -26,9 +26,9 @@ from django_slidingwindow.checks.register import TAG, check_deployment, check_pr
 from django_slidingwindow.checks.static import OF_PROJECT
 from django_slidingwindow.checks.values import VALUES, known_keys
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard import usages
 from django_slidingwindow.guard.installed import require_installed
-from django_slidingwindow.guard.requirements import Usage
+from django_slidingwindow.guard.usages import Usage
 from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import register, unregister
@@ -41,7 +41,7 @@ MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 @pytest.fixture(autouse=True)
 def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets the views of other tests, whose profiles this project does not have."""
-    monkeypatch.setattr(demands, "_usages", {})
+    monkeypatch.setattr(usages, "_usages", {})
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_near_limit_counts_admissions_from_80_percent_on(measured):
 def test_observing_profile_is_named_though_another_one_decided(measured):
     claims = [limits._claim(name, SECRET, 1) for name in ("api", "seen")]
     for _ in range(2):
-        decision = limits.get_limiter().check(claims)
+        decision = limits.get_limiter().charge(limits.get_limiter().windows(claims))
     assert (decision.profile, decision.reason) == ("api", "observe")
     signals.tell(signals.request_limited, None, request=None, decision=decision)
     refusals = {name for name in measured() if name.startswith("slidingwindow_refusals_total")}

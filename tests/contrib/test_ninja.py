@@ -28,6 +28,8 @@ from django_slidingwindow.contrib.ninja import (
     uncharged_operations,
 )
 from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.requirements import joined, requirements_of
+from django_slidingwindow.guard.usages import usages
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
@@ -308,9 +310,9 @@ def test_exempt_client_is_exempt_in_an_async_operation(settings, redis):
 async def test_charge_of_other_profiles_does_not_settle_those_of_an_async_operation(rf):
     request = rf.get("/")
     with limits_in_memory():
-        wide = ProfileThrottle("wide").demands
-        await guard.acheck(request, wide)
-        assert guard.settled(request, wide)
+        wide = ProfileThrottle("wide").requirements
+        await guard.acheck(request, joined(wide))
+        assert guard.settled(request, joined(wide))
         with pytest.raises(ImproperlyConfigured, match="add_decorator"):
             ProfileThrottle("wide", "narrow").allow_request(request)
         with pytest.raises(ImproperlyConfigured, match="add_decorator"):
@@ -341,16 +343,16 @@ def test_view_that_closes_over_what_is_not_there_yet_is_none_of_ninjas():
 
 
 def test_middleware_leaves_alone_what_the_wrapper_charges():
-    def demands(prefix, url):
-        return guard.demands_of(get_resolver(__name__).resolve(f"/{prefix}/{url}").func)
+    def requirements(prefix, url):
+        return requirements_of(get_resolver(__name__).resolve(f"/{prefix}/{url}").func)
 
-    assert demands("wrapped", "async/plain") == ()
-    assert demands("bare", "sync/plain") == ()
-    (demand,) = demands("bare", "async/plain")
-    assert demand.profiles == ("narrow",)
-    assert demand.methods == {"GET"}
-    (demand,) = demands("bare", "async/posts")
-    assert demand.methods == frozenset()
+    assert requirements("wrapped", "async/plain") == ()
+    assert requirements("bare", "sync/plain") == ()
+    (requirement,) = requirements("bare", "async/plain")
+    assert requirement.profiles == ("narrow",)
+    assert requirement.methods == {"GET"}
+    (requirement,) = requirements("bare", "async/posts")
+    assert requirement.methods == frozenset()
 
 
 def test_waits_of_two_requests_at_once_do_not_mix():
@@ -473,5 +475,5 @@ def test_throttle_without_a_profile_is_an_error():
 
 
 def test_profiles_of_throttles_are_known_to_the_checks():
-    usages = [usage for usage in guard.usages() if usage.view.startswith(f"{__name__}:")]
-    assert ("per_token",) in [usage.profiles for usage in usages]
+    found = [usage for usage in usages() if usage.view.startswith(f"{__name__}:")]
+    assert ("per_token",) in [usage.profiles for usage in found]

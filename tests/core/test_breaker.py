@@ -200,8 +200,8 @@ def breakers(clock: Clock) -> Breakers:
     return Breakers(lambda: make(clock))
 
 
-def fail(some: Breakers, lane: str) -> bool:
-    return [some.failed(lane) for _ in range(3)][-1]
+def fail(some: Breakers, node: str) -> bool:
+    return [some.failed(node) for _ in range(3)][-1]
 
 
 def test_one_lane_in_trouble_does_not_block_another(clock: Clock) -> None:
@@ -267,7 +267,7 @@ def test_outage_that_another_thread_has_ended_is_told_once(clock: Clock) -> None
 
         def __enter__(self) -> None:
             some.of("a").succeeded()
-            some._open.clear()
+            some.open.clear()
 
         def __exit__(self, *_: object) -> None:
             pass

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_slidingwindow import decisions
-from django_slidingwindow.core.asking import Hooks
 from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN
-from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.health import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
-from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Refund, Reply, WindowRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ SPOILED = StoreError("WRONGTYPE of this one key", outage=False)
 
 
 class Store(MemoryStore):
-    """A store that can be away, in which each identifier is a lane of its own if `split`."""
+    """A store that can be away, in which each identifier is a node of its own if `split`."""
 
     source = decisions.REDIS
 
@@ -40,17 +40,22 @@ class Store(MemoryStore):
         self.calls: list[Call] = []
         self.fails: Callable[[Call], StoreError | None] = lambda call: None
 
-    def run(self, call: Call) -> list[int]:
+    def run(self, call: Call) -> Any:
         self.calls.append(call)
         error = self.fails(call)
         if error is not None:
             raise error
         return super().run(call)
 
-    def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
-        return self.run(Evaluate(keys, lines, writes=True))
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        reply: Reply = self.run(Evaluate(keys, rules, writes=True))
+        return reply
 
-    async def arun(self, call: Call) -> list[int]:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        await asyncio.sleep(0)
+        return self.charge(keys, rules)
+
+    async def arun(self, call: Call) -> Any:
         await asyncio.sleep(0)
         return self.run(call)
 
@@ -70,22 +75,22 @@ class Store(MemoryStore):
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         if not self.split:
             return None
-        lanes = [self.lane(key) for key in keys]
-        return [[i for i, of in enumerate(lanes) if of == lane] for lane in dict.fromkeys(lanes)]
+        nodes = [self.node(key) for key in keys]
+        return [[i for i, of in enumerate(nodes) if of == node] for node in dict.fromkeys(nodes)]
 
-    def lane(self, key: str) -> str:
+    def node(self, key: str) -> str:
         return key.partition("{")[2].partition("}")[0] if self.split else ""
 
-    def lanes(self) -> list[str]:
+    def nodes(self) -> list[str]:
         return ["a", "b", "c"] if self.split else [""]
 
 
 class Told:
-    """Remembers what hooks are told."""
+    """Remembers what callbacks are told."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.hooks = Hooks(
+        self.callbacks = Callbacks(
             checked=lambda decision, seconds: self.events.append(("checked", seconds)),
             degraded=lambda error: self.events.append(("degraded", str(error))),
             recovered=lambda seconds: self.events.append(("recovered", seconds)),
@@ -99,9 +104,9 @@ def profile(name: str = "p", limit: int = 3, window: float = 3600, **options: An
     return Profile(name=name, axis="tenant", policies=(policy,), **options)
 
 
-def claim(identifier: str = "a", cost: int = 1, **options: Any) -> Claim:
+def claim(identifier: str = "a", cost: int = 1, **options: Any) -> ProfileCheck:
     of = profile(**options)
-    return Claim(of, identifier, of.policies, cost)
+    return ProfileCheck(of, identifier, of.policies, cost)
 
 
 def outcomes(answers: Sequence[Decision]) -> list[tuple[bool, str]]:
@@ -125,7 +130,7 @@ def away(store: Store) -> None:
 def recovers(limiter: Limiter, store: Store) -> None:
     """Lets the store answer, and the probe be due."""
     store.fails = lambda call: None
-    for breaker in limiter.breaker._open.values():
+    for breaker in limiter.breaker.open.values():
         breaker._probe_at = 0.0
 
 
@@ -140,7 +145,7 @@ def overtaken(
     def fails(call: Call) -> None:
         if len(store.calls) == number:
             store.fails = then
-            other.check([claim("b", limit=1)])
+            other.charge(other.windows([claim("b", limit=1)]))
 
     store.fails = fails
 
@@ -151,30 +156,30 @@ class TestOutage:
     ) -> None:
         limiter = Limiter(store)
         away(store)
-        answers = [limiter.check([claim(limit=10)]) for _ in range(8)]
+        answers = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(8)]
         assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
         assert len(store.calls) == 3
         assert limiter.breaker.state == OPEN
 
     def test_transitions_are_told_once(self, store: Store) -> None:
         told = Told()
-        limiter = Limiter(store, hooks=told.hooks)
+        limiter = Limiter(store, callbacks=told.callbacks)
         away(store)
         for _ in range(8):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         recovers(limiter, store)
         for _ in range(3):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         others = [event for event in told.events if event[0] != "checked"]
         assert [name for name, _ in others] == ["degraded", "recovered"]
         assert others[0][1] == "it is away"
 
     def test_check_tells_what_the_store_took_if_it_was_asked(self, store: Store) -> None:
         told = Told()
-        limiter = Limiter(store, hooks=told.hooks)
+        limiter = Limiter(store, callbacks=told.callbacks)
         away(store)
         for _ in range(4):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         took = [seconds for name, seconds in told.events if name == "checked"]
         assert [seconds is None for seconds in took] == [False, False, False, True]
 
@@ -182,28 +187,30 @@ class TestOutage:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         recovers(limiter, store)
-        assert limiter.check([claim()]).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim()])).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
 
     def test_error_of_one_call_is_told_and_is_no_outage(self, store: Store) -> None:
         told = Told()
-        limiter = Limiter(store, hooks=told.hooks)
+        limiter = Limiter(store, callbacks=told.callbacks)
         store.fails = lambda call: SPOILED
-        answers = [limiter.check([claim(limit=10)]) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(5)]
         assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
         assert len(store.calls) == 5
         assert limiter.breaker.state == CLOSED
         assert [event for event in told.events if event[0] != "checked"] == [
             ("failed", str(SPOILED))
         ] * 5
-        assert Limiter(store).check([claim()]).source == decisions.LOCAL, "without hooks, too"
+        plain = Limiter(store)
+        assert plain.charge(plain.windows([claim()])).source == decisions.LOCAL
 
     def test_error_of_one_look_is_told(self, store: Store) -> None:
         told = Told()
         store.fails = lambda call: SPOILED
-        assert Limiter(store, hooks=told.hooks).peek([claim()]).source == decisions.LOCAL
+        limiter = Limiter(store, callbacks=told.callbacks)
+        assert limiter.peek(limiter.windows([claim()])).source == decisions.LOCAL
         assert told.events == [("failed", str(SPOILED))]
 
     def test_what_is_no_error_of_the_store_is_raised_and_counts_for_nothing(
@@ -217,9 +224,9 @@ class TestOutage:
         store.fails = interrupted
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt):
-                limiter.check([claim()])
+                limiter.charge(limiter.windows([claim()]))
             with pytest.raises(KeyboardInterrupt):
-                asyncio.run(limiter.acheck([claim()]))
+                asyncio.run(limiter.acharge(limiter.windows([claim()])))
         assert limiter.breaker.state == CLOSED
 
     def test_look_that_fails_counts_but_one_that_succeeds_proves_nothing(
@@ -228,25 +235,25 @@ class TestOutage:
         limiter = Limiter(store)
         store.fails = lambda call: AWAY if isinstance(call, Evaluate) and call.writes else None
         for _ in range(3):
-            assert limiter.peek([claim()]).source == decisions.REDIS
-            limiter.check([claim()])
+            assert limiter.peek(limiter.windows([claim()])).source == decisions.REDIS
+            limiter.charge(limiter.windows([claim()]))
         assert limiter.breaker.state == OPEN
         store.fails = lambda call: SPOILED
         other = Limiter(store)
-        assert other.peek([claim()]).source == decisions.LOCAL
+        assert other.peek(other.windows([claim()])).source == decisions.LOCAL
         away(store)
         for _ in range(3):
-            assert other.peek([claim()]).source == decisions.LOCAL
+            assert other.peek(other.windows([claim()])).source == decisions.LOCAL
         assert other.breaker.state == OPEN
 
     def test_look_is_no_probe(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         recovers(limiter, store)
-        assert limiter.peek([claim()]).source == decisions.LOCAL
-        assert limiter.check([claim()]).source == decisions.REDIS
+        assert limiter.peek(limiter.windows([claim()])).source == decisions.LOCAL
+        assert limiter.charge(limiter.windows([claim()])).source == decisions.REDIS
 
     async def test_probe_that_is_cancelled_leaves_the_next_one_to_another(
         self, store: Store
@@ -254,38 +261,38 @@ class TestOutage:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            await limiter.acheck([claim()])
+            await limiter.acharge(limiter.windows([claim()]))
         recovers(limiter, store)
-        probe = asyncio.ensure_future(limiter.acheck([claim()]))
+        probe = asyncio.ensure_future(limiter.acharge(limiter.windows([claim()])))
         await asyncio.sleep(0)
         assert limiter.breaker.state == HALF_OPEN
         probe.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probe
         assert limiter.breaker.state == OPEN
-        assert (await limiter.acheck([claim()])).source == decisions.REDIS
+        assert (await limiter.acharge(limiter.windows([claim()]))).source == decisions.REDIS
 
     def test_local_windows_are_emptied_after_recovery(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
         for _ in range(4):
-            limiter.check([claim()])
+            limiter.charge(limiter.windows([claim()]))
         assert len(limiter.local) == 1
         recovers(limiter, store)
-        limiter.check([claim()])
+        limiter.charge(limiter.windows([claim()]))
         assert len(limiter.local) == 0
 
     def test_refund_of_a_local_charge_is_local(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
-        decision = limiter.check([claim()])
+        decision = limiter.charge(limiter.windows([claim()]))
         assert limiter.refund(decision) == 1
         assert limiter.refund(decision) == 0, "a receipt works once"
-        assert limiter.check([claim()]).remaining == 2
+        assert limiter.charge(limiter.windows([claim()])).remaining == 2
 
     def test_refund_of_a_charge_fails_silently_and_counts_as_a_failure(self, store: Store) -> None:
         limiter = Limiter(store)
-        charged = [limiter.check([claim(limit=10)]) for _ in range(5)]
+        charged = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(5)]
         away(store)
         asked = len(store.calls)
         assert [limiter.refund(decision) for decision in charged] == [0] * 5
@@ -295,12 +302,14 @@ class TestOutage:
     def test_reset_says_that_the_store_is_away(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
         for _ in range(4):
-            limiter.check([claim()])
-        assert limiter.check([claim()]).source == decisions.SHIELD
+            limiter.charge(limiter.windows([claim()]))
+        assert limiter.charge(limiter.windows([claim()])).source == decisions.SHIELD
         away(store)
         with pytest.raises(StoreError):
-            limiter.reset(limiter.keys(claim()))
-        assert limiter.check([claim()]).source == decisions.LOCAL, "the shield is cleared"
+            limiter.reset(limiter.windows([claim()]).keys)
+        assert limiter.charge(limiter.windows([claim()])).source == decisions.LOCAL, (
+            "the shield is cleared"
+        )
 
 
 class TestFallback:
@@ -313,7 +322,7 @@ class TestFallback:
     ) -> None:
         limiter = Limiter(store, processes=processes)
         away(store)
-        answers = [limiter.check([claim(limit=limit)]) for _ in range(limit + 2)]
+        answers = [limiter.charge(limiter.windows([claim(limit=limit)])) for _ in range(limit + 2)]
         assert sum(answer.allowed for answer in answers) == share
         assert answers[-1].reason == decisions.FALLBACK
         assert answers[-1].limit == share
@@ -323,20 +332,20 @@ class TestFallback:
     ) -> None:
         limiter = Limiter(store, processes=5)
         away(store)
-        assert limiter.check([claim(limit=10, cost=3)]).retry_after == 3600
-        assert limiter.check([claim(limit=10, cost=11)]).retry_after is None
+        assert limiter.charge(limiter.windows([claim(limit=10, cost=3)])).retry_after == 3600
+        assert limiter.charge(limiter.windows([claim(limit=10, cost=11)])).retry_after is None
 
     def test_allow_lets_in_and_charges_nothing(self, store: Store) -> None:
         limiter = Limiter(store, fallback="allow")
         away(store)
-        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
         assert outcomes(answers) == [(True, decisions.ALLOW)] * 5
         assert all(answer.receipt is None for answer in answers)
 
     def test_deny_refuses_for_a_moment(self, store: Store) -> None:
         limiter = Limiter(store, fallback="deny")
         away(store)
-        decision = limiter.check([claim()])
+        decision = limiter.charge(limiter.windows([claim()]))
         assert outcomes([decision]) == [(False, decisions.DENY)]
         assert decision.reason == decisions.DENY
         assert decision.retry_after == pytest.approx(0.1)
@@ -357,7 +366,7 @@ class TestFallback:
         limiter = Limiter(store)
         away(store)
         claims = [claim(name=f"p{i}", fallback=way) for i, way in enumerate(ways)]
-        decision = limiter.check(claims)
+        decision = limiter.charge(limiter.windows(claims))
         assert outcomes([decision]) == [outcome]
         local = [f"p{i}" for i, way in enumerate(ways) if way in (None, "local")]
         if outcome[1] == decisions.LOCAL:
@@ -366,21 +375,21 @@ class TestFallback:
     def test_observing_profile_denies_nobody(self, store: Store) -> None:
         limiter = Limiter(store, fallback="allow")
         away(store)
-        decision = limiter.check([claim(fallback="deny", mode="observe")])
+        decision = limiter.charge(limiter.windows([claim(fallback="deny", mode="observe")]))
         assert outcomes([decision]) == [(True, decisions.ALLOW)]
 
     def test_flood_of_identifiers_stays_bounded(self, store: Store) -> None:
         limiter = Limiter(store, local=MemoryStore(max_keys=100))
         away(store)
         for number in range(1000):
-            assert limiter.check([claim(identifier=str(number))]).allowed
+            assert limiter.charge(limiter.windows([claim(identifier=str(number))])).allowed
         assert len(limiter.local) == 100
 
 
 class TestShield:
     def test_refusal_is_answered_without_the_store(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
         assert outcomes(answers) == [
             (True, decisions.REDIS),
             (False, decisions.REDIS),
@@ -393,16 +402,16 @@ class TestShield:
 
     def test_refusal_for_good_stays_one(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        answers = [limiter.check([claim(limit=1, cost=2)]) for _ in range(2)]
+        answers = [limiter.charge(limiter.windows([claim(limit=1, cost=2)])) for _ in range(2)]
         assert [answer.retry_after for answer in answers] == [None, None]
         assert answers[1].source == decisions.SHIELD
 
     def test_smaller_cost_and_larger_limit_ask_the_store(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        assert limiter.check([claim(cost=2)]).allowed
-        assert not limiter.check([claim(cost=2)]).allowed
-        assert limiter.check([claim(cost=1)]).source == decisions.REDIS
-        assert limiter.check([claim(cost=2, limit=5)]).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim(cost=2)])).allowed
+        assert not limiter.charge(limiter.windows([claim(cost=2)])).allowed
+        assert limiter.charge(limiter.windows([claim(cost=1)])).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim(cost=2, limit=5)])).source == decisions.REDIS
 
     @pytest.mark.parametrize(
         "options", [{"mode": "observe"}, {"count_rejected": True}, {"algorithm": "counter"}]
@@ -412,41 +421,44 @@ class TestShield:
     ) -> None:
         limiter = Limiter(store, shield=Shield(60))
         for _ in range(5):
-            limiter.check([claim(limit=1, **options)])
+            limiter.charge(limiter.windows([claim(limit=1, **options)]))
         assert len(store.calls) == 5
 
     def test_refund_and_reset_clear_it(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        first = limiter.check([claim(limit=1)])
-        limiter.check([claim(limit=1)])
+        first = limiter.charge(limiter.windows([claim(limit=1)]))
+        limiter.charge(limiter.windows([claim(limit=1)]))
         limiter.refund(first)
-        assert limiter.check([claim(limit=1)]).allowed
-        assert not limiter.check([claim(limit=1)]).allowed
-        limiter.reset(limiter.keys(claim()))
-        assert limiter.check([claim(limit=1)]).allowed
+        assert limiter.charge(limiter.windows([claim(limit=1)])).allowed
+        assert not limiter.charge(limiter.windows([claim(limit=1)])).allowed
+        limiter.reset(limiter.windows([claim()]).keys)
+        assert limiter.charge(limiter.windows([claim(limit=1)])).allowed
 
     def test_refusal_of_the_fallback_is_not_remembered(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
         away(store)
-        answers = [limiter.check([claim(limit=1)]) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
         assert outcomes(answers)[1:] == [(False, decisions.LOCAL)] * 4
 
 
 class TestReceipt:
     def test_window_that_was_charged_nothing_is_not_on_the_receipt(self, store: Store) -> None:
         limiter = Limiter(store)
-        decision = limiter.check([claim("a", cost=0), claim("b")])
+        decision = limiter.charge(limiter.windows([claim("a", cost=0), claim("b")]))
         assert decision.receipt is not None
         ((charges, _),) = decision.receipt.parts
         assert [charge.cost for charge in charges] == [1]
-        assert limiter.check([claim("a", cost=0), claim("b", cost=0)]).receipt is None
+        assert (
+            limiter.charge(limiter.windows([claim("a", cost=0), claim("b", cost=0)])).receipt
+            is None
+        )
 
     def test_profiles_that_share_a_window_share_its_hits_and_cost_the_most(
         self, store: Store
     ) -> None:
         limiter = Limiter(store)
         claims = [claim(name="p", scope="s", limit=9), claim(name="q", scope="s", limit=5, cost=2)]
-        decision = limiter.check(claims)
+        decision = limiter.charge(limiter.windows(claims))
         assert [verdict.remaining for verdict in decision.verdicts] == [7, 3]
         assert len({verdict.key for verdict in decision.verdicts}) == 1
         assert limiter.refund(decision) == 2
@@ -455,49 +467,52 @@ class TestReceipt:
 class TestMemory:
     def test_store_in_memory_decides_several_claims_at_once(self) -> None:
         limiter = Limiter(MemoryStore())
-        answers = [limiter.check([claim("a"), claim("b", limit=2)]) for _ in range(3)]
+        answers = [
+            limiter.charge(limiter.windows([claim("a"), claim("b", limit=2)])) for _ in range(3)
+        ]
         assert outcomes(answers) == [(True, decisions.LOCAL)] * 2 + [(False, decisions.LOCAL)]
 
     def test_store_in_memory_fails_as_one(self) -> None:
         class Away(MemoryStore):
-            def run(self, call: Call) -> list[int]:
+            def run(self, call: Call) -> Any:
                 if self.away:
                     raise AWAY
                 return super().run(call)
 
-            def hit(self, keys: tuple[str, ...], lines: tuple[Line, ...]) -> list[int]:
-                return self.run(Evaluate(keys, lines, writes=True))
+            def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+                reply: Reply = self.run(Evaluate(keys, rules, writes=True))
+                return reply
 
             away = True
 
         store = Away()
         limiter = Limiter(store)
         for name in "abc":
-            limiter.check([claim(name)])
+            limiter.charge(limiter.windows([claim(name)]))
         assert limiter.breaker.state == OPEN
         store.away = False
         limiter.breaker.of("")._probe_at = 0.0
-        limiter.check([claim()])
+        limiter.charge(limiter.windows([claim()]))
         assert limiter.breaker.state == CLOSED
 
 
 class TestAcquire:
     def test_waits_until_admitted(self, store: Store) -> None:
         limiter = Limiter(store)
-        limiter.check([claim(limit=1, window=0.05)])
-        decision = limiter.acquire([claim(limit=1, window=0.05)])
+        limiter.charge(limiter.windows([claim(limit=1, window=0.05)]))
+        decision = limiter.acquire(limiter.windows([claim(limit=1, window=0.05)]))
         assert decision.allowed
 
     async def test_does_not_wait_in_vain(self, store: Store) -> None:
         limiter = Limiter(store)
-        limiter.check([claim(limit=1)])
-        assert not limiter.acquire([claim(limit=1)], timeout=1).allowed
-        assert not (await limiter.aacquire([claim(limit=1, cost=2)])).allowed
+        limiter.charge(limiter.windows([claim(limit=1)]))
+        assert not limiter.acquire(limiter.windows([claim(limit=1)]), timeout=1).allowed
+        assert not (await limiter.aacquire(limiter.windows([claim(limit=1, cost=2)]))).allowed
 
     async def test_does_not_spin_while_the_store_is_away(self, store: Store) -> None:
         limiter = Limiter(store, fallback="deny")
         away(store)
-        assert not (await limiter.aacquire([claim()], timeout=0.25)).allowed
+        assert not (await limiter.aacquire(limiter.windows([claim()]), timeout=0.25)).allowed
         assert len(store.calls) <= 3
 
 
@@ -506,8 +521,8 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
         for _ in range(5):
-            assert limiter.check([claim("a", limit=10)]).source == decisions.LOCAL
-            assert limiter.check([claim("b", limit=10)]).source == decisions.REDIS
+            assert limiter.charge(limiter.windows([claim("a", limit=10)])).source == decisions.LOCAL
+            assert limiter.charge(limiter.windows([claim("b", limit=10)])).source == decisions.REDIS
         assert limiter.breaker.of("a").state == OPEN
         assert limiter.breaker.of("b").state == CLOSED
 
@@ -515,27 +530,27 @@ class TestSeveralCalls:
         limiter = Limiter(split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
         for _ in range(3):
-            limiter.check([claim("a")])
+            limiter.charge(limiter.windows([claim("a")]))
         asked = len(split.calls)
-        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
         assert len(split.calls) == asked
 
     def test_lane_that_answers_beside_one_that_is_away_is_back(self, split: Store) -> None:
         limiter = Limiter(split)
         away(split)
         for _ in range(3):
-            limiter.check([claim("b")])
+            limiter.charge(limiter.windows([claim("b")]))
         recovers(limiter, split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
-        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
         assert limiter.breaker.of("b").state == CLOSED
-        assert limiter.check([claim("b")]).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim("b")])).source == decisions.REDIS
 
     def test_interruption_leaves_the_probe_to_the_next(self, split: Store) -> None:
         limiter = Limiter(split)
         away(split)
         for _ in range(3):
-            limiter.check([claim("b")])
+            limiter.charge(limiter.windows([claim("b")]))
         recovers(limiter, split)
 
         def interrupted(call: Call) -> None:
@@ -543,10 +558,10 @@ class TestSeveralCalls:
 
         split.fails = interrupted
         with pytest.raises(KeyboardInterrupt):
-            limiter.check([claim("a"), claim("b")])
+            limiter.charge(limiter.windows([claim("a"), claim("b")]))
         assert limiter.breaker.of("b").state == OPEN, "not half-open for ever"
         split.fails = lambda call: None
-        assert limiter.check([claim("b")]).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim("b")])).source == decisions.REDIS
 
     def test_time_that_others_have_used_up_is_no_lane_s_fault(self, split: Store) -> None:
         now = [0.0]
@@ -556,7 +571,7 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        decision = limiter.check([claim("a"), claim("b")])
+        decision = limiter.charge(limiter.windows([claim("a"), claim("b")]))
         assert decision.source == decisions.LOCAL
         assert len(split.calls) == 2, "both are looked at, and none is charged"
         assert limiter.breaker.state == CLOSED
@@ -569,7 +584,7 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        assert limiter.check([claim("a"), claim("b")]).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.REDIS
         assert [call.within for call in split.calls] == pytest.approx([0.075, 0.075, 0.055, 0.045])
 
     def test_giving_back_has_its_share_of_the_budget(self, split: Store) -> None:
@@ -581,21 +596,21 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        assert limiter.check([claim("a"), claim("b")]).source == decisions.LOCAL
+        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
         refund = split.calls[-1]
         assert isinstance(refund, Refund)
         assert refund.within == pytest.approx(0.02)
-        assert limiter.peek([claim("a")]).remaining == 2
+        assert limiter.peek(limiter.windows([claim("a")])).remaining == 2
 
     def test_race_with_others_gives_back_and_refuses(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         overtaken(split, other, 4)
-        decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
+        decision = limiter.charge(limiter.windows([claim("a", limit=1), claim("b", limit=1)]))
         assert not decision.allowed
         assert decision.source == decisions.REDIS
-        assert limiter.check([claim("a", limit=1)]).allowed, "it was given back"
+        assert limiter.charge(limiter.windows([claim("a", limit=1)])).allowed, "it was given back"
 
     def test_giving_back_ends_refusals_that_knew_the_window_full(self, split: Store) -> None:
         limiter = Limiter(split, shield=Shield(60))
@@ -606,45 +621,51 @@ class TestSeveralCalls:
             if len(split.calls) == 4:
                 # `a` is charged. The shield learns that it is full, then `b` refuses.
                 split.fails = lambda call: None
-                assert not limiter.check(mine).allowed
-                assert limiter.check(mine).source == decisions.SHIELD
-                other.check([claim("b", limit=1)])
+                assert not limiter.charge(limiter.windows(mine)).allowed
+                assert limiter.charge(limiter.windows(mine)).source == decisions.SHIELD
+                other.charge(other.windows([claim("b", limit=1)]))
 
         split.fails = fails
-        assert not limiter.check([*mine, claim("b", limit=1)]).allowed
-        assert limiter.check(mine).allowed
+        assert not limiter.charge(limiter.windows([*mine, claim("b", limit=1)])).allowed
+        assert limiter.charge(limiter.windows(mine)).allowed
 
     async def test_check_that_nobody_drives_any_more_gives_up(self, split: Store) -> None:
         limiter = Limiter(split)
-        checking = limiter.acheck([claim("a"), claim("b")])
+        checking = limiter.acharge(limiter.windows([claim("a"), claim("b")]))
         checking.send(None)
         checking.close()
         await asyncio.sleep(0)
-        assert limiter.peek([claim("a")]).remaining == 2
+        assert limiter.peek(limiter.windows([claim("a")])).remaining == 2
 
     def test_giving_back_that_fails_leaves_the_decision(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         overtaken(split, other, 4, lambda call: AWAY if isinstance(call, Refund) else None)
-        decision = limiter.check([claim("a", limit=1), claim("b", limit=1)])
+        decision = limiter.charge(limiter.windows([claim("a", limit=1), claim("b", limit=1)]))
         assert outcomes([decision]) == [(False, decisions.REDIS)]
-        assert not limiter.check([claim("a", limit=1)]).allowed, "it stays until it expires"
+        assert not limiter.charge(limiter.windows([claim("a", limit=1)])).allowed, (
+            "it stays until it expires"
+        )
 
     def test_part_that_was_charged_nothing_is_not_given_back(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         # So that it has as little left as the other, and comes first by its name.
-        other.check([claim("a", limit=1)])
+        other.charge(other.windows([claim("a", limit=1)]))
         overtaken(split, other, 5)
-        decision = limiter.check([claim("a", cost=0, limit=1), claim("b", limit=1)])
+        decision = limiter.charge(
+            limiter.windows([claim("a", cost=0, limit=1), claim("b", limit=1)])
+        )
         assert outcomes([decision]) == [(False, decisions.REDIS)]
         assert not any(isinstance(call, Refund) for call in split.calls)
 
     def test_window_with_the_least_left_is_charged_first_and_alone(self, split: Store) -> None:
         limiter = Limiter(split)
-        limiter.check([claim("a", limit=9), claim("b", limit=3), claim("c", limit=9)])
+        limiter.charge(
+            limiter.windows([claim("a", limit=9), claim("b", limit=3), claim("c", limit=9)])
+        )
         charged = [call.keys[0] for call in split.calls if isinstance(call, Evaluate)][3:]
         assert ["{b}" in key for key in charged] == [True, False, False]
 
@@ -660,7 +681,11 @@ class TestSeveralCalls:
             return ran(calls)
 
         monkeypatch.setattr(split, "run_together", counted)
-        assert Limiter(split).check([claim(f"i{number}") for number in range(count)]).allowed
+        assert (
+            Limiter(split)
+            .charge(Limiter(split).windows([claim(f"i{number}") for number in range(count)]))
+            .allowed
+        )
         assert trips == [count, 1, count - 1]
         assert len(split.calls) == 2 * count
 
@@ -670,22 +695,24 @@ class TestSeveralCalls:
 
         overtaken(split, other, 4)
         claims = [claim("a", limit=9), claim("b", limit=1), claim("c", limit=9)]
-        assert not limiter.check(claims).allowed
+        assert not limiter.charge(limiter.windows(claims)).allowed
         assert [call for call in split.calls if isinstance(call, Refund)] == []
         assert [type(call) for call in split.calls] == [Evaluate] * 5
 
     def test_observing_window_is_never_the_scarcest(self, split: Store) -> None:
         limiter = Limiter(split)
         claims = [claim("a", limit=1, mode="observe"), claim("b", limit=2, mode="observe")]
-        assert limiter.check([*claims, claim("c", limit=9)]).allowed
+        assert limiter.charge(limiter.windows([*claims, claim("c", limit=9)])).allowed
         assert "{c}" in split.calls[3].keys[0]  # type: ignore[union-attr]
         split.calls.clear()
-        assert limiter.check(claims).allowed
+        assert limiter.charge(limiter.windows(claims)).allowed
         assert ["{a}" in call.keys[0] for call in split.calls] == [True, False, True, False]  # type: ignore[union-attr]
 
     def test_looks_are_put_together(self, split: Store) -> None:
         limiter = Limiter(split)
-        decision = limiter.peek([claim("a"), claim("b", limit=2), claim("a", limit=9, name="q")])
+        decision = limiter.peek(
+            limiter.windows([claim("a"), claim("b", limit=2), claim("a", limit=9, name="q")])
+        )
         assert [verdict.limit for verdict in decision.verdicts] == [3, 2, 9]
         assert [verdict.remaining for verdict in decision.verdicts] == [2, 1, 8]
         assert len(split.calls) == 2
@@ -693,8 +720,8 @@ class TestSeveralCalls:
     def test_reset_asks_each_lane(self, split: Store) -> None:
         limiter = Limiter(split)
         for name in "abc":
-            limiter.check([claim(name)])
-        keys = [key for name in "abc" for key in limiter.keys(claim(name))]
+            limiter.charge(limiter.windows([claim(name)]))
+        keys = [key for name in "abc" for key in limiter.windows([claim(name)]).keys]
         assert limiter.reset([*keys, *keys]) == 3
         assert limiter.reset([]) == 0
 
@@ -702,10 +729,10 @@ class TestSeveralCalls:
 class OneNode(Store):
     """Slots that are all on one node: they fail together, and no one call can hold them."""
 
-    def lane(self, key: str) -> str:
+    def node(self, key: str) -> str:
         return "node"
 
-    def lanes(self) -> list[str]:
+    def nodes(self) -> list[str]:
         return ["node"]
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
@@ -719,7 +746,7 @@ class TestSlotsOfOneNode:
         away(store)
         for state in (CLOSED, CLOSED, OPEN):
             claims = [claim(name, limit=10) for name in "abc"]
-            assert limiter.check(claims).source == decisions.LOCAL
+            assert limiter.charge(limiter.windows(claims)).source == decisions.LOCAL
             assert limiter.breaker.state == state
         assert len(store.calls) == 9
 
@@ -729,9 +756,9 @@ class TestSlotsOfOneNode:
         claims = [claim(name, limit=10) for name in "abc"]
         away(store)
         for _ in range(3):
-            limiter.check(claims)
+            limiter.charge(limiter.windows(claims))
         recovers(limiter, store)
-        assert limiter.check(claims).source == decisions.REDIS
+        assert limiter.charge(limiter.windows(claims)).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
 
     def test_error_of_one_slot_is_no_outage_of_its_node(self) -> None:
@@ -740,7 +767,7 @@ class TestSlotsOfOneNode:
         for number, error in enumerate((SPOILED, AWAY)):
             store.fails = lambda call: error if "{b}" in call.keys[0] else None  # type: ignore[union-attr]  # noqa: B023
             for _ in range(3):
-                limiter.check([claim(name, limit=10) for name in "abc"])
+                limiter.charge(limiter.windows([claim(name, limit=10) for name in "abc"]))
             assert limiter.breaker.state == (CLOSED, OPEN)[number]
 
 
@@ -749,24 +776,22 @@ class TestPrepared:
 
     def test_many_costs_and_profiles_are_answered_from_a_bounded_store(self, store: Store) -> None:
         limiter = Limiter(store)
-        planner = limiter._planner
-        kept = (planner._forms, planner._joined, planner._apart, limiter._fallback._shares)
+        windows = limiter._windows
+        kept = (windows._templates, windows._joined, limiter._fallback._shares)
         for cache in kept:
             cache.size = 2
         profiles = [profile(name, limit=1_000) for name in "abcd"]
         away(store)
         for cost in range(1, 6):
             for one, other in itertools.permutations(profiles, 2):
-                claims = [Claim(of, "x", of.policies, cost) for of in (one, other)]
-                assert limiter.check(claims).allowed
-                assert limiter.check(claims[:1]).verdicts[0].profile == one.name
-                joined = limiter.join(tuple(map(limiter.form, claims)))
-                assert joined is not None
-                assert joined.profiles == (one, other)
+                claims = [ProfileCheck(of, "x", of.policies, cost) for of in (one, other)]
+                assert limiter.charge(limiter.windows(claims)).allowed
+                assert limiter.charge(limiter.windows(claims[:1])).verdicts[0].profile == one.name
+                assert limiter.windows(claims).template.profiles == (one, other)
         assert all(1 <= len(cache) <= 2 for cache in kept)
 
     def test_profile_that_takes_the_place_of_another_has_its_own_limit(self, store: Store) -> None:
         limiter = Limiter(store)
         for limit in range(1, 50):
             # Each may get the memory, and so the id, of the one before.
-            assert limiter.check([claim(limit=limit, cost=0)]).limit == limit
+            assert limiter.charge(limiter.windows([claim(limit=limit, cost=0)])).limit == limit

@@ -1,33 +1,33 @@
-"""A decision that was made in haste says what the other would have said."""
+"""How a store's reply becomes a decision."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidingwindow import decisions
-from django_slidingwindow.core.claims import Claim
-from django_slidingwindow.core.results import admission, decision_of
-from django_slidingwindow.core.windows import Plan, Planner
+from django_slidingwindow.core.ranking import strictest
+from django_slidingwindow.core.results import decision_of
+from django_slidingwindow.core.windows import ProfileCheck, WindowCache, WindowSet
 from django_slidingwindow.decisions import Decision
 from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.stores.protocol import Reply
+
+CLOCK = 1_700_000_000_000_000
 
 
-def plan_of(limits: list[int], mode: str = "enforce") -> Plan:
+def windows_of(limits: list[int], mode: str = "enforce") -> WindowSet:
     policies = tuple(Policy(limit=limit, window=60 + i) for i, limit in enumerate(limits))
     profile = Profile(name="p", axis="tenant", policies=policies, mode=mode)
-    return Planner("throttle").plan([Claim(profile, "acme", policies)])
+    return WindowCache("throttle").windows([ProfileCheck(profile, "acme", policies)])
 
 
-def said(decision: Decision) -> Any:
-    receipt = decision.receipt
-    return decision, decision.key, decision.verdicts, receipt and (receipt.parts, receipt.local)
+def decide(windows: WindowSet, *reply: int) -> Decision:
+    return decision_of(windows, windows.template.rules, Reply(reply), decisions.REDIS)
 
 
-windows = st.lists(
+answers = st.lists(
     st.integers(1, 1_000).flatmap(
         lambda limit: st.tuples(st.just(limit), st.integers(0, limit - 1), st.integers(0, 10**8))
     ),
@@ -36,41 +36,48 @@ windows = st.lists(
 )
 
 
-@given(windows, st.sampled_from([decisions.REDIS, decisions.LOCAL]))
-def test_windows_that_let_in_are_told_the_same_in_haste(
-    windows: list[tuple[int, int, int]], source: str
+@given(answers)
+def test_admission_names_the_window_that_the_headers_name(
+    answers: list[tuple[int, int, int]],
 ) -> None:
-    plan = plan_of([limit for limit, _, _ in windows])
-    reply = [1, 1_700_000_000_000_000]
-    for _, left, reset in windows:
-        reply += [1, left, 0, reset]
-    given = plan.form.lines, plan.keys, reply, source
-    assert said(admission(plan.form, *given)) == said(decision_of(plan, *given[:1], *given[2:]))
+    windows = windows_of([limit for limit, _, _ in answers])
+    rows = [number for _, left, reset in answers for number in (1, left, 0, reset)]
+    decision = decide(windows, 1, CLOCK, *rows)
+    verdict = strictest(decision.verdicts)
+    assert (decision.policy, decision.key) == (verdict.policy, verdict.key)
+    assert (decision.remaining, decision.reset_after) == (verdict.remaining, verdict.reset_after)
+    assert decision.remaining == min(left for _, left, _ in answers)
 
 
 @pytest.mark.parametrize("admits", [0, 1])
-def test_one_window_that_observes_is_told_the_same_in_haste(admits: int) -> None:
-    plan = plan_of([5], mode="observe")
-    reply = [1, 1_700_000_000_000_000, admits, 0, 0 if admits else 7_000_000, 9_000_000]
-    hasty = admission(plan.form, plan.form.lines, plan.keys, reply, decisions.REDIS)
-    assert said(hasty) == said(decision_of(plan, plan.form.lines, reply, decisions.REDIS))
-    assert hasty.reason == (decisions.ALLOWED if admits else decisions.OBSERVED)
+def test_window_that_observes_says_whether_it_would_refuse(admits: int) -> None:
+    windows = windows_of([5], mode="observe")
+    decision = decide(windows, 1, CLOCK, admits, 0, 0 if admits else 7_000_000, 9_000_000)
+    assert decision.allowed
+    assert decision.reason == (decisions.ALLOWED if admits else decisions.OBSERVED)
 
 
-def test_a_receipt_of_it_is_used_once_however_often_it_is_looked_at() -> None:
-    plan = plan_of([5])
-    reply = [1, 1_700_000_000_000_000, 1, 4, 0, 60_000_000]
-    hasty = admission(plan.form, plan.form.lines, plan.keys, reply, decisions.REDIS)
-    assert hasty.receipt is not None
-    assert hasty.receipt is hasty.receipt
-    assert [hasty.receipt.use(), hasty.receipt.use()] == [True, False]
+def test_strictest_refusal_lasts_longest() -> None:
+    decision = decide(
+        windows_of([5, 6, 7]),
+        *(0, CLOCK),
+        *(0, 0, 7_000_000, 9_000_000),
+        *(0, 0, 8_000_000, 8_000_000),
+        *(1, 3, 0, 60_000_000),
+    )
+    assert decision.policy is not None
+    assert (decision.policy.limit, decision.retry_after) == (6, 8.0)
+    assert strictest(decision.verdicts).limit == 6
 
 
-@pytest.mark.parametrize(
-    ("limits", "mode", "share"),
-    [([5, 6], "enforce", (5, 6)), ([5, 0], "enforce", None), ([5, 6], "observe", None)],
-)
-def test_shares_are_taken_only_of_limits_that_are_enforced(
-    limits: list[int], mode: str, share: Any
-) -> None:
-    assert plan_of(limits, mode).form.limits == share
+def test_strictest_admission_with_as_many_left_stays_so_for_longer() -> None:
+    rows = (1, 2, 0, 9_000_000, 1, 2, 0, 10_000_000)
+    decision = decide(windows_of([5, 6]), 1, CLOCK, *rows)
+    assert (decision.limit, decision.reset_after) == (6, 10.0)
+
+
+def test_receipt_is_used_once_however_often_it_is_looked_at() -> None:
+    decision = decide(windows_of([5]), 1, CLOCK, 1, 4, 0, 60_000_000)
+    assert decision.receipt is not None
+    assert decision.receipt is decision.receipt
+    assert [decision.receipt.use(), decision.receipt.use()] == [True, False]

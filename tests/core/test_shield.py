@@ -11,10 +11,10 @@ import http_sf
 import pytest
 
 from django_slidingwindow import decisions
-from django_slidingwindow.core.asking import Hooks
-from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.health import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.http.headers import field_values
 from django_slidingwindow.policies import Policy, Profile
@@ -218,8 +218,8 @@ def profile(name: str, *rates: str, axis: str = "user", **fields: Any) -> Profil
     return Profile(name=name, axis=axis, policies=policies, **fields)
 
 
-def claim(of: Profile, identifier: str = "ada", cost: int = 1) -> Claim:
-    return Claim(of, identifier, of.policies, cost)
+def claim(of: Profile, identifier: str = "ada", cost: int = 1) -> ProfileCheck:
+    return ProfileCheck(of, identifier, of.policies, cost)
 
 
 class TestFreedWindows:
@@ -240,19 +240,19 @@ class TestFreedWindows:
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
         mine = [claim(profile("mine", "1/h"))]
-        first = limiter.check(mine)
+        first = limiter.charge(limiter.windows(mine))
         ran = limiter.store.run
 
         def overtaken(call: Any) -> list[int]:
             monkeypatch.undo()
-            in_another_thread(lambda: refused.append(limiter.check(mine)))
+            in_another_thread(lambda: refused.append(limiter.charge(limiter.windows(mine))))
             return ran(call)
 
         refused: list[Decision] = []
         monkeypatch.setattr(limiter.store, "run", overtaken)
         self.free(limiter, way, first)
         assert [decision.source for decision in refused] == [decisions.REDIS]
-        assert limiter.check(mine).allowed
+        assert limiter.charge(limiter.windows(mine)).allowed
 
     @pytest.mark.parametrize("way", ["refund", "reset"])
     @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -260,26 +260,30 @@ class TestFreedWindows:
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch, way: str, kind: str
     ) -> None:
         mine = [claim(profile("mine", "1/h"))]
-        first = limiter.check(mine)
-        hit, arun = limiter.store.hit, limiter.store.arun
+        first = limiter.charge(limiter.windows(mine))
+        charge, acharge = limiter.store.charge, limiter.store.acharge
 
         def slowly(*arguments: Any) -> Any:
-            reply = hit(*arguments)
+            reply = charge(*arguments)
             monkeypatch.undo()
             in_another_thread(lambda: self.free(limiter, way, first))
             return reply
 
-        async def aslowly(call: Any) -> Any:
-            reply = await arun(call)
+        async def aslowly(*arguments: Any) -> Any:
+            reply = await acharge(*arguments)
             monkeypatch.undo()
             in_another_thread(lambda: self.free(limiter, way, first))
             return reply
 
-        monkeypatch.setattr(limiter.store, "hit", slowly)
-        monkeypatch.setattr(limiter.store, "arun", aslowly)
-        refused = limiter.check(mine) if kind == "sync" else await limiter.acheck(mine)
+        monkeypatch.setattr(limiter.store, "charge", slowly)
+        monkeypatch.setattr(limiter.store, "acharge", aslowly)
+        refused = (
+            limiter.charge(limiter.windows(mine))
+            if kind == "sync"
+            else await limiter.acharge(limiter.windows(mine))
+        )
         assert (refused.allowed, refused.source) == (False, decisions.REDIS)
-        assert limiter.check(mine).allowed
+        assert limiter.charge(limiter.windows(mine)).allowed
 
 
 def in_another_thread(act: Callable[[], object]) -> None:
@@ -307,12 +311,14 @@ class TestReplays:
         self, redis: Redis, algorithm: str, receivers: list[None]
     ) -> None:
         """`receivers`: a check to which nobody listens takes a shorter way."""
-        clock, hooks = Clock(), Hooks(audience=SimpleNamespace(receivers=receivers))
+        clock, callbacks = Clock(), Callbacks(listeners=SimpleNamespace(receivers=receivers))
 
         def limiter(prefix: str, seconds: float) -> Limiter:
             # The steps of the clock are whole in microseconds, and in binary.
             store = RedisStore("default", budget=60, clock=lambda: round(clock.now * 1_000_000))
-            return Limiter(store, prefix=prefix, hooks=hooks, shield=Shield(seconds, clock=clock))
+            return Limiter(
+                store, prefix=prefix, callbacks=callbacks, shield=Shield(seconds, clock=clock)
+            )
 
         shielded, plain = limiter("shielded", 1.0), limiter("plain", 0)
         user = profile("user", "4/s", "12/10s", "60/m", algorithm=algorithm)
@@ -332,10 +338,11 @@ class TestReplays:
                 claim(of, "x" if of.axis == "global" else dice.choice("ab"), cost) for of in chosen
             ]
             if dice.random() < 0.02:
-                assert shielded.reset(shielded.keys(claims[0])) == plain.reset(
-                    plain.keys(claims[0])
+                assert shielded.reset(shielded.windows(claims[:1]).keys) == plain.reset(
+                    plain.windows(claims[:1]).keys
                 )
-            told, truth = shielded.check(claims), plain.check(claims)
+            told = shielded.charge(shielded.windows(claims))
+            truth = plain.charge(plain.windows(claims))
             assert told.allowed == truth.allowed, step
             assert told.retry_after == pytest.approx(truth.retry_after), step
             shown, all_of_it = fields(told), fields(truth)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.waiting import Ask, Pause, Turn, atake, take
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
@@ -30,10 +30,10 @@ WAITERS = 20
 
 def claims(
     rate: str = "2/100ms", cost: int = 1, algorithm: str = "compact", **fields: Any
-) -> list[Claim]:
+) -> list[ProfileCheck]:
     policy = Policy.parse(rate, algorithm=algorithm)
     profile = Profile(name="upstream", axis="global", policies=(policy,), **fields)
-    return [Claim(profile, "x", profile.policies, cost)]
+    return [ProfileCheck(profile, "x", profile.policies, cost)]
 
 
 @pytest.fixture
@@ -61,19 +61,25 @@ class Crowd:
 
         limiter._lines._join = joining  # type: ignore[method-assign]
 
-    def add(self, number: int, mine: list[Claim], timeout: float | None = None) -> Any:
+    def add(self, number: int, mine: list[ProfileCheck], timeout: float | None = None) -> Any:
         """Return the future of a caller that stands in the line."""
         if self.kind == "threads" or (self.kind == "both" and number % 2):
             found: Any = self.pool.submit(
-                lambda: self._note(number, self.limiter.acquire(mine, timeout))
+                lambda: self._note(
+                    number,
+                    self.limiter.acquire(self.limiter.windows(mine), timeout),
+                )
             )
         else:
             found = asyncio.run_coroutine_threadsafe(self._wait(number, mine, timeout), self.loop)
         assert self.joined.acquire(timeout=60), "it stands in the line"
         return found
 
-    async def _wait(self, number: int, mine: list[Claim], timeout: float | None) -> Decision:
-        return self._note(number, await self.limiter.aacquire(mine, timeout))
+    async def _wait(self, number: int, mine: list[ProfileCheck], timeout: float | None) -> Decision:
+        return self._note(
+            number,
+            await self.limiter.aacquire(self.limiter.windows(mine), timeout),
+        )
 
     def _note(self, number: int, decision: Decision) -> Decision:
         assert decision.allowed
@@ -115,10 +121,10 @@ class Held:
     def __init__(self, limiter: Limiter) -> None:
         self.limiter = limiter
         self.mine = claims("1/h")
-        assert limiter.check(self.mine).allowed
+        assert limiter.charge(limiter.windows(self.mine)).allowed
 
     def free(self) -> None:
-        self.limiter.reset(self.limiter.keys(self.mine[0]))
+        self.limiter.reset(self.limiter.windows([self.mine[0]]).keys)
 
 
 @pytest.fixture
@@ -132,7 +138,7 @@ def test_waiters_are_admitted_in_their_order_with_few_calls(
     crowd: Crowd, limiter: Limiter, redis: Redis
 ) -> None:
     mine = claims("4/400ms")
-    limiter.check(claims("4/400ms", cost=4))
+    limiter.charge(limiter.windows(claims("4/400ms", cost=4)))
     redis.config_resetstat()
     waiting = [crowd.add(number, mine) for number in range(WAITERS)]
     for one in waiting:
@@ -145,7 +151,7 @@ def test_waiters_are_admitted_in_their_order_with_few_calls(
 
 def test_only_the_first_of_a_line_asks(limiter: Limiter, redis: Redis) -> None:
     mine = claims(f"{WAITERS}/2s")
-    limiter.check(claims(f"{WAITERS}/2s", cost=WAITERS))
+    limiter.charge(limiter.windows(claims(f"{WAITERS}/2s", cost=WAITERS)))
     redis.config_resetstat()
     with Crowd(limiter, "both") as crowd:
         waiting = [crowd.add(0, mine)]
@@ -171,9 +177,9 @@ def test_cancelled_waiter_does_not_hold_up_the_others(limiter: Limiter, held: He
 
 
 async def test_waiter_that_nobody_drives_any_more_leaves(limiter: Limiter, held: Held) -> None:
-    first = asyncio.ensure_future(limiter.aacquire(held.mine))
+    first = asyncio.ensure_future(limiter.aacquire(limiter.windows(held.mine)))
     await asyncio.to_thread(wait_until, lambda: first_waits(limiter), "it was refused")
-    second = limiter.aacquire(held.mine)
+    second = limiter.aacquire(limiter.windows(held.mine))
     second.send(None)
     assert len(limiter._lines) == 2
     second.close()
@@ -187,7 +193,7 @@ def test_waiter_is_refused_at_once_if_the_first_waits_longer_than_it_can(
 ) -> None:
     first = crowd.add(0, held.mine)
     wait_until(lambda: first_waits(limiter), "it was refused")
-    decision = limiter.acquire(held.mine, timeout=600)
+    decision = limiter.acquire(limiter.windows(held.mine), timeout=600)
     assert not decision.allowed
     assert decision.retry_after is not None
     assert decision.retry_after > 600
@@ -203,22 +209,24 @@ class Now:
         store = MemoryStore(clock=lambda: round(self.now * SECOND))
         self.limiter = Limiter(store, clock=lambda: self.now)
 
-    def begin(self, mine: list[Claim], timeout: float | None = None) -> Any:
+    def begin(self, mine: list[ProfileCheck], timeout: float | None = None) -> Any:
         """Return the flow of a caller that cannot be admitted now, and what it waits for."""
-        flow = self.limiter._acquire(mine, timeout)
+        flow = self.limiter._lines.acquire(self.limiter.windows(mine), timeout)
         step = next(flow)
-        return flow, flow.send(self.limiter.check(mine)) if isinstance(step, Ask) else step
+        return flow, flow.send(self.limiter.charge(self.limiter.windows(mine))) if isinstance(
+            step, Ask
+        ) else step
 
-    def end(self, flow: Any, mine: list[Claim]) -> Decision:
+    def end(self, flow: Any, mine: list[ProfileCheck]) -> Decision:
         """Return what the flow comes to that asks now."""
         with pytest.raises(StopIteration) as ended:
-            flow.send(self.limiter.check(mine))
+            flow.send(self.limiter.charge(self.limiter.windows(mine)))
         return ended.value.value  # type: ignore[no-any-return]
 
 
 def test_waiter_whose_time_is_up_asks_once_more_out_of_turn() -> None:
     clock, mine = Now(), claims("1/4s")
-    clock.limiter.check(mine)
+    clock.limiter.charge(clock.limiter.windows(mine))
     first, pause = clock.begin(mine)
     assert pause == Pause(4.0)
     second, turn = clock.begin(mine, timeout=4.0)
@@ -227,13 +235,13 @@ def test_waiter_whose_time_is_up_asks_once_more_out_of_turn() -> None:
     assert isinstance(second.send(None), Ask)
     assert clock.end(second, mine).allowed
     assert isinstance(first.send(None), Ask)
-    assert first.send(clock.limiter.check(mine)) == Pause(4.0)
+    assert first.send(clock.limiter.charge(clock.limiter.windows(mine))) == Pause(4.0)
     first.close()
 
 
 def test_waiter_is_refused_when_the_next_slot_is_too_late_for_it() -> None:
     clock, mine = Now(), claims("1/4s")
-    clock.limiter.check(mine)
+    clock.limiter.charge(clock.limiter.windows(mine))
     first, _ = clock.begin(mine)
     second, turn = clock.begin(mine, timeout=6.0)
     clock.now = 4.0
@@ -254,7 +262,7 @@ def test_next_waiter_asks_when_there_can_be_room() -> None:
     ):
         clock, mine = Now(), claims(rate, algorithm=algorithm)
         all_of_it = claims(rate, mine[0].policies[0].limit, algorithm)
-        clock.limiter.check(all_of_it)
+        clock.limiter.charge(clock.limiter.windows(all_of_it))
         first, pause = clock.begin(mine)
         second, _ = clock.begin(mine)
         clock.now += pause.seconds
@@ -271,7 +279,7 @@ def test_next_waiter_asks_when_there_can_be_room() -> None:
 
 def test_first_that_does_not_ask_is_passed_over() -> None:
     clock, mine = Now(), claims("1/4s")
-    clock.limiter.check(mine)
+    clock.limiter.charge(clock.limiter.windows(mine))
     first, _ = clock.begin(mine)
     second, turn = clock.begin(mine)
     assert turn.seconds == 9.0
@@ -283,20 +291,20 @@ def test_first_that_does_not_ask_is_passed_over() -> None:
 
 def test_first_asks_now_and_then_whether_room_was_made() -> None:
     clock, mine = Now(), claims("1/h")
-    clock.limiter.check(mine)
+    clock.limiter.charge(clock.limiter.windows(mine))
     first, pause = clock.begin(mine)
     assert pause == Pause(5.0)
-    clock.limiter.reset(clock.limiter.keys(mine[0]))
+    clock.limiter.reset(clock.limiter.windows([mine[0]]).keys)
     assert isinstance(first.send(None), Ask)
     assert clock.end(first, mine).allowed
 
 
 def test_refusal_that_is_over_is_no_reason_to_ask_without_a_pause() -> None:
     clock, mine = Now(), claims("1/4s")
-    flow = clock.limiter._acquire(mine, None)
+    flow = clock.limiter._lines.acquire(clock.limiter.windows(mine), None)
     next(flow)
-    clock.limiter.check(mine)
-    refusal = replace(clock.limiter.check(mine), retry_after=0.0)
+    clock.limiter.charge(clock.limiter.windows(mine))
+    refusal = replace(clock.limiter.charge(clock.limiter.windows(mine)), retry_after=0.0)
     assert flow.send(refusal).seconds == pytest.approx(0.005)  # type: ignore[union-attr]
     flow.close()
 
@@ -311,11 +319,11 @@ async def test_turn_that_does_not_come_is_awaited_no_longer_than_that() -> None:
 def test_callers_that_find_room_do_not_wait_for_each_other() -> None:
     limiter = Limiter(MemoryStore())
     mine = claims("100/h")
-    flows = [limiter._acquire(mine, None) for _ in range(3)]
+    flows = [limiter._lines.acquire(limiter.windows(mine), None) for _ in range(3)]
     assert [type(next(flow)).__name__ for flow in flows] == ["Ask"] * 3
     for flow in flows[::-1]:
         with pytest.raises(StopIteration):
-            flow.send(limiter.check(mine))
+            flow.send(limiter.charge(limiter.windows(mine)))
     assert len(limiter._lines) == 0
 
 
@@ -324,9 +332,9 @@ def test_other_cost_and_limit_have_lines_of_their_own(
 ) -> None:
     monkeypatch.setattr("django_slidingwindow.core.waiting._LONGEST_PAUSE", 0.01)
     with Crowd(limiter, "threads") as crowd:
-        limiter.check(claims("2/h", cost=2))
+        limiter.charge(limiter.windows(claims("2/h", cost=2)))
         waiting = crowd.add(0, claims("2/h", cost=2), timeout=None)
-        assert not limiter.acquire(claims("2/h"), timeout=1).allowed
-        assert limiter.acquire(claims("3/h"), timeout=1).allowed
-        assert limiter.reset(limiter.keys(claims("2/h")[0])) == 1
+        assert not limiter.acquire(limiter.windows(claims("2/h")), timeout=1).allowed
+        assert limiter.acquire(limiter.windows(claims("3/h")), timeout=1).allowed
+        assert limiter.reset(limiter.windows([claims("2/h")[0]]).keys) == 1
         assert waiting.result(timeout=60).allowed

@@ -1,4 +1,4 @@
-"""From a request and its demands to one decision: charged once, together, or not at all."""
+"""From a request and its requirements to one decision: charged once, together, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from django.test import RequestFactory
 
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.guard import check as guard
-from django_slidingwindow.guard.check import Demand
+from django_slidingwindow.guard.check import Requirement
+from django_slidingwindow.guard.requirements import joined, methods_from
 
 CLIENT = "203.0.113.9"
 
@@ -69,8 +70,10 @@ def scripts(redis):
 def check(request):
     """`guard.check`, from sync code and from a coroutine."""
     if request.param == "sync":
-        return guard.check
-    return lambda *args: asyncio.run(guard.acheck(*args))
+        return lambda request, requirements: guard.check(request, joined(requirements))
+    return lambda request, requirements: asyncio.run(
+        guard.acheck(request, joined(requirements))
+    )
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -107,9 +110,9 @@ def left(profile, identifier=CLIENT):
 
 def test_profiles_of_all_demands_are_charged_in_one_script(check, scripts):
     get_one = get(HTTP_X_TENANT="acme")
-    check(get(), [Demand(("burst",))])
+    check(get(), [Requirement(("burst",))])
     scripts()
-    decision = check(get_one, [Demand(("burst", "daily")), Demand(("tenant",))])
+    decision = check(get_one, [Requirement(("burst", "daily")), Requirement(("tenant",))])
     assert scripts() == 1
     assert decision.allowed
     assert {verdict.profile for verdict in decision.verdicts} == {"burst", "daily", "tenant"}
@@ -117,17 +120,17 @@ def test_profiles_of_all_demands_are_charged_in_one_script(check, scripts):
 
 def test_refusal_by_one_profile_spends_nothing_on_the_others(check):
     for _ in range(5):
-        decision = check(get(), [Demand(("burst",)), Demand(("daily",))])
+        decision = check(get(), [Requirement(("burst",)), Requirement(("daily",))])
     assert not decision.allowed
     assert left("daily") == 98
 
 
 def test_profile_is_charged_once_a_request_whoever_asks(check, scripts):
     request = get()
-    first = check(request, [Demand(("burst",))])
-    check(get(), [Demand(("daily",))])
+    first = check(request, [Requirement(("burst",))])
+    check(get(), [Requirement(("daily",))])
     scripts()
-    again = check(request, [Demand(("burst",))])
+    again = check(request, [Requirement(("burst",))])
     assert again is first
     assert scripts() == 0
     assert left("burst") == 1
@@ -135,8 +138,8 @@ def test_profile_is_charged_once_a_request_whoever_asks(check, scripts):
 
 def test_later_demand_charges_only_what_is_new(check):
     request = get()
-    check(request, [Demand(("burst",))])
-    decision = check(request, [Demand(("burst", "daily"))])
+    check(request, [Requirement(("burst",))])
+    decision = check(request, [Requirement(("burst", "daily"))])
     assert (left("burst"), left("daily")) == (1, 99)
     assert decision.profile == "burst"
     assert [item.profile for item in guard.decisions(request)] == ["burst", "daily"]
@@ -144,77 +147,82 @@ def test_later_demand_charges_only_what_is_new(check):
 
 def test_refusal_is_remembered_and_enforced_by_whoever_asks_next(check):
     request = get()
-    check(request, [Demand(("closed",))])
-    assert not check(request, [Demand(("closed", "daily"))]).allowed
+    check(request, [Requirement(("closed",))])
+    assert not check(request, [Requirement(("closed", "daily"))]).allowed
 
 
 def test_profile_that_is_demanded_twice_costs_what_the_dearer_demand_says(check):
-    check(get(), [Demand(("daily",)), Demand(("daily",), cost=7), Demand(("daily",), cost=3)])
+    check(
+        get(),
+        [Requirement(("daily",)), Requirement(("daily",), cost=7), Requirement(("daily",), cost=3)],
+    )
     assert left("daily") == 93
 
 
 def test_decision_is_on_the_request(check):
     request = get()
     assert guard.decisions(request) == ()
-    decision = check(request, [Demand(("burst",))])
+    decision = check(request, [Requirement(("burst",))])
     assert request.rate_limit is decision
     assert guard.decisions(request) == (decision,)
 
 
 def test_request_has_the_strictest_decision_so_far(check):
     request = get()
-    check(request, [Demand(("burst",))])
-    check(request, [Demand(("daily",))])
+    check(request, [Requirement(("burst",))])
+    check(request, [Requirement(("daily",))])
     assert request.rate_limit.profile == "burst"
-    check(request, [Demand(("closed",))])
+    check(request, [Requirement(("closed",))])
     assert request.rate_limit.profile == "closed"
-    check(request, [Demand(("tenant",))])
+    check(request, [Requirement(("tenant",))])
     assert request.rate_limit.profile == "closed"
 
 
 def test_decision_without_limit_is_the_mildest(check, project):
     request = get(HTTP_X_TENANT="acme")
-    check(request, [Demand(("by_tenant",))])
+    check(request, [Requirement(("by_tenant",))])
     assert request.rate_limit.reason == decisions.UNLIMITED
-    check(request, [Demand(("daily",))])
+    check(request, [Requirement(("daily",))])
     assert request.rate_limit.profile == "daily"
 
 
 # What does not count
 
 
-@pytest.mark.parametrize("demands", [[], [Demand(("tenant",))], [Demand(lambda request: None)]])
-def test_nothing_that_counts_is_none(check, demands):
+@pytest.mark.parametrize(
+    "requirements", [[], [Requirement(("tenant",))], [Requirement(lambda request: None)]]
+)
+def test_nothing_that_counts_is_none(check, requirements):
     request = get()
-    assert check(request, demands) is None
+    assert check(request, requirements) is None
     assert request.rate_limit is None
 
 
 def test_skipped_profile_leaves_the_others(check):
-    decision = check(get(), [Demand(("tenant", "burst"))])
+    decision = check(get(), [Requirement(("tenant", "burst"))])
     assert [verdict.profile for verdict in decision.verdicts] == ["burst"]
 
 
 def test_switched_off_asks_nobody(check, project, scripts):
     project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False, "CACHE": "no such cache"}
     request = get()
-    assert check(request, [Demand(("closed", "no such profile"))]) is None
+    assert check(request, [Requirement(("closed", "no such profile"))]) is None
     assert request.rate_limit is None
     assert scripts() == 0
 
 
 def test_switching_off_keeps_a_decision_that_was_made(check, project):
     request = get()
-    decision = check(request, [Demand(("burst",))])
+    decision = check(request, [Requirement(("burst",))])
     project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False}
-    assert check(request, [Demand(("daily",))]) is None
+    assert check(request, [Requirement(("daily",))]) is None
     assert request.rate_limit is decision
 
 
 def test_methods_that_are_not_named_are_not_counted(check):
-    demand = Demand(("burst",), methods=guard.methods_from(["post"]))
-    assert check(get(), [demand]) is None
-    assert check(RequestFactory().post("/"), [demand]).allowed
+    requirement = Requirement(("burst",), methods=methods_from(["post"]))
+    assert check(get(), [requirement]) is None
+    assert check(RequestFactory().post("/"), [requirement]).allowed
 
 
 @pytest.mark.parametrize(
@@ -227,7 +235,7 @@ def test_methods_that_are_not_named_are_not_counted(check):
     ],
 )
 def test_get_covers_head_which_does_the_same_work(given, methods):
-    assert guard.methods_from(given) == methods
+    assert methods_from(given) == methods
 
 
 # The choice of a profile
@@ -238,7 +246,7 @@ def test_get_covers_head_which_does_the_same_work(given, methods):
     [("burst", ["burst"]), (["burst", "daily"], ["burst", "daily"]), (("daily",), ["daily"])],
 )
 def test_choice_answers_one_name_or_several(check, answer, profiles):
-    decision = check(get(), [Demand(lambda request: answer)])
+    decision = check(get(), [Requirement(lambda request: answer)])
     assert [verdict.profile for verdict in decision.verdicts] == profiles
 
 
@@ -246,7 +254,7 @@ def test_choice_may_be_async(check):
     async def choose(request):
         return "daily"
 
-    assert check(get(), [Demand(choose)]).profile == "daily"
+    assert check(get(), [Requirement(choose)]).profile == "daily"
 
 
 def test_choice_is_made_once_for_a_demand(check):
@@ -256,20 +264,20 @@ def test_choice_is_made_once_for_a_demand(check):
         calls.append(request)
         return "burst"
 
-    request, demands = get(), [Demand(choose)]
+    request, requirements = get(), [Requirement(choose)]
     for _ in range(2):
-        check(request, demands)
+        check(request, requirements)
     assert calls == [request]
 
 
 def test_choice_of_an_unknown_profile_is_an_error_that_hints(check):
     with pytest.raises(ImproperlyConfigured, match=r"'burts'.*'burst'"):
-        check(get(), [Demand(lambda request: "burts")])
+        check(get(), [Requirement(lambda request: "burts")])
 
 
 @pytest.mark.parametrize("choice", [broken, lambda request: 5])
 def test_choice_that_fails_denies(check, choice, refusals, caplog):
-    decision = check(get(), [Demand(choice), Demand(("burst",))])
+    decision = check(get(), [Requirement(choice), Requirement(("burst",))])
     assert (decision.allowed, decision.reason) == (False, decisions.IDENTITY_ERROR)
     assert [found for _, found in refusals] == [decision]
     assert "choice" in caplog.text
@@ -277,7 +285,7 @@ def test_choice_that_fails_denies(check, choice, refusals, caplog):
 
 def test_choice_that_fails_may_allow(check, project, caplog):
     project.SLIDING_WINDOW = {**SETTINGS, "IDENTITY_ERROR": "allow"}
-    assert check(get(), [Demand(broken)]) is None
+    assert check(get(), [Requirement(broken)]) is None
     assert "broken on purpose" in caplog.text
 
 
@@ -288,21 +296,21 @@ def test_cost_may_be_a_function_even_an_async_one(check):
     async def three(request):
         return 3
 
-    check(get(), [Demand(("daily",), cost=lambda request: 2)])
-    check(get(), [Demand(("daily",), cost=three)])
+    check(get(), [Requirement(("daily",), cost=lambda request: 2)])
+    check(get(), [Requirement(("daily",), cost=three)])
     assert left("daily") == 95
 
 
 @pytest.mark.parametrize("cost", [-1, 0.5, None, "2", True, broken])
 def test_cost_that_is_nonsense_is_logged_and_counts_as_one(check, cost, caplog):
     function = cost if callable(cost) else lambda request: cost
-    assert check(get(), [Demand(("daily",), cost=function)]).allowed
+    assert check(get(), [Requirement(("daily",), cost=function)]).allowed
     assert left("daily") == 99
     assert "counts as 1" in caplog.text
 
 
 def test_cost_is_not_asked_for_when_nothing_is_to_be_charged(check):
-    assert check(get(), [Demand(lambda request: None, cost=broken)]) is None
+    assert check(get(), [Requirement(lambda request: None, cost=broken)]) is None
 
 
 # Identities and limits that fail
@@ -310,7 +318,7 @@ def test_cost_is_not_asked_for_when_nothing_is_to_be_charged(check):
 
 def test_identity_that_fails_denies_and_spends_nothing(check, refusals, caplog):
     request = get()
-    decision = check(request, [Demand(("daily", "nobody"))])
+    decision = check(request, [Requirement(("daily", "nobody"))])
     assert (decision.allowed, decision.profile) == (False, "nobody")
     assert (decision.reason, decision.retry_after) == (decisions.IDENTITY_ERROR, None)
     assert left("daily") == 100
@@ -321,30 +329,30 @@ def test_identity_that_fails_denies_and_spends_nothing(check, refusals, caplog):
 
 def test_identity_that_fails_may_allow(check, project, caplog):
     project.SLIDING_WINDOW = {**SETTINGS, "IDENTITY_ERROR": "allow"}
-    assert check(get(), [Demand(("daily", "nobody"))]).profile == "daily"
+    assert check(get(), [Requirement(("daily", "nobody"))]).profile == "daily"
     assert "nobody" in caplog.text
 
 
 def test_identity_of_an_observing_profile_never_denies(check, caplog):
-    assert check(get(), [Demand(("watched_nobody",))]) is None
+    assert check(get(), [Requirement(("watched_nobody",))]) is None
     assert "watched_nobody" in caplog.text
 
 
 def test_client_without_an_address_is_denied_with_a_hint_in_the_log(check, caplog):
     request = RequestFactory().get("/", REMOTE_ADDR="")
-    assert check(request, [Demand(("burst",))]).reason == decisions.IDENTITY_ERROR
+    assert check(request, [Requirement(("burst",))]).reason == decisions.IDENTITY_ERROR
     assert "TRUSTED_PROXIES" in caplog.text
 
 
 @pytest.mark.parametrize(("rate", "limit"), [("7/m", 7), ("3/h", 3)])
 def test_limit_by_tenant_sees_identifier_and_request(check, rate, limit):
     request = get(HTTP_X_TENANT="acme", HTTP_X_RATE=rate)
-    assert check(request, [Demand(("by_tenant",))]).limit == limit
+    assert check(request, [Requirement(("by_tenant",))]).limit == limit
 
 
 def test_limit_that_is_nonsense_denies(check, caplog):
     request = get(HTTP_X_TENANT="acme", HTTP_X_RATE="lots")
-    assert check(request, [Demand(("by_tenant",))]).reason == decisions.IDENTITY_ERROR
+    assert check(request, [Requirement(("by_tenant",))]).reason == decisions.IDENTITY_ERROR
     assert "lots" in caplog.text
 
 
@@ -356,19 +364,19 @@ async def test_limit_by_tenant_may_use_the_database_in_async_code(project):
         return "3/m"
 
     project.SLIDING_WINDOW = {"PROFILES": {"own": {"axis": "ip", "rate": limit}}}
-    assert (await guard.acheck(get(), [Demand(("own",))])).limit == 3
+    assert (await guard.acheck(get(), joined([Requirement(("own",))]))).limit == 3
     assert threads[0] is not threading.current_thread()
 
 
 def test_unknown_profile_is_an_error_that_hints(check):
     with pytest.raises(ImproperlyConfigured, match=r"'dayly'.*'daily'"):
-        check(get(), [Demand(("dayly",))])
+        check(get(), [Requirement(("dayly",))])
 
 
 def test_axis_without_a_resolver_is_an_error_and_no_refusal(check, project):
     project.SLIDING_WINDOW = {}
     with pytest.raises(ImproperlyConfigured, match="tenant"):
-        check(get(), [Demand(("tenant_paid",))])
+        check(get(), [Requirement(("tenant_paid",))])
 
 
 # Signals and the observe mode
@@ -377,13 +385,13 @@ def test_axis_without_a_resolver_is_an_error_and_no_refusal(check, project):
 def test_refusal_is_told_and_an_admission_is_not(check, refusals):
     for _ in range(3):
         request = get()
-        decision = check(request, [Demand(("burst",))])
+        decision = check(request, [Requirement(("burst",))])
     assert refusals == [(request, decision)]
 
 
 def test_observing_profile_counts_and_tells_and_never_blocks(check, refusals):
     for _ in range(3):
-        decision = check(get(), [Demand(("watched", "daily"))])
+        decision = check(get(), [Requirement(("watched", "daily"))])
         assert decision.allowed
     assert [found.reason for _, found in refusals] == [decisions.OBSERVED] * 2
     assert left("daily") == 97
@@ -392,7 +400,7 @@ def test_observing_profile_counts_and_tells_and_never_blocks(check, refusals):
 def test_receiver_that_fails_does_not_fail_the_request(check, caplog):
     signals.request_limited.connect(broken)
     try:
-        assert not check(get(), [Demand(("closed",))]).allowed
+        assert not check(get(), [Requirement(("closed",))]).allowed
     finally:
         signals.request_limited.disconnect(broken)
     assert "broken on purpose" in caplog.text
@@ -404,20 +412,20 @@ def test_receiver_that_fails_does_not_fail_the_request(check, caplog):
 def test_exempt_address_is_not_counted(check, project):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["203.0.113.0/24", "2001:db8::1"]}
     request = get()
-    assert check(request, [Demand(("closed",))]) is None
-    assert check(request, [Demand(("closed",))]) is None
+    assert check(request, [Requirement(("closed",))]) is None
+    assert check(request, [Requirement(("closed",))]) is None
     assert request.rate_limit is None
     other = RequestFactory().get("/", REMOTE_ADDR="2001:db8::2")
-    assert not check(other, [Demand(("closed",))]).allowed
+    assert not check(other, [Requirement(("closed",))]).allowed
 
 
 def test_exempt_network_does_not_cover_who_has_no_address(check, project):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["0.0.0.0/0"], "TRUSTED_PROXIES": ["unix"]}
     no_address = RequestFactory().get("/", REMOTE_ADDR="")
-    assert not check(no_address, [Demand(("closed",))]).allowed
+    assert not check(no_address, [Requirement(("closed",))]).allowed
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["0.0.0.0/0"]}
     no_address = RequestFactory().get("/", REMOTE_ADDR="")
-    assert not check(no_address, [Demand(("closed",))]).allowed
+    assert not check(no_address, [Requirement(("closed",))]).allowed
 
 
 def is_monitor(request):
@@ -431,26 +439,26 @@ async def is_async_monitor(request):
 @pytest.mark.parametrize("exempt", [is_monitor, f"{__name__}.is_monitor", is_async_monitor])
 def test_function_exempts_whom_it_says(check, project, exempt):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [exempt]}
-    assert check(get(HTTP_X_MONITOR="yes"), [Demand(("closed",))]) is None
-    assert not check(get(), [Demand(("closed",))]).allowed
+    assert check(get(HTTP_X_MONITOR="yes"), [Requirement(("closed",))]) is None
+    assert not check(get(), [Requirement(("closed",))]).allowed
 
 
 def test_exemption_that_fails_does_not_apply(check, project, caplog):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [broken]}
-    assert not check(get(), [Demand(("closed",))]).allowed
+    assert not check(get(), [Requirement(("closed",))]).allowed
     assert "exemption failed" in caplog.text
 
 
 def test_staff_is_exempt_where_the_settings_say_so(check, project):
     request = get()
     request.user = User(pk=1, is_staff=True)
-    assert not check(request, [Demand(("closed",))]).allowed
+    assert not check(request, [Requirement(("closed",))]).allowed
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["staff"]}
     for staff, exempt in [(True, True), (False, False)]:
         request = get()
         request.user = User(pk=1, is_staff=staff)
-        assert (check(request, [Demand(("closed",))]) is None) is exempt
-    assert not check(get(), [Demand(("closed",))]).allowed
+        assert (check(request, [Requirement(("closed",))]) is None) is exempt
+    assert not check(get(), [Requirement(("closed",))]).allowed
 
 
 def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, caplog):
@@ -460,7 +468,7 @@ def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, c
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["staff"]}
     request = get()
     request.user = Away()
-    assert not check(request, [Demand(("closed",))]).allowed
+    assert not check(request, [Requirement(("closed",))]).allowed
     assert "broken on purpose" in caplog.text
 
 
@@ -468,7 +476,7 @@ def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, c
 def test_exemption_that_is_nonsense_is_told_with_its_setting(check, project, entry):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [entry]}
     with pytest.raises(ImproperlyConfigured, match=r"\['EXEMPT'\]"):
-        check(get(), [Demand(("closed",))])
+        check(get(), [Requirement(("closed",))])
 
 
 # Refunds
@@ -476,24 +484,24 @@ def test_exemption_that_is_nonsense_is_told_with_its_setting(check, project, ent
 
 def test_refund_gives_back_one_demand_and_leaves_the_others(check, refund):
     request = get()
-    mine, other = Demand(("burst",)), Demand(("daily",), cost=4)
+    mine, other = Requirement(("burst",)), Requirement(("daily",), cost=4)
     check(request, [mine, other])
     refund(request, mine)
     assert (left("burst"), left("daily")) == (2, 96)
 
 
 def test_refund_works_once(check, refund):
-    request, demand = get(), Demand(("daily",), cost=4)
-    check(get(), [demand])
-    check(request, [demand])
+    request, requirement = get(), Requirement(("daily",), cost=4)
+    check(get(), [requirement])
+    check(request, [requirement])
     for _ in range(3):
-        refund(request, demand)
+        refund(request, requirement)
     assert left("daily") == 96
 
 
 def test_what_one_refund_left_another_gives_back(check, refund):
     request = get()
-    burst, daily = Demand(("burst",)), Demand(("daily",))
+    burst, daily = Requirement(("burst",)), Requirement(("daily",))
     check(request, [burst, daily])
     refund(request, burst)
     refund(request, daily)
@@ -502,43 +510,43 @@ def test_what_one_refund_left_another_gives_back(check, refund):
 
 def test_headers_after_a_refund_tell_what_is_left(check, refund):
     first, request = get(), get()
-    demand = Demand(("burst",))
-    check(first, [demand])
-    decision = check(request, [demand, Demand(("daily",))])
+    requirement = Requirement(("burst",))
+    check(first, [requirement])
+    decision = check(request, [requirement, Requirement(("daily",))])
     assert (decision.profile, decision.remaining) == ("burst", 0)
-    refund(request, demand)
+    refund(request, requirement)
     after = request.rate_limit
     assert (after.profile, after.remaining) == ("burst", 1)
     assert after.verdicts[0].reset_after == decision.verdicts[0].reset_after > 0
     assert guard.decisions(request) == (after,)
-    assert check(request, [demand]) is after
+    assert check(request, [requirement]) is after
 
 
 def test_window_without_hits_has_nothing_to_reset(check, refund):
-    request, demand = get(), Demand(("burst",))
-    check(request, [demand])
-    refund(request, demand)
+    request, requirement = get(), Requirement(("burst",))
+    check(request, [requirement])
+    refund(request, requirement)
     assert (request.rate_limit.remaining, request.rate_limit.reset_after) == (2, 0.0)
 
 
 def test_refund_keeps_a_window_that_another_profile_shares(check, refund):
     request = get()
-    mine = Demand(("one",))
-    check(request, [mine, Demand(("two",))])
+    mine = Requirement(("one",))
+    check(request, [mine, Requirement(("two",))])
     refund(request, mine)
     assert left("two") == 4
 
 
 def test_refund_of_what_was_not_charged_is_nothing(check, refund):
     request = get()
-    post = Demand(("daily",), methods=frozenset({"POST"}))
-    check(request, [Demand(("daily",)), post])
+    post = Requirement(("daily",), methods=frozenset({"POST"}))
+    check(request, [Requirement(("daily",)), post])
     refund(request, post)
     assert left("daily") == 99
-    refund(request, Demand(("burst",)))
+    refund(request, Requirement(("burst",)))
     refused = get()
-    check(refused, [Demand(("closed",))])
-    refund(refused, Demand(("closed",)))
+    check(refused, [Requirement(("closed",))])
+    refund(refused, Requirement(("closed",)))
     assert not refused.rate_limit.allowed
 
 
@@ -553,6 +561,6 @@ def test_redis_away_is_no_error(check, project, caplog):
         }
     }
     with caplog.at_level(logging.CRITICAL):
-        answers = [check(get(), [Demand(("burst",))]) for _ in range(3)]
+        answers = [check(get(), [Requirement(("burst",))]) for _ in range(3)]
     assert [decision.allowed for decision in answers] == [True, True, False]
     assert {decision.source for decision in answers} == {decisions.LOCAL}

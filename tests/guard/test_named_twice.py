@@ -25,6 +25,7 @@ from django_slidingwindow.contrib.ninja import ProfileThrottle as NinjaThrottle
 from django_slidingwindow.contrib.ninja import throttled
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit
 from django_slidingwindow.guard import check as guard
+from django_slidingwindow.guard.requirements import Requirement, joined
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 CLIENT = "203.0.113.9"
@@ -241,20 +242,20 @@ def test_refund_gives_back_what_all_places_charged(get):
 @pytest.mark.parametrize("first", [5, 1], ids=["dearer first", "cheaper first"])
 def test_identity_that_is_known_later_pays_what_the_dearest_place_says(rf, first):
     request = rf.get("/", REMOTE_ADDR=CLIENT)
-    guard.check(request, [guard.Demand(("units",), cost=first)])
+    guard.check(request, joined([Requirement(("units",), cost=first)]))
     request.META["REMOTE_ADDR"] = "203.0.113.10"
-    guard.check(request, [guard.Demand(("units",), cost=6 - first)])
+    guard.check(request, joined([Requirement(("units",), cost=6 - first)]))
     assert (used("units"), used("units", "203.0.113.10")) == (first, 5)
 
 
 def test_refusal_of_an_identity_that_is_known_later_is_the_decision(rf):
     limits.check("per_user", "7", cost=3)
     request = rf.get("/", REMOTE_ADDR=CLIENT)
-    assert guard.check(request, [guard.Demand(("per_user",))]).allowed
+    assert guard.check(request, joined([Requirement(("per_user",))])).allowed
     request.user = user_of("7")
-    again = [guard.Demand(("per_user",))]
-    assert not guard.check(request, again).allowed
-    assert not guard.check(request, again).allowed
+    again = [Requirement(("per_user",))]
+    assert not guard.check(request, joined(again)).allowed
+    assert not guard.check(request, joined(again)).allowed
     assert not request.rate_limit.allowed
 
 
@@ -262,6 +263,6 @@ def test_identity_that_is_lost_again_leaves_the_decision(rf, settings):
     profiles = {"key": {"axis": "header:X-API-Key", "rate": "3/m"}}
     settings.SLIDING_WINDOW |= {"PROFILES": profiles}
     request = rf.get("/", HTTP_X_API_KEY="secret")
-    decision = guard.check(request, [guard.Demand(("key",))])
+    decision = guard.check(request, joined([Requirement(("key",))]))
     del request.META["HTTP_X_API_KEY"]
-    assert guard.check(request, [guard.Demand(("key",))]) is decision
+    assert guard.check(request, joined([Requirement(("key",))])) is decision

@@ -9,15 +9,16 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow.core.claims import Claim
 from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
-from django_slidingwindow.guard.state import open_account
+from django_slidingwindow.guard.current_limiter import limiters_from
+from django_slidingwindow.guard.requirements import Requirement, joined
+from django_slidingwindow.guard.state import Checked, record, state_of
 from django_slidingwindow.http import headers
 from django_slidingwindow.http import policy_names as naming
-from django_slidingwindow.limits import limiters_from
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
@@ -264,12 +265,12 @@ def test_one_policy_alone_is_told_by_the_decision_as_by_its_verdict(
     same = {name: getattr(one, name) for name in shared}
     told = (Decision(**same, reason="", source="redis", verdicts=(one,)),)
     with with_settings(HEADERS=styles, HEADERS_PARTITION_KEY=keyed):
-        assert headers.field_values(told, alone=True) == headers.field_values(told)
+        assert headers.field_values(told, single=True) == headers.field_values(told)
 
 
 @pytest.mark.parametrize("fallback", ["local", "allow", "deny"])
 @pytest.mark.parametrize(
-    ("profile", "alone"),
+    ("profile", "single"),
     [
         ({"rate": "5/m"}, True),
         ({"rates": ["5/m", "9/h"]}, False),
@@ -279,7 +280,7 @@ def test_one_policy_alone_is_told_by_the_decision_as_by_its_verdict(
     ],
 )
 def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
-    settings, profile, alone, fallback
+    settings, profile, single, fallback
 ):
     settings.SLIDING_WINDOW = {
         "PROFILES": {"own": {"axis": "global", **profile}},
@@ -288,17 +289,17 @@ def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
     }
     request = RequestFactory().get("/")
     with limiters_from(lambda: Limiter(Unreachable(), fallback=fallback)):
-        guard.check(request, [guard.Demand(("own",))])
-    account = guard.find_account(request)
-    assert account.alone == (alone and fallback == "local")
+        guard.check(request, joined([Requirement(("own",))]))
+    (checked,) = state_of(request).checks
+    assert checked.single == (single and fallback == "local")
     response = HttpResponse()
     headers.show(response, request)
     del response.headers["Content-Type"]
-    assert dict(response.headers) == headers.field_values(account.decisions)
+    assert dict(response.headers) == headers.field_values([checked.decision])
 
 
 class Unreachable(MemoryStore):
-    def hit(self, keys, lines):
+    def charge(self, keys, rules):
         raise StoreError("away", outage=True)
 
 
@@ -387,7 +388,9 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
     store = RedisStore("default", clock=clock)
     limiter = Limiter(store)
     policies = tuple(Policy.parse(rate, algorithm=algorithm) for rate in ("3/10s", "5/m"))
-    claims = [Claim(Profile(name="p", axis="ip", policies=policies), "203.0.113.9", policies)]
+    claims = [
+        ProfileCheck(Profile(name="p", axis="ip", policies=policies), "203.0.113.9", policies)
+    ]
 
     def wait_and_check(answer):
         seconds = headers.client_seconds(answer)
@@ -400,13 +403,13 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
         ]
         assert seconds == max(times) == int(fields["RateLimit-Reset"])
         clock.advance(seconds - 1)
-        assert not limiter.peek(claims).allowed
+        assert not limiter.peek(limiter.windows(claims)).allowed
         clock.advance(1)
-        assert limiter.peek(claims).allowed
+        assert limiter.peek(limiter.windows(claims)).allowed
 
     admitted = 0
     for _ in range(12):
-        answer = limiter.check(claims)
+        answer = limiter.charge(limiter.windows(claims))
         if answer.allowed:
             admitted += 1
             clock.advance(0.7)
@@ -428,7 +431,7 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
         verdicts=(one,),
     )
     request = RequestFactory().get("/")
-    open_account(request, (), {}, True, told)
+    record(request, None, Checked(joined(()), {}, {}, told, single=True))
     with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
         applied = HttpResponse(headers=own)
         headers.apply(applied, (told,))

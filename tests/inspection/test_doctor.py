@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_slidingwindow import limits
 from django_slidingwindow.algorithms.timing import SCRIPT_VERSION
-from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import doctor as diagnosis
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis", "profiles"
 @pytest.fixture
 def profiles(monkeypatch):
     # The views of other tests name profiles that this project does not have.
-    monkeypatch.setattr(demands, "_usages", {})
+    monkeypatch.setattr(usages, "_usages", {})
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "FALLBACK_PROCESSES": 1}
     ):

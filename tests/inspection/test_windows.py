@@ -20,7 +20,7 @@ from django_slidingwindow.inspection import reader as readings
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.oracle import Oracle
 
@@ -171,7 +171,7 @@ def test_ring_that_has_wrapped_is_read_in_its_order():
     store = RedisStore("default", clock=lambda: now[0])
     for _ in range(250):
         now[0] += 100_000
-        store.run(Evaluate((key,), (Line(policy, 1),), True))
+        store.run(Evaluate((key,), (WindowRule(policy, 1),), True))
     value = store.client().get(key)
     hits = decoding.compact_hits(value, policy, now[0])
     assert [round(age, 1) for age, _ in hits] == [round(n / 10, 1) for n in range(99, -1, -1)]
@@ -194,7 +194,9 @@ def test_sub_windows_are_read_however_they_came_and_went(resolution):
     oracle = Oracle(store._clock, exact=False)
     for step in range(300):
         now[0] += 3_900_000 if step % 40 == 0 else 70_001 * (step % 5)
-        call = Evaluate((key,), (Line(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True)
+        call = Evaluate(
+            (key,), (WindowRule(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True
+        )
         assert store.run(call) == oracle.run(call)
         hits = decoding.buckets_hits(store.client().hgetall(key), policy, now[0])
         counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))

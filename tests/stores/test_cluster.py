@@ -16,14 +16,14 @@ from redis.cluster import RedisCluster as RedisClusterClient
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.cluster import ClusterConnectionFactory
 from django_slidingwindow.core.breaker import CLOSED
-from django_slidingwindow.core.claims import Claim
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import ClusterStore, store_of
 from django_slidingwindow.stores.net.routing import slot_of
 from django_slidingwindow.stores.net.topology import SLOTS, Address
-from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Reset
+from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.contender import Contenders
 from tests.support.load import Load
@@ -79,9 +79,9 @@ def store(use: Callable[..., ClusterStore]) -> ClusterStore:
     return use(LATENCY_BUDGET=5.0)
 
 
-def claim(profile: str, identifier: str) -> Claim:
+def claim(profile: str, identifier: str) -> ProfileCheck:
     found = registry.get(profile)
-    return Claim(found, identifier, found.policies_for(identifier))
+    return ProfileCheck(found, identifier, found.policies_for(identifier))
 
 
 def identifiers(cluster: RedisCluster, count: int = 3) -> list[str]:
@@ -204,7 +204,7 @@ class TestRouting:
         assert (await limits.acheck("few", "k")).remaining == LIMIT - 3
 
     def test_many_calls_go_to_each_node_at_once(self, store: ClusterStore) -> None:
-        line = Line(registry.get("few").policies[0], 1)
+        line = WindowRule(registry.get("few").policies[0], 1)
         calls = [Evaluate((key("few", f"t{n}"),), (line,), True) for n in range(20)]
         # The first time no node knows the script.
         for left in (LIMIT - 1, LIMIT - 2):
@@ -236,12 +236,12 @@ class TestRouting:
         assert used("few", "a", "b", "c") == [0, 0, 0]
 
     def test_lane_is_the_node(self, store: ClusterStore, cluster: RedisCluster) -> None:
-        assert store.lane(key("few", "a")) == ""
-        assert store.lanes() == [""]
+        assert store.node(key("few", "a")) == ""
+        assert store.nodes() == [""]
         limits.check("few", "a")
         owner = cluster.owner(slot_of(key("few", "a")))
-        assert store.lane(key("few", "a")) == f"{HOST}:{owner.port}"
-        assert len(store.lanes()) == 3
+        assert store.node(key("few", "a")) == f"{HOST}:{owner.port}"
+        assert len(store.nodes()) == 3
 
     def test_connections_can_be_closed_and_are_made_again(self, store: ClusterStore) -> None:
         limits.check("few", "a")
@@ -277,7 +277,7 @@ class TestScan:
             store.scan(f"{store.topology.primaries[0]}/nonsense", "*", 10)
 
 
-class TestHit:
+class TestCharge:
     """The usual check, which goes to its node at once."""
 
     KEYS = (key("few", "hit"),)
@@ -290,14 +290,14 @@ class TestHit:
         store.close()
 
     @pytest.fixture
-    def lines(self) -> Lines:
-        return Lines([Line(Policy(limit=LIMIT, window=3600), 1)])
+    def lines(self) -> WindowRules:
+        return WindowRules([WindowRule(Policy(limit=LIMIT, window=3600), 1)])
 
-    def left(self, store: ClusterStore, lines: Lines) -> int:
-        return store.hit(self.KEYS, lines)[3]
+    def left(self, store: ClusterStore, lines: WindowRules) -> int:
+        return store.charge(self.KEYS, lines)[3]
 
     def test_script_that_its_node_has_lost_is_loaded_and_charges_once(
-        self, store: ClusterStore, lines: Lines, cluster: RedisCluster
+        self, store: ClusterStore, lines: WindowRules, cluster: RedisCluster
     ) -> None:
         assert [self.left(store, lines) for _ in range(3)] == [LIMIT - 1, LIMIT - 2, LIMIT - 3]
         with cluster.owner(slot_of(self.KEYS[0])).client() as client:
@@ -307,46 +307,46 @@ class TestHit:
     def test_slot_that_has_moved_is_found(
         self,
         store: ClusterStore,
-        lines: Lines,
+        lines: WindowRules,
         cluster: RedisCluster,
         request: pytest.FixtureRequest,
     ) -> None:
         # A slot of its own, which stays where it goes: nodes take a while to agree on one that
         # goes and comes back.
         keys = (key("few", f"moving {request.node.callspec.id}"),)
-        assert [store.hit(keys, lines)[3] for _ in range(2)] == [LIMIT - 1, LIMIT - 2]
+        assert [store.charge(keys, lines)[3] for _ in range(2)] == [LIMIT - 1, LIMIT - 2]
         slot = slot_of(keys[0])
         home = cluster.owner(slot)
         away = next(node for node in cluster.nodes[:3] if node is not home)
         cluster.migrate(slot, away).finish()
-        assert [store.hit(keys, lines)[3] for _ in range(2)] == [LIMIT - 3, LIMIT - 4]
+        assert [store.charge(keys, lines)[3] for _ in range(2)] == [LIMIT - 3, LIMIT - 4]
         assert store.topology.owner(slot) == (HOST, away.port)
 
     def test_error_of_the_script_is_no_outage(
-        self, store: ClusterStore, lines: Lines, cluster: RedisCluster
+        self, store: ClusterStore, lines: WindowRules, cluster: RedisCluster
     ) -> None:
-        store.hit(self.KEYS, lines)
+        store.charge(self.KEYS, lines)
         node = cluster.owner(slot_of(self.KEYS[0]))
         with node.client() as client:
             client.delete(self.KEYS[0])
             client.rpush(self.KEYS[0], "spoiled")
         for _ in range(2):
             with pytest.raises(StoreError, match="WRONGTYPE") as raised:
-                store.hit(self.KEYS, lines)
+                store.charge(self.KEYS, lines)
             assert not raised.value.outage
         assert not store.topology.doubts(Address(HOST, node.port))
 
     def test_node_that_is_away_is_doubted(
-        self, use: Callable[..., Any], lines: Lines, cluster: RedisCluster
+        self, use: Callable[..., Any], lines: WindowRules, cluster: RedisCluster
     ) -> None:
         use()
         store = store_of("default", budget=0.2)
         assert isinstance(store, ClusterStore)
         for _ in range(2):
-            store.hit(self.KEYS, lines)
+            store.charge(self.KEYS, lines)
         node = cluster.owner(slot_of(self.KEYS[0]))
         with frozen(node), pytest.raises(StoreError) as raised:
-            store.hit(self.KEYS, lines)
+            store.charge(self.KEYS, lines)
         assert raised.value.outage
         assert store.topology.doubts(Address(HOST, node.port))
         store.close()
@@ -358,10 +358,10 @@ class TestSeveralSlots:
         limiter = limits.get_limiter()
         claims = [claim("three", name) for name in names]
         for left in (2, 1):
-            decision = limiter.check(claims)
+            decision = limiter.charge(limiter.windows(claims))
             assert (decision.allowed, decision.remaining) == (True, left)
         limits.check("three", names[1])
-        decision = limiter.check(claims)
+        decision = limiter.charge(limiter.windows(claims))
         assert not decision.allowed
         assert used("three", *names) == [2, 3, 2]
         assert [verdict.allowed for verdict in decision.verdicts] == [True, False, True]
@@ -374,7 +374,9 @@ class TestSeveralSlots:
         one, two, _ = identifiers(cluster)
         for _ in range(3):
             limits.check("three", one)
-        decision = limits.get_limiter().check([claim("three", one), claim("three", two)])
+        decision = limits.get_limiter().charge(
+            limits.get_limiter().windows([claim("three", one), claim("three", two)])
+        )
         untouched = decision.verdicts[1]
         assert (untouched.remaining, untouched.reset_after) == (3, 0.0)
 
@@ -387,7 +389,9 @@ class TestSeveralSlots:
         for name in (one, two):
             limits.check("few", name, cost=10)
         claims = [claim("three", one), claim("few", one), claim("few", two)]
-        decision = limits.get_limiter().check([one._replace(cost=2) for one in claims])
+        decision = limits.get_limiter().charge(
+            limits.get_limiter().windows([one._replace(cost=2) for one in claims])
+        )
         assert [verdict.remaining for verdict in decision.verdicts] == [0, LIMIT - 10, LIMIT - 10]
 
     async def test_refund_gives_back_in_all_slots(
@@ -395,14 +399,16 @@ class TestSeveralSlots:
     ) -> None:
         names = identifiers(cluster)
         limiter = limits.get_limiter()
-        decision = await limiter.acheck([claim("three", name) for name in names])
+        decision = await limiter.acharge(limiter.windows([claim("three", name) for name in names]))
         assert used("three", *names) == [1, 1, 1]
         assert limiter.refund(decision) == 3
         assert used("three", *names) == [0, 0, 0]
 
     def test_peek_charges_nothing(self, store: ClusterStore, cluster: RedisCluster) -> None:
         names = identifiers(cluster)
-        decision = limits.get_limiter().peek([claim("three", name) for name in names])
+        decision = limits.get_limiter().peek(
+            limits.get_limiter().windows([claim("three", name) for name in names])
+        )
         assert (decision.allowed, decision.remaining) == (True, 2)
         assert used("three", *names) == [0, 0, 0]
 
@@ -421,7 +427,9 @@ class TestSeveralSlots:
             return ran(calls)
 
         monkeypatch.setattr(store, "run_together", overtaken)
-        decision = limits.get_limiter().check([claim("three", name) for name in names])
+        decision = limits.get_limiter().charge(
+            limits.get_limiter().windows([claim("three", name) for name in names])
+        )
         assert not decision.allowed
         assert decision.receipt is None
         assert used("three", *names) == [0, 3, 0]
@@ -440,7 +448,9 @@ class TestSeveralSlots:
             return ran(calls)
 
         monkeypatch.setattr(store, "run_together", failing)
-        decision = limits.get_limiter().check([claim("three", name) for name in names])
+        decision = limits.get_limiter().charge(
+            limits.get_limiter().windows([claim("three", name) for name in names])
+        )
         assert decision.source == decisions.LOCAL
         monkeypatch.undo()
         assert used("three", *names) == [0, 0, 0]
@@ -469,7 +479,9 @@ class TestSeveralSlots:
             return reply
 
         monkeypatch.setattr(store, "arun", arun)
-        flow = limits.get_limiter().acheck([claim("three", name) for name in names])
+        flow = limits.get_limiter().acharge(
+            limits.get_limiter().windows([claim("three", name) for name in names])
+        )
         checking = asyncio.ensure_future(flow)
         with pytest.raises(asyncio.CancelledError):
             await checking
@@ -481,9 +493,9 @@ class TestSeveralSlots:
         names = sorted(identifiers(cluster))
         limiter = limits.get_limiter()
         claims = [claim("three", name) for name in names]
-        await limiter.acheck(claims)
+        await limiter.acharge(limiter.windows(claims))
         with frozen(cluster.owner(slot_of(key("three", names[0])))):
-            checking = asyncio.ensure_future(limiter.acheck(claims))
+            checking = asyncio.ensure_future(limiter.acharge(limiter.windows(claims)))
             for _ in range(2):
                 await asyncio.sleep(0.05)
                 checking.cancel()
@@ -506,7 +518,9 @@ class TestSeveralSlots:
 
         monkeypatch.setattr(store, "run_together", interrupted)
         with pytest.raises(SystemExit):
-            limits.get_limiter().check([claim("three", name) for name in names])
+            limits.get_limiter().charge(
+                limits.get_limiter().windows([claim("three", name) for name in names])
+            )
         assert used("three", *names) == [0, 0, 0]
 
     @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -519,7 +533,11 @@ class TestSeveralSlots:
         limiter = limits.get_limiter()
 
         def check() -> Decision:
-            return limiter.check(claims) if kind == "sync" else asyncio.run(limiter.acheck(claims))
+            return (
+                limiter.charge(limiter.windows(claims))
+                if kind == "sync"
+                else asyncio.run(limiter.acharge(limiter.windows(claims)))
+            )
 
         def asked(node: RedisServer) -> int:
             with node.client() as client:
@@ -543,7 +561,9 @@ class TestSeveralSlots:
         names = identifiers(cluster)
         limits.check("three", names[1])
         with frozen(cluster.owner(slot_of(key("three", names[0])))):
-            decision = limits.get_limiter().check([claim("three", name) for name in names])
+            decision = limits.get_limiter().charge(
+                limits.get_limiter().windows([claim("three", name) for name in names])
+            )
             assert decision.source == decisions.LOCAL
         assert used("three", *names[1:]) == [1, 0]
 
@@ -559,7 +579,7 @@ class TestSeveralSlots:
 
         def check(number: int) -> str:
             order = names if number % 2 else names[::-1]
-            return limiter.check([claim("many", name) for name in order]).source
+            return limiter.charge(limiter.windows([claim("many", name) for name in order])).source
 
         with ThreadPoolExecutor(8) as threads:
             assert set(threads.map(check, range(200))) == {decisions.REDIS}
@@ -572,12 +592,12 @@ class TestSeveralSlots:
         for _ in range(3):
             limits.check("three", one)
         limiter = limits.get_limiter()
-        limiter.check([claim("three", one), claim("counting", two)])
+        limiter.charge(limiter.windows([claim("three", one), claim("counting", two)]))
         assert used("counting", two) == [0], "refused by another policy"
         for _ in range(3):
             limits.check("counting", two)
         before = limits.peek("counting", two).retry_after
-        decision = limiter.check([claim("three", one), claim("counting", two)])
+        decision = limiter.charge(limiter.windows([claim("three", one), claim("counting", two)]))
         assert not decision.allowed
         after = limits.peek("counting", two).retry_after
         assert before is not None
@@ -591,7 +611,9 @@ class TestSeveralSlots:
         one, two, _ = identifiers(cluster)
         for _ in range(4):
             limits.check("observing", one)
-        decision = limits.get_limiter().check([claim("observing", one), claim("three", two)])
+        decision = limits.get_limiter().charge(
+            limits.get_limiter().windows([claim("observing", one), claim("three", two)])
+        )
         assert decision.allowed
         assert decision.reason == decisions.OBSERVED
         assert used("three", two) == [1]
@@ -608,16 +630,19 @@ class TestOneShard:
             settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 0.3}
             limiter = limits.get_limiter()
             claims = [claim("many", name) for name in ("a", "b", "c")]
-            assert limiter.check(claims).source == decisions.REDIS
+            assert limiter.charge(limiter.windows(claims)).source == decisions.REDIS
             with frozen(node):
                 wait_until(
                     lambda: (
-                        limiter.check(claims).source == decisions.LOCAL
+                        limiter.charge(limiter.windows(claims)).source == decisions.LOCAL
                         and limiter.breaker.state != CLOSED
                     ),
                     "its breaker opens",
                 )
-            wait_until(lambda: limiter.check(claims).source == decisions.REDIS, "it is asked again")
+            wait_until(
+                lambda: limiter.charge(limiter.windows(claims)).source == decisions.REDIS,
+                "it is asked again",
+            )
             assert limiter.breaker.state == CLOSED
 
 
@@ -719,7 +744,7 @@ class TestFailover:
             assert limiter.breaker.state == CLOSED
             new = cluster.owner(slot_of(key("many", doomed)))
             assert new is not old
-            assert limiter.store.lane(key("many", doomed)) == f"{HOST}:{new.port}"
+            assert limiter.store.node(key("many", doomed)) == f"{HOST}:{new.port}"
             admitted = load.admitted
             # Each caller may have had one hit acknowledged that was not replicated.
             assert abs(admitted - used("many", doomed)[0]) <= load.callers + 1

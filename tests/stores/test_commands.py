@@ -14,7 +14,7 @@ from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import Command, bulk, encode, known_script, pack, text
 from django_slidingwindow.stores.errors import checked as checked_reply
 from django_slidingwindow.stores.flows import drive
-from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Refund, Reset
+from django_slidingwindow.stores.protocol import Evaluate, Refund, Reset, WindowRule, WindowRules
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -77,11 +77,11 @@ def test_a_name_in_a_reply_is_text_whether_the_alias_decodes_or_not(
 
 def test_a_check_is_packed_with_each_policys_arguments() -> None:
     lines = (
-        Line(MINUTE, 2),
-        Line(DAY, 1, observed=True),
-        Line(SPREAD, 1, observed=True, count_rejected=True),
+        WindowRule(MINUTE, 2),
+        WindowRule(DAY, 1, observed=True),
+        WindowRule(SPREAD, 1, observed=True, count_rejected=True),
     )
-    command = encode(Evaluate(("a", "b", "é"), lines, writes=True), clock=17)
+    command = encode(Evaluate(("a", "b", "é"), lines, writes=True), clock=lambda: 17)
     used = script("evaluate", ("buckets", "compact", "log"))
     assert command.script is used
     assert command.keys == ("a", "b", "é")
@@ -93,12 +93,12 @@ def test_a_check_is_packed_with_each_policys_arguments() -> None:
 
 
 def test_a_cost_beyond_any_limit_is_sent_as_the_most_there_is() -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 2**40),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 2**40),), True), clock=None)
     assert checked("c", 5, 60_000_000, 2**32 - 1, 0, 1) in command.payload
 
 
 def test_a_peek_says_so_and_leaves_the_clock_to_the_server() -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1, count_rejected=True),), False), None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1, count_rejected=True),), False), None)
     used = script("evaluate", ("compact",))
     arguments = ("a", "r", checked("c", 5, 60_000_000, 1, 2, 1))
     assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 1, *arguments)
@@ -122,14 +122,14 @@ def test_a_reset_is_a_plain_command() -> None:
 
 def test_long_window_is_sent_with_its_tick() -> None:
     day = Policy(limit=5, window=86_400)
-    command = encode(Evaluate(("a",), (Line(day, 1),), True), clock=0)
+    command = encode(Evaluate(("a",), (WindowRule(day, 1),), True), clock=lambda: 0)
     arguments = ("a", "w0", checked("c", 5, 86_400_000_000, 1, 0, 41))
     sha = script("evaluate", ("compact",)).sha
     assert command.payload == as_redis_py_packs("EVALSHA", sha, 1, *arguments)
 
 
 def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     exchange(command.load)
     sent: list[bytes] = []
     reply = drive(known_script(command, exchange(command.payload)), sent.append)
@@ -138,7 +138,7 @@ def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
 
 
 def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     first = exchange(command.payload)
     assert isinstance(first, NoScriptError)
     reply = drive(known_script(command, first), exchange)
@@ -149,7 +149,7 @@ def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
 def test_a_server_that_forgets_the_script_at_once_still_answers_once(
     redis: Redis, exchange: Any, flushes: int
 ) -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     left = flushes
 
     def forgetful(payload: bytes) -> Any:
@@ -161,11 +161,11 @@ def test_a_server_that_forgets_the_script_at_once_still_answers_once(
 
     reply = drive(known_script(command, forgetful(command.payload)), forgetful)
     assert checked_reply(reply)[3] == 4, "charged once"
-    assert encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None) == command
+    assert encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None) == command
 
 
 def test_a_script_that_may_not_be_loaded_is_an_error_of_the_reply() -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     refusal = NoPermissionError("no")
     sent: list[bytes] = []
 
@@ -179,7 +179,7 @@ def test_a_script_that_may_not_be_loaded_is_an_error_of_the_reply() -> None:
 
 @pytest.mark.parametrize("reply", [[1, 2], ResponseError("another error")])
 def test_other_replies_are_handed_on(reply: Any) -> None:
-    command = encode(Evaluate(("a",), (Line(MINUTE, 1),), True), clock=None)
+    command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     sent: list[bytes] = []
     assert drive(known_script(command, reply), sent.append) is reply
     assert sent == []
@@ -187,16 +187,16 @@ def test_other_replies_are_handed_on(reply: Any) -> None:
 
 def test_a_reply_is_its_integers_packed_or_not() -> None:
     row = struct.pack(">BIqq", 0, 7, -1, 60_000_000)
-    assert checked_reply(struct.pack(">Bq", 0, 17) + row) == [0, 17, 0, 7, -1, 60_000_000]
+    assert checked_reply(struct.pack(">Bq", 0, 17) + row) == (0, 17, 0, 7, -1, 60_000_000)
     assert checked_reply([1, 2]) == [1, 2]
     assert checked_reply(3) == [3]
 
 
 def test_lines_that_are_kept_are_prepared_once() -> None:
-    kept = Lines((Line(MINUTE, 2),))
+    kept = WindowRules((WindowRule(MINUTE, 2),))
     one = encode(Evaluate(("a",), kept, True), clock=None)
     prepared = kept.prepared
     two = encode(Evaluate(("b",), kept, True), clock=None)
     assert kept.prepared is prepared is not None
     assert two.payload == one.payload.replace(b"$1\r\na", b"$1\r\nb")
-    assert two == encode(Evaluate(("b",), (Line(MINUTE, 2),), True), clock=None)
+    assert two == encode(Evaluate(("b",), (WindowRule(MINUTE, 2),), True), clock=None)

@@ -12,7 +12,7 @@ import pytest
 from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from tests.support.engine import SECOND, START, Clock, Engine, ask
 
 
@@ -27,18 +27,18 @@ def policy(limit: int = 10, window: float = 60, algorithm: str = "compact") -> P
 
 def hit(store: MemoryStore, name: str, of: Policy, cost: int = 1) -> int:
     """Charges a window by the name of `name`; how many hits it then has left."""
-    return ask(store, Evaluate((name,), (Line(of, cost),), True))[3]
+    return ask(store, Evaluate((name,), (WindowRule(of, cost),), True))[3]
 
 
 def used(store: MemoryStore, name: str, of: Policy) -> int:
-    return of.limit - ask(store, Evaluate((name,), (Line(of, 0),), False))[3]
+    return of.limit - ask(store, Evaluate((name,), (WindowRule(of, 0),), False))[3]
 
 
 def test_it_is_the_local_store_and_one_call_can_hold_any_keys() -> None:
     store = MemoryStore()
     assert store.source == LOCAL
     assert store.groups(("a", "b")) is None
-    assert store.lanes() == [store.lane("a")] == [store.lane("b")]
+    assert store.nodes() == [store.node("a")] == [store.node("b")]
 
 
 def test_its_own_clock_is_in_microseconds_and_never_steps_back() -> None:
@@ -47,7 +47,7 @@ def test_its_own_clock_is_in_microseconds_and_never_steps_back() -> None:
 
     for run in (MemoryStore().run, partial(ask, MemoryStore())):
         before = now()
-        clock = run(Evaluate(("a",), (Line(policy(), 1),), True))[1]
+        clock = run(Evaluate(("a",), (WindowRule(policy(), 1),), True))[1]
         assert before <= clock <= now() < before + 60 * SECOND
 
 
@@ -69,7 +69,7 @@ def test_a_refusal_is_a_use_so_a_flood_of_names_does_not_free_one_who_hammers(
     hit(store, "hammer", one)
     for number in range(1_000):
         hit(store, f"other{number}", one)
-        assert ask(store, Evaluate(("hammer",), (Line(one, 1),), True))[0] == 0
+        assert ask(store, Evaluate(("hammer",), (WindowRule(one, 1),), True))[0] == 0
     assert len(store) == 10
 
 
@@ -101,13 +101,13 @@ def test_a_window_is_never_pushed_out_by_its_own_hits(clock: Clock) -> None:
         assert hit(store, "large", of) == left
         clock.now += 1
     assert len(store) == 1
-    assert ask(store, Evaluate(("large",), (Line(of, 1),), True))[0] == 0
+    assert ask(store, Evaluate(("large",), (WindowRule(of, 1),), True))[0] == 0
 
 
 def test_all_the_windows_that_one_request_charges_are_kept(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=2), policy()
     hit(store, "x", of)
-    ask(store, Evaluate(("a", "b", "c"), (Line(of, 1),) * 3, True))
+    ask(store, Evaluate(("a", "b", "c"), (WindowRule(of, 1),) * 3, True))
     assert [used(store, name, of) for name in "xabc"] == [0, 1, 1, 1]
     hit(store, "y", of)
     assert [used(store, name, of) for name in "abcy"] == [0, 0, 1, 1]
@@ -136,23 +136,23 @@ def test_hits_are_counted_right_through_refunds_resets_and_steps_of_the_clock(
         return store._hits
 
     for number in range(20):
-        engine.check_all(*(Line(one, 1 + number % 3) for one in of))
+        engine.check_all(*(WindowRule(one, 1 + number % 3) for one in of))
         clock.now += 4 * SECOND
     assert hits() > 40
     engine.refund(of[0], 1, START)
     engine.refund(of[1], 1, clock.now - 4 * SECOND)
     clock.now -= 30 * SECOND
-    engine.check_all(*(Line(one, 1) for one in of))
+    engine.check_all(*(WindowRule(one, 1) for one in of))
     hits()
     engine.reset(*of[:2])
     hits()
     clock.now += 1_000 * SECOND
-    engine.check_all(*(Line(one, 1) for one in of))
+    engine.check_all(*(WindowRule(one, 1) for one in of))
     assert hits() == 4
     for one in of:
         engine.refund(one, 1, clock.now)
     assert hits() == len(store) == 0
-    engine.check_all(*(Line(one, 1) for one in of))
+    engine.check_all(*(WindowRule(one, 1) for one in of))
     store.clear()
     assert hits() == len(store) == 0
     assert [engine.used(one) for one in of] == [0, 0, 0, 0]
@@ -207,7 +207,7 @@ def test_memory_of_a_window_stays_within_twice_its_live_hits(clock: Clock) -> No
 def test_eight_threads_on_a_limit_of_100_admit_exactly_100(algorithm: str) -> None:
     store, hundred = MemoryStore(), policy(limit=100, window=3_600, algorithm=algorithm)
     other = policy(limit=10_000, window=3_600, algorithm=algorithm)
-    call = Evaluate(("a", "b"), (Line(hundred, 1), Line(other, 1)), True)
+    call = Evaluate(("a", "b"), (WindowRule(hundred, 1), WindowRule(other, 1)), True)
     admitted: list[int] = []
     start = threading.Barrier(8)
 

@@ -19,7 +19,7 @@ from django_redis.pool import ConnectionFactory
 from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.stores.protocol import Evaluate, Line, Lines
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.needs import TLS, require
 from tests.support.servers import RedisServer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 POLICY = Policy(limit=1_000, window=60)
-CALL = Evaluate(("throttle:ip:{x}:y:c60",), (Line(POLICY, 1),), writes=True)
+CALL = Evaluate(("throttle:ip:{x}:y:c60",), (WindowRule(POLICY, 1),), writes=True)
 NAME = "limits-of-the-test"
 PASSWORD = "p@ss/w:rd #1"
 
@@ -313,7 +313,7 @@ def test_calls_together_are_answered_in_their_order(
     fresh_server: RedisServer, alias: Callable[..., str]
 ) -> None:
     store = RedisStore(alias(fresh_server.url))
-    peek = Evaluate(CALL.keys, CALL.lines, writes=False)
+    peek = Evaluate(CALL.keys, CALL.rules, writes=False)
     replies = store.run_many([CALL, peek, CALL, CALL])
     assert [reply[3] for reply in replies] == [999, 998, 998, 997]
     store.close()
@@ -337,20 +337,20 @@ def test_a_server_that_is_away_is_the_stores_error_in_each_way_to_ask(
         assert caught.value.__cause__ is not None
 
 
-class TestHit:
+class TestCharge:
     """The way that most checks take: what `run` would do, in less time."""
 
     KEYS = ("throttle:ip:{x}:y:c60", "throttle:ip:{x}:y:c61")
-    LINES = (Line(POLICY, 1), Line(Policy(limit=7, window=61), 1))
+    LINES = (WindowRule(POLICY, 1), WindowRule(Policy(limit=7, window=61), 1))
 
     @pytest.fixture
     def hit(self, redis: Redis) -> Iterator[Callable[..., list[int]]]:
         """Charges the first so many of the keys; the store has been asked before."""
         store = RedisStore("default", budget=30)
-        kept = {count: Lines(self.LINES[:count]) for count in (1, 2)}
+        kept = {count: WindowRules(self.LINES[:count]) for count in (1, 2)}
 
         def hit(count: int) -> list[int]:
-            return list(store.hit(self.KEYS[:count], kept[count]))
+            return list(store.charge(self.KEYS[:count], kept[count]))
 
         for count in kept:
             hit(count)
@@ -391,17 +391,17 @@ class TestHit:
         self, alias: Callable[..., str], redis: Redis, redis_server: RedisServer
     ) -> None:
         store = RedisStore(alias(redis_server.url))
-        kept = Lines(self.LINES[:1])
-        assert [store.hit(self.KEYS[:1], kept)[0] for _ in range(2)] == [1, 1]
+        kept = WindowRules(self.LINES[:1])
+        assert [store.charge(self.KEYS[:1], kept)[0] for _ in range(2)] == [1, 1]
         redis.script_flush()
-        assert store.hit(self.KEYS[:1], kept)[0] == 1
+        assert store.charge(self.KEYS[:1], kept)[0] == 1
         store.close()
 
     def test_a_server_that_is_gone_is_an_outage(self, alias: Callable[..., str]) -> None:
         with RedisServer() as server:
             store = RedisStore(alias(server.url), budget=5)
-            kept = Lines(self.LINES[:1])
-            assert store.hit(self.KEYS[:1], kept)[0] == 1
+            kept = WindowRules(self.LINES[:1])
+            assert store.charge(self.KEYS[:1], kept)[0] == 1
         with pytest.raises(StoreError) as caught:
-            store.hit(self.KEYS[:1], kept)
+            store.charge(self.KEYS[:1], kept)
         assert caught.value.outage

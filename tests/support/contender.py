@@ -53,25 +53,25 @@ def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
 
     settings.configure(SECRET_KEY="contender", CACHES=caches, SLIDING_WINDOW=options)
     django.setup()
-    from django_slidingwindow.core.claims import Claim
+    from django_slidingwindow.core.windows import ProfileCheck
     from django_slidingwindow.limits import get_limiter
     from django_slidingwindow.registry import registry
 
     limiter = get_limiter()
 
-    async def acheck(claims: list[Claim], times: int) -> list[Any]:
-        return [await limiter.acheck(claims) for _ in range(times)]
+    async def acheck(claims: list[ProfileCheck], times: int) -> list[Any]:
+        return [await limiter.acharge(limiter.windows(claims)) for _ in range(times)]
 
     for line in sys.stdin:
         asked, times, asynchronous = json.loads(line)
         claims = []
         for name, identifier in asked:
             profile = registry.get(name)
-            claims.append(Claim(profile, identifier, profile.policies_for(identifier)))
+            claims.append(ProfileCheck(profile, identifier, profile.policies_for(identifier)))
         if asynchronous:
             decisions = asyncio.run(acheck(claims, times))
         else:
-            decisions = [limiter.check(claims) for _ in range(times)]
+            decisions = [limiter.charge(limiter.windows(claims)) for _ in range(times)]
         answers = Counter(f"{decision.source} {decision.allowed}" for decision in decisions)
         print(json.dumps(answers), flush=True)
 

@@ -32,7 +32,7 @@ def profiles(specs: list[Any]) -> list[Any]:
 
 def contend(specs: list[Any], asks: int, groups: list[list[int]], threads: int) -> list[int]:
     """How many requests of this process each profile admitted."""
-    from django_slidingwindow.core.claims import Claim
+    from django_slidingwindow.core.windows import ProfileCheck
     from django_slidingwindow.limits import get_limiter
 
     made = profiles(specs)
@@ -42,11 +42,11 @@ def contend(specs: list[Any], asks: int, groups: list[list[int]], threads: int) 
     barrier = threading.Barrier(threads)
 
     def ask(group: list[int]) -> None:
-        claims = [Claim(made[i], IDENTIFIER, made[i].policies) for i in group]
+        claims = [ProfileCheck(made[i], IDENTIFIER, made[i].policies) for i in group]
         try:
             barrier.wait()
             for _ in range(asks):
-                decision = get_limiter().check(claims)
+                decision = get_limiter().charge(get_limiter().windows(claims))
                 assert decision.source == "redis", decision
                 if decision.allowed:
                     with lock:

@@ -24,7 +24,7 @@ from django.conf import settings
 from django.core import checks
 from django.test import override_settings
 
-from django_slidingwindow.guard import requirements as demands
+from django_slidingwindow.guard import usages
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -142,8 +142,8 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
     importlib.invalidate_caches()
     known = set(sys.modules)
     # Other tests have decorated views, whose profiles this project does not have.
-    usages = dict(demands._usages)
-    demands._usages.clear()
+    before = dict(usages._usages)
+    usages._usages.clear()
     try:
         with override_settings(**wanted):
             names = [file for file in files if file not in (SETTINGS, *RUN_ELSEWHERE)]
@@ -152,8 +152,8 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
                 for file in names
             }
     finally:
-        demands._usages.clear()
-        demands._usages.update(usages)
+        usages._usages.clear()
+        usages._usages.update(before)
         sys.path.remove(str(folder))
         for name in set(sys.modules) - known:
             if getattr(sys.modules[name], "__file__", None) is None or str(folder) in str(

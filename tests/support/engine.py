@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.stores.protocol import Evaluate, Line, Lines, Refund, Reset
+from django_slidingwindow.stores.protocol import Evaluate, Refund, Reset, WindowRule, WindowRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Clock:
 def ask(store: Store, call: Call) -> list[int]:
     """Asks as a limiter does: where windows are charged, by the way that is made for that."""
     if isinstance(call, Evaluate) and call.writes:
-        return list(store.hit(call.keys, Lines(call.lines)))
+        return list(store.charge(call.keys, WindowRules(call.rules)))
     return store.run(call)
 
 
@@ -64,7 +64,7 @@ class Engine:
         self.clock = clock
 
     def check_all(
-        self, *lines: Line, names: tuple[str, ...] | None = None, writes: bool = True
+        self, *lines: WindowRule, names: tuple[str, ...] | None = None, writes: bool = True
     ) -> Answer:
         names = names or ("acme",) * len(lines)
         keys = tuple(key_of(line.policy, name) for line, name in zip(lines, names, strict=True))
@@ -76,7 +76,7 @@ class Engine:
     def check(
         self, policy: Policy, cost: int = 1, *, count_rejected: bool = False, writes: bool = True
     ) -> Said:
-        line = Line(policy, cost, count_rejected=count_rejected)
+        line = WindowRule(policy, cost, count_rejected=count_rejected)
         answer = self.check_all(line, writes=writes)
         assert answer.clock == self.clock.now
         assert answer.admitted == answer.said[0].admits

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_slidingwindow.policies import Policy
-    from django_slidingwindow.stores.protocol import Call, Line
+    from django_slidingwindow.stores.protocol import Call, WindowRule
 
 
 class Oracle:
@@ -49,21 +49,21 @@ class Oracle:
         now = self.clock()
         found = [
             self.look(key, line.policy, writes=call.writes)
-            for key, line in zip(call.keys, call.lines, strict=True)
+            for key, line in zip(call.keys, call.rules, strict=True)
         ]
         admits = [
             line.cost == 0 or self.count(line.policy, hits, now) + line.cost <= line.policy.limit
-            for line, hits in zip(call.lines, found, strict=True)
+            for line, hits in zip(call.rules, found, strict=True)
         ]
         admitted = all(
-            admit or line.observed for admit, line in zip(admits, call.lines, strict=True)
+            admit or line.observed for admit, line in zip(admits, call.rules, strict=True)
         )
         reply = [int(admitted), now]
         stored = {
             key: self.stored(call, key, admits, admitted=admitted)
             for key in dict.fromkeys(call.keys)
         }
-        for key, line, hits, admit in zip(call.keys, call.lines, found, admits, strict=True):
+        for key, line, hits, admit in zip(call.keys, call.rules, found, admits, strict=True):
             # Who asks for nothing is told of the window as it was.
             after = self.after(line.policy, hits, now, *stored[key]) if line.cost else hits
             reply += [int(admit), self.remaining(line, after, now)]
@@ -72,7 +72,7 @@ class Oracle:
             for key, (added, cap) in stored.items():
                 if added:
                     # Charged once, by the first policy, and with what all of them have set back.
-                    policy = call.lines[call.keys.index(key)].policy
+                    policy = call.rules[call.keys.index(key)].policy
                     hits = self.counted(policy, self.windows.get(key, []), now)
                     self.windows[key] = after = self.after(policy, hits, now, added, cap)
                     if len(hits) - self.replaced(policy, hits, added, cap) == 0 and after:
@@ -85,7 +85,7 @@ class Oracle:
         """The hits that a request adds to a key, and up to which count if it is refused."""
         lines = [
             (line, admit)
-            for k, line, admit in zip(call.keys, call.lines, admits, strict=True)
+            for k, line, admit in zip(call.keys, call.rules, admits, strict=True)
             if k == key and line.cost
         ]
         if admitted and any(admit for _, admit in lines):
@@ -153,17 +153,17 @@ class Oracle:
             return 0
         return len(hits) + added - max(len(hits), min(len(hits) + added, cap))
 
-    def remaining(self, line: Line, hits: list[int], now: int) -> int:
+    def remaining(self, line: WindowRule, hits: list[int], now: int) -> int:
         return max(0, line.policy.limit - self.count(line.policy, hits, now))
 
-    def reset(self, line: Line, hits: list[int], now: int) -> int:
+    def reset(self, line: WindowRule, hits: list[int], now: int) -> int:
         hits = self.counted(line.policy, hits, now)
         if not hits:
             return 0
         leaves = min(hits) + self.life(line.policy) - now
         return min(leaves, line.policy.window_us) if line.policy.algorithm == "compact" else leaves
 
-    def retry(self, line: Line, hits: list[int], now: int) -> int:
+    def retry(self, line: WindowRule, hits: list[int], now: int) -> int:
         """How long until the same request passes, by halves: what passes once passes later."""
         if line.cost > line.policy.limit:
             return -1

@@ -17,7 +17,7 @@ from redis.exceptions import MaxConnectionsError
 
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net.pool import Connections
-from django_slidingwindow.stores.net.settings import Link
+from django_slidingwindow.stores.net.settings import ConnectionSettings
 
 MOST = 2
 CALLS = 3000
@@ -32,7 +32,7 @@ def interrupt(*_: Any) -> None:
 
 
 def main(port: int) -> None:
-    link = Link.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
+    link = ConnectionSettings.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
     connections = Connections(lambda deadline: link, most=MOST)
     signal.signal(signal.SIGALRM, interrupt)
     interrupted = 0

@@ -13,7 +13,7 @@ import pytest
 from django_slidingwindow.algorithms.timing import tick_us
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import DAY, SECOND, START, Clock, Engine, Said, ask, key_of
 from tests.support.oracle import Oracle
@@ -285,7 +285,9 @@ def test_two_resolutions_of_one_window_in_one_request_share_its_hits(
     for limit, cost, seconds in ((5, 3, 0), (5, 3, 2), (5, 4, 1), (3, 2, 7), (9, 9, 0), (2, 1, 31)):
         engine.clock.now += seconds * SECOND
         lines = tuple(
-            Line(policy("buckets", limit=limit, resolution=resolution), cost, False, count_rejected)
+            WindowRule(
+                policy("buckets", limit=limit, resolution=resolution), cost, False, count_rejected
+            )
             for resolution in resolutions
         )
         answer = engine.check_all(*lines)
@@ -320,7 +322,10 @@ def test_the_counter_is_true_to_its_estimate_where_numbers_are_rounded(
     oracle = Oracle(engine.clock, exact=True)
     of = policy("counter", limit=limit, window=window_us / 1_000_000)
     engine.clock.now = 50 * window_us
-    for line in (Line(replace(of, limit=before), before), Line(of, 1, False, count_rejected)):
+    for line in (
+        WindowRule(replace(of, limit=before), before),
+        WindowRule(of, 1, False, count_rejected),
+    ):
         answer = engine.check_all(line)
         expected = oracle.run(Evaluate((key_of(of),), (line,), True))
         assert [*answer[:2], *answer.said[0]] == expected
@@ -398,8 +403,8 @@ def test_refusal_on_one_axis_spends_nothing_on_the_others(engine: Bench, algorit
     full = policy(algorithm, limit=1)
     engine.fill(full)
     stored = engine.dump()
-    others = [Line(policy(name, limit=5, window=120), 1) for name in ALGORITHMS]
-    for lines in ((Line(full, 1), *others), (*others, Line(full, 1))):
+    others = [WindowRule(policy(name, limit=5, window=120), 1) for name in ALGORITHMS]
+    for lines in ((WindowRule(full, 1), *others), (*others, WindowRule(full, 1))):
         answer = engine.check_all(*lines)
         assert not answer.admitted
         assert [s.admits for s in answer.said] == [line.policy != full for line in lines]
@@ -409,7 +414,7 @@ def test_refusal_on_one_axis_spends_nothing_on_the_others(engine: Bench, algorit
 
 def test_policies_of_all_algorithms_are_charged_together(engine: Bench) -> None:
     lines = [
-        Line(policy(name, limit=limit), 2)
+        WindowRule(policy(name, limit=limit), 2)
         for name, limit in zip(ALGORITHMS, (9, 7, 8, 5), strict=True)
     ]
     assert [s.remaining for s in engine.check_all(*lines).said] == [7, 5, 6, 3]
@@ -422,19 +427,19 @@ def test_policies_of_all_algorithms_are_charged_together(engine: Bench) -> None:
 
 def test_each_line_has_a_cost_of_its_own(engine: Bench, algorithm: str) -> None:
     hits, bytes_sent = policy(algorithm, limit=10), policy(algorithm, limit=100, window=61)
-    said = engine.check_all(Line(hits, 1), Line(bytes_sent, 70)).said
+    said = engine.check_all(WindowRule(hits, 1), WindowRule(bytes_sent, 70)).said
     assert [s.remaining for s in said] == [9, 30]
-    answer = engine.check_all(Line(hits, 1), Line(bytes_sent, 70))
+    answer = engine.check_all(WindowRule(hits, 1), WindowRule(bytes_sent, 70))
     assert not answer.admitted
     assert [s.remaining for s in answer.said] == [9, 30]
 
 
 def test_several_identifiers_are_counted_apart(engine: Bench, algorithm: str) -> None:
     one = policy(algorithm, limit=1)
-    assert engine.check_all(Line(one, 1), Line(one, 1), names=("a", "b")).admitted
-    answer = engine.check_all(Line(one, 1), Line(one, 1), names=("b", "c"))
+    assert engine.check_all(WindowRule(one, 1), WindowRule(one, 1), names=("a", "b")).admitted
+    answer = engine.check_all(WindowRule(one, 1), WindowRule(one, 1), names=("b", "c"))
     assert [s.admits for s in answer.said] == [False, True]
-    assert engine.check_all(Line(one, 1), names=("c",)).admitted
+    assert engine.check_all(WindowRule(one, 1), names=("c",)).admitted
 
 
 def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
@@ -442,9 +447,12 @@ def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
 ) -> None:
     three, ten = policy(algorithm, limit=3), policy(algorithm, limit=10)
     for left in (2, 1, 0):
-        said = engine.check_all(Line(ten, 1), Line(three, 1)).said
+        said = engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).said
         assert [s.remaining for s in said] == [left + 7, left]
-    assert [s.admits for s in engine.check_all(Line(ten, 1), Line(three, 1)).said] == [True, False]
+    assert [s.admits for s in engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).said] == [
+        True,
+        False,
+    ]
     assert engine.used(ten) == 3
 
 
@@ -454,7 +462,7 @@ def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
 def test_an_observing_policy_never_vetoes_and_says_refused(engine: Bench, algorithm: str) -> None:
     watched, other = policy(algorithm, limit=1), policy("compact", limit=5, window=120)
     engine.fill(watched)
-    answer = engine.check_all(Line(watched, 1, observed=True), Line(other, 1))
+    answer = engine.check_all(WindowRule(watched, 1, observed=True), WindowRule(other, 1))
     assert answer.admitted
     assert [s.admits for s in answer.said] == [False, True]
     assert answer.said[0].retry == engine.check(watched).retry > 0
@@ -464,7 +472,7 @@ def test_an_observing_policy_never_vetoes_and_says_refused(engine: Bench, algori
 
 def test_an_observing_policy_is_charged_if_it_has_room(engine: Bench, algorithm: str) -> None:
     watched = policy(algorithm, limit=5)
-    assert engine.check_all(Line(watched, 2, observed=True)).said[0].remaining == 3
+    assert engine.check_all(WindowRule(watched, 2, observed=True)).said[0].remaining == 3
     assert engine.used(watched) == 2
 
 
@@ -472,7 +480,7 @@ def test_an_observing_policy_is_not_charged_for_a_request_that_is_refused(
     engine: Bench, algorithm: str
 ) -> None:
     watched, full = policy(algorithm, limit=5), policy("log", limit=0)
-    answer = engine.check_all(Line(watched, 1, observed=True), Line(full, 1))
+    answer = engine.check_all(WindowRule(watched, 1, observed=True), WindowRule(full, 1))
     assert not answer.admitted
     assert answer.said[0][:2] == (True, 5)
     assert engine.used(watched) == 0
@@ -545,7 +553,7 @@ def test_a_rejected_cost_above_the_limit_fills_the_window(engine: Bench, algorit
 def test_a_refusal_by_another_policy_stores_nothing(engine: Bench, algorithm: str) -> None:
     counting, full = policy(algorithm, limit=5), policy("log", limit=0, window=9)
     for _ in range(3):
-        answer = engine.check_all(Line(counting, 1, count_rejected=True), Line(full, 1))
+        answer = engine.check_all(WindowRule(counting, 1, count_rejected=True), WindowRule(full, 1))
         assert answer.said[0] == (True, 5, 0, 0)
     assert engine.dump() == {}
 
@@ -556,7 +564,7 @@ def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
     watched = policy(algorithm, limit=2)
     engine.fill(watched)
     engine.clock.now += 20 * SECOND
-    line = Line(watched, 2, observed=True, count_rejected=True)
+    line = WindowRule(watched, 2, observed=True, count_rejected=True)
     answer = engine.check_all(line)
     assert answer.admitted
     assert answer.said[0] == (
@@ -580,7 +588,7 @@ def test_counted_rejection_never_lowers_the_count_of_a_larger_limit(
     for _ in range(60):
         admitted += engine.check(read).admits
         used = engine.used(read)
-        engine.check_all(Line(write, cost, observed=observed, count_rejected=True))
+        engine.check_all(WindowRule(write, cost, observed=observed, count_rejected=True))
         assert engine.used(read) >= used
         engine.clock.now += SECOND // 2
     assert admitted <= 20
@@ -590,8 +598,8 @@ def test_counted_rejection_never_lowers_the_count_of_a_larger_limit(
 def test_observed_rejection_of_the_same_request_does_not_replace_its_admission(
     engine: Bench, algorithm: str, first: str
 ) -> None:
-    read = Line(policy(algorithm, limit=20), 1)
-    write = Line(policy(algorithm, limit=5), 1, observed=True, count_rejected=True)
+    read = WindowRule(policy(algorithm, limit=20), 1)
+    write = WindowRule(policy(algorithm, limit=5), 1, observed=True, count_rejected=True)
     lines = (read, write) if first == "read" else (write, read)
     for left in range(19, -1, -1):
         answer = engine.check_all(*lines)
@@ -609,7 +617,7 @@ def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
     for _ in range(6):
         engine.check(read)
         engine.clock.now += 3 * SECOND
-    lines = [Line(read, 1), Line(write, 1, count_rejected=True)]
+    lines = [WindowRule(read, 1), WindowRule(write, 1, count_rejected=True)]
     if first == "write":
         lines.reverse()
     for _ in range(2):
@@ -617,7 +625,7 @@ def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
         assert not answer.admitted
         for line, said in zip(lines, answer.said, strict=True):
             assert said == engine.peek(line.policy)
-    said = answer.said[lines.index(Line(read, 1))]
+    said = answer.said[lines.index(WindowRule(read, 1))]
     assert_passes_first_at(engine, said, read)
 
 
@@ -625,7 +633,7 @@ def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
 def test_rejections_of_one_key_store_the_most_of_them_in_any_order(
     engine: Bench, name: str
 ) -> None:
-    lines = [Line(policy(name, limit=limit), 15, count_rejected=True) for limit in (5, 20)]
+    lines = [WindowRule(policy(name, limit=limit), 15, count_rejected=True) for limit in (5, 20)]
     for order in (lines, lines[::-1]):
         engine.check(policy(name, limit=7), 7)
         engine.clock.now += SECOND
@@ -842,7 +850,7 @@ def test_reset_forgets_whole_windows_and_says_how_many_there_were(
     engine.fill(minute)
     assert engine.reset(minute, hour) == 1
     assert engine.dump() == {}
-    engine.check_all(Line(minute, 1), Line(hour, 1))
+    engine.check_all(WindowRule(minute, 1), WindowRule(hour, 1))
     assert engine.reset(minute, hour) == 2
     assert engine.reset(minute, hour) == 0
     assert engine.check(minute)[:3] == (True, 9, 0)

@@ -23,7 +23,7 @@ from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.commands import encode, known_script
 from django_slidingwindow.stores.errors import is_outage
-from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import SECOND, START, Clock
 
@@ -66,7 +66,7 @@ def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
         clock.now = NOW - 1_700 * SECOND
         key = key_of(policy, hits)
         for _ in range(hits):
-            writer.run(Evaluate((key,), (Line(policy, 1),), True))
+            writer.run(Evaluate((key,), (WindowRule(policy, 1),), True))
             clock.now += 1_700 * SECOND // hits
         values.append(read(client, key))
     writer.close()
@@ -126,7 +126,7 @@ def write(pipeline: Any, key: str, algorithm: str, value: Any, dice: random.Rand
 
 def replies(store: RedisStore, calls: list[Call]) -> list[Any]:
     """What the server says to each call, errors among it."""
-    commands = [encode(call, NOW) for call in calls]
+    commands = [encode(call, lambda: NOW) for call in calls]
     server = store._find_server()
     deadline = time.monotonic() + 60
     said = server.exchange(b"".join(one.payload for one in commands), len(commands), deadline)
@@ -145,11 +145,11 @@ def replies(store: RedisStore, calls: list[Call]) -> list[Any]:
 def asked(key: str, policy: Policy) -> list[Call]:
     few = Policy(limit=5, window=policy.window, algorithm=policy.algorithm, resolution=20)
     return [
-        Evaluate((key,), (Line(policy, 2),), False),
-        Evaluate((key,), (Line(few, 1, count_rejected=True),), False),
-        Evaluate((key,), (Line(policy, 1),), True),
-        Evaluate((key,), (Line(policy, 3),), True),
-        Evaluate((key,), (Line(few, 2, count_rejected=True),), True),
+        Evaluate((key,), (WindowRule(policy, 2),), False),
+        Evaluate((key,), (WindowRule(few, 1, count_rejected=True),), False),
+        Evaluate((key,), (WindowRule(policy, 1),), True),
+        Evaluate((key,), (WindowRule(policy, 3),), True),
+        Evaluate((key,), (WindowRule(few, 2, count_rejected=True),), True),
         Refund((Charge(key, policy, 2),), NOW - 5 * SECOND),
     ]
 
@@ -249,7 +249,7 @@ def test_damaged_value_is_an_error_of_its_key_alone(
     policy = Policy.parse("10/h", algorithm=algorithm)
     for cost, writes in ((0, False), (1, False), (1, True), (3, True)):
         with pytest.raises(StoreError, match="damaged value") as raised:
-            store.run(Evaluate((key,), (Line(policy, cost),), writes))
+            store.run(Evaluate((key,), (WindowRule(policy, cost),), writes))
         assert not raised.value.outage
     for _ in range(5):
         assert limits.check(algorithm, "acme").source == decisions.LOCAL
@@ -265,9 +265,9 @@ def test_damaged_value_is_an_error_of_its_key_alone(
 def test_damaged_value_charges_no_other_window_of_the_request(redis_server: RedisServer) -> None:
     for name in ("compact", "counter", "buckets"):
         key = spoil(redis_server, name, lambda value: value[:-1])
-        sound = limits.get_limiter().keys(limits._claim("log", "acme", 1))[0]
+        sound = limits._windows(limits.get_limiter(), "log", "acme", 1, True).keys[0]
         store = limits.get_limiter().store
-        lines = tuple(Line(Policy.parse("10/h", algorithm=one), 1) for one in ("log", name))
+        lines = tuple(WindowRule(Policy.parse("10/h", algorithm=one), 1) for one in ("log", name))
         with pytest.raises(StoreError, match=r"damaged value in KEYS\[2\]"):
             store.run(Evaluate((sound, key), lines, True))
         assert store.run(Evaluate((sound,), (lines[0]._replace(cost=0),), False))[3] == 10

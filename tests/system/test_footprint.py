@@ -14,7 +14,7 @@ from django_slidingwindow.algorithms.timing import bucket_us
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Profile
-from django_slidingwindow.stores.protocol import Evaluate, Line, Refund
+from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import SECOND, START, Clock
 from tests.support.needs import JEMALLOC, require
@@ -44,7 +44,7 @@ def store(redis: Redis, clock: Clock) -> Iterator[RedisStore]:
 
 
 def charge(key: str, policy: Policy, cost: int = 1, **options: Any) -> Evaluate:
-    return Evaluate((key,), (Line(policy, cost, **options),), writes=True)
+    return Evaluate((key,), (WindowRule(policy, cost, **options),), writes=True)
 
 
 def commands_of(redis: Redis, ask: Callable[[], object]) -> list[str]:

@@ -310,7 +310,7 @@ def test_key_that_holds_something_else_is_told_of_now_and_then(
     configure(settings, server.url)
     monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
     with server.client() as client:
-        client.rpush(*limits.get_limiter().keys(limits._claim("few", "spoiled", 1)), "x")
+        client.rpush(*limits._windows(limits.get_limiter(), "few", "spoiled", 1, True).keys, "x")
     with caplog.at_level(logging.ERROR, "django_slidingwindow"):
         answers = [limits.check("few", "spoiled") for _ in range(6)]
     assert {answer.source for answer in answers} == {decisions.LOCAL}

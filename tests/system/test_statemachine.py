@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
-from django_slidingwindow.stores.protocol import Evaluate, Line, Refund, Reset
+from django_slidingwindow.stores.protocol import Evaluate, Refund, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import DAY, START, Clock, ask
 from tests.support.oracle import Oracle
@@ -103,7 +103,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
                 label="observed, count_rejected",
             )
             asks = data.draw(st.sampled_from([cost, cost, cost, 0]), label="cost of this line")
-            lines.append(Line(policy, asks, observed, rejected))
+            lines.append(WindowRule(policy, asks, observed, rejected))
         now = self.clock.now
         before = self.later_counts(keys, lines)
         admitted, clock, *said = self.both(Evaluate(tuple(keys), tuple(lines), writes))
@@ -119,7 +119,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
             if writes and admitted:
                 self.receipts.append((now, key, line.policy, line.cost))
 
-    def later_counts(self, keys: list[str], lines: list[Line]) -> list[int]:
+    def later_counts(self, keys: list[str], lines: list[WindowRule]) -> list[int]:
         """How many hits count in each window, now and later: no request may lower that."""
         oracle, now = self.stores["redis"][1], self.clock.now
         counts = []
@@ -137,7 +137,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
     def fill(self, hits: int, cost: int, gap: int) -> None:
         """The first key gets many hits, one after the other: a log that is long."""
         key = self.keys[0]
-        line = Line(replace(self.policies[key], limit=400), cost)
+        line = WindowRule(replace(self.policies[key], limit=400), cost)
         for _ in range(hits if self.long else hits // 2 if self.many else 3):
             self.both(Evaluate((key,), (line,), True))
             self.clock.now += self.window // gap
@@ -246,11 +246,11 @@ def test_in_no_window_of_time_is_more_admitted_than_the_algorithm_promises(
     clock = Clock(START + start)
     store = RedisStore("default", clock=clock) if kind == "redis" else MemoryStore(clock=clock)
     call = {
-        cost: Evaluate((f"promise:{{{next(NAMES)}}}",), (Line(policy, cost),), True)
+        cost: Evaluate((f"promise:{{{next(NAMES)}}}",), (WindowRule(policy, cost),), True)
         for cost in range(1, 10)
     }
     key = call[1].keys
-    call = {cost: Evaluate(key, made.lines, True) for cost, made in call.items()}
+    call = {cost: Evaluate(key, made.rules, True) for cost, made in call.items()}
     admitted: list[int] = []
     retry = 0
     for wait, number in requests:
@@ -280,10 +280,10 @@ def test_an_adversary_gets_twice_the_limit_less_one_out_of_the_counter(limit: in
     policy = Policy(limit=limit, window=60, algorithm="counter")
     clock = Clock(START - 1)
     store = MemoryStore(clock=clock)
-    admitted = store.run(Evaluate(("a",), (Line(policy, limit),), True))[0] * limit
+    admitted = store.run(Evaluate(("a",), (WindowRule(policy, limit),), True))[0] * limit
     for _ in range(limit - 1):
-        call = Evaluate(("a",), (Line(policy, 1),), True)
-        clock.now += store.run(Evaluate(call.keys, call.lines, False))[4]
+        call = Evaluate(("a",), (WindowRule(policy, 1),), True)
+        clock.now += store.run(Evaluate(call.keys, call.rules, False))[4]
         admitted += store.run(call)[0]
     assert clock.now < START - 1 + policy.window_us
     assert admitted == 2 * limit - 1

@@ -12,7 +12,7 @@ from django_slidingwindow.algorithms.decode import Hits, compact_hits
 from django_slidingwindow.algorithms.timing import script
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import encode
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from tests.support.engine import START
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class Pair:
         redis.script_load(SHORT.source)
 
     def check(self, now: int, cost: int, flags: int, *, writes: bool) -> None:
-        lines = tuple(Line(policy, cost, bool(flags & 1), flags > 1) for policy in self.policies)
+        lines = tuple(
+            WindowRule(policy, cost, bool(flags & 1), flags > 1) for policy in self.policies
+        )
         replies = []
         for way, sha in self.shas.items():
             payload = encode(Evaluate(self._keys(way), lines, writes), now).payload

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..errors import is_outage, of_incident
 from .async_settings import asynchronous, only_sync
 from .pool import ask_once
-from .settings import Link
+from .settings import ConnectionSettings
 from .threads import in_thread
 from .watching import has_data, watch
 
@@ -74,7 +74,7 @@ class Multiplexer:
 
     def __init__(
         self,
-        find: Callable[[float | None], Awaitable[Link]],
+        find: Callable[[float | None], Awaitable[ConnectionSettings]],
         *,
         closed: Callable[[], object],
     ) -> None:
@@ -252,19 +252,19 @@ async def _disconnect(connection: Any) -> None:
     await connection.disconnect(nowait=True)
 
 
-async def aask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
+async def aask_once(settings: ConnectionSettings, payload: bytes, deadline: float | None) -> Any:
     """Return the reply to one command, on a connection of its own."""
-    if only_sync(link) is not None:
-        return await in_thread(ask_once, link, payload, deadline=deadline)
+    if only_sync(settings) is not None:
+        return await in_thread(ask_once, settings, payload, deadline=deadline)
     left = None if deadline is None else deadline - time.monotonic()
     try:
-        return await asyncio.wait_for(_ask_once(link, payload), left)
+        return await asyncio.wait_for(_ask_once(settings, payload), left)
     except asyncio.TimeoutError:
         raise RedisTimeoutError("no reply within the time limit") from None
 
 
-async def _ask_once(link: Link, payload: bytes) -> Any:
-    connection = asynchronous(link)
+async def _ask_once(settings: ConnectionSettings, payload: bytes) -> Any:
+    connection = asynchronous(settings)
     try:
         await connection.connect()
         await connection.send_packed_command(payload, check_health=False)

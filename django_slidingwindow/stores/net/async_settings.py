@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
-from .settings import Link
+from .settings import ConnectionSettings
 
 # redis-py's own classes and their asynchronous forms. A project's own class has none.
 _FORMS: dict[type, Any] = {
@@ -24,26 +24,26 @@ _FORMS: dict[type, Any] = {
 }
 
 
-def only_sync(link: Link) -> str | None:
+def only_sync(settings: ConnectionSettings) -> str | None:
     """Return the option of the alias that has no asynchronous form; None if all have one."""
-    if link.connection_class not in _FORMS:
+    if settings.connection_class not in _FORMS:
         return "connection_class"
-    if link.options.get("redis_connect_func"):
+    if settings.options.get("redis_connect_func"):
         return "redis_connect_func"
-    known = _parameters(_FORMS[link.connection_class])
-    for name, value in link.options.items():
+    known = _parameters(_FORMS[settings.connection_class])
+    for name, value in settings.options.items():
         if name.startswith("ssl_") and value and name not in known:
             return name
     return None
 
 
-def asynchronous(link: Link) -> Any:
+def asynchronous(settings: ConnectionSettings) -> Any:
     """Return a connection that is not connected yet. Its time limit is the caller's."""
-    connection_class = _FORMS[link.connection_class]
+    connection_class = _FORMS[settings.connection_class]
     known = _parameters(connection_class)
     options = {
         name: value
-        for name, value in link.common().items()
+        for name, value in settings.common().items()
         if name in known or not name.startswith("ssl_")
     }
     return connection_class(

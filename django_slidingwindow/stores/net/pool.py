@@ -22,7 +22,7 @@ from weakref import ref
 from redis.exceptions import MaxConnectionsError, ResponseError
 
 from ..errors import is_outage
-from .settings import Link
+from .settings import ConnectionSettings
 
 # Seconds after which a call that waits for a connection looks by itself whether there is one.
 _LOOK_AGAIN = 0.02
@@ -40,7 +40,7 @@ class _Place:
 class Connections:
     """Idle connections in a stack: as many as are in use at once, never one a thread."""
 
-    def __init__(self, find: Callable[[float | None], Link], *, most: int) -> None:
+    def __init__(self, find: Callable[[float | None], ConnectionSettings], *, most: int) -> None:
         """`find` says, by a deadline, which server a new connection goes to."""
         self._find = find
         self._most = most
@@ -190,9 +190,9 @@ class Connections:
             self._waiting.popleft().release()
 
 
-def ask_once(link: Link, payload: bytes, deadline: float | None) -> Any:
+def ask_once(settings: ConnectionSettings, payload: bytes, deadline: float | None) -> Any:
     """The reply to one command, on a connection of its own."""
-    connection = link.sync()
+    connection = settings.sync()
     connection.deadline = deadline
     try:
         connection.connect()

@@ -6,9 +6,9 @@ TRYAGAIN and NOSCRIPT.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -21,7 +21,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from ..commands import LOADS, Command, pack
+from ..commands import Command, known_script, pack
 from ..errors import is_outage
 from .topology import Address, Topology
 
@@ -35,72 +35,127 @@ _TRY_AGAIN = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Asked by a route: the replies of a node."""
+    """Yielded by a route: send this to a node, and come back with its replies."""
 
     address: Address
     payload: bytes
     replies: int = 1
     half: bool = False
-    """In half of the time that is left, for more is to come."""
+    """Take at most half of the time that is left, because more is to come."""
+
+
+class SendAll(NamedTuple):
+    """Yielded by a route: send all before reading anything.
+
+    Come back with a list: for each, the replies or the exception.
+    """
+
+    sends: tuple[Send, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Asked by a route: come back after so many seconds."""
+    """Yielded by a route: come back after so many seconds."""
 
     seconds: float
 
 
-Route: TypeAlias = "Generator[Send | Pause, Any, Any]"
+Step: TypeAlias = "Send | SendAll | Pause"
+Route: TypeAlias = "Generator[Step, Any, Any]"
 
-FOLLOWED = (NoScriptError, AskError, TryAgainError)
+_FOLLOWED = (NoScriptError, AskError, TryAgainError)
 """Replies that a route follows: nothing ran. (MovedError is an AskError.)"""
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key, by its hash tag."""
+    """Return the slot of a key, by its hash tag."""
     return key_slot(key.encode())
 
 
 def route(topology: Topology, command: Command) -> Route:
-    """The reply to a command, wherever in the cluster its keys are."""
+    """Return the reply to a command, wherever in the cluster its keys are."""
     slot = slot_of(command.keys[0])
-    address = yield from owner(topology, slot)
-    payload, asking, loads = command.payload, False, 0
-    reply: Any = None
-    for _ in range(_STEPS):
-        if asking:
-            # In one go, so that no other call comes in between.
-            reply = yield from _ask(topology, Send(address, _ASKING + payload, 2))
+    address = topology.sure_owner(slot) or (yield from owner(topology, slot))
+    replies = yield from _ask(topology, Send(address, command.payload))
+    return (yield from _follow(topology, command, address, replies[-1]))
+
+
+def route_all(topology: Topology, commands: Sequence[Command]) -> Route:
+    """Return the replies to commands, or exceptions: one round trip to all nodes at once."""
+    replies: list[Any] = [None] * len(commands)
+    positions: dict[Address, list[int]] = {}
+    for position, command in enumerate(commands):
+        try:
+            address = yield from owner(topology, slot_of(command.keys[0]))
+        except (RedisError, OSError) as error:
+            replies[position] = error
         else:
-            reply = yield from _ask(topology, Send(address, payload))
+            positions.setdefault(address, []).append(position)
+    sends = [
+        Send(address, b"".join([commands[position].payload for position in there]), len(there))
+        for address, there in positions.items()
+    ]
+    answers = yield SendAll(tuple(sends))
+    for (address, there), answer in zip(positions.items(), answers, strict=True):
+        heard(topology, address, answer)
+        each = [answer] * len(there) if isinstance(answer, Exception) else answer
+        for position, reply in zip(there, each, strict=True):
+            try:
+                replies[position] = yield from _follow(topology, commands[position], address, reply)
+            except (RedisError, OSError) as error:
+                replies[position] = error
+    return replies
+
+
+def _follow(topology: Topology, command: Command, address: Address, reply: Any) -> Route:
+    """Return the final reply to a command whose first reply came from `address`."""
+    asking = b""
+    for _ in range(_STEPS - 1):
+        if not isinstance(reply, _FOLLOWED):
+            break
         if isinstance(reply, NoScriptError):
-            if loads == LOADS:
-                payload = command.by_source
-                continue
-            loads += 1
-            loaded = yield from _ask(topology, Send(address, command.load))
-            if isinstance(loaded, Exception):
-                return loaded
-        elif isinstance(reply, MovedError):
-            address, asking = _target(reply, address), False
-            topology.moved(slot, address)
-        elif isinstance(reply, AskError):
-            address, asking = _target(reply, address), True
-        elif isinstance(reply, TryAgainError):
+            reply = yield from _load(topology, command, address, reply, asking)
+            if isinstance(reply, NoScriptError):
+                break
+            continue
+        if isinstance(reply, TryAgainError):
             yield Pause(_TRY_AGAIN)
-            address, asking = (yield from owner(topology, slot)), False
+            address = yield from owner(topology, slot_of(command.keys[0]))
         else:
-            return reply
+            address = _target(reply, address)
+        if isinstance(reply, MovedError):
+            topology.moved(slot_of(command.keys[0]), address)
+        is_asked = isinstance(reply, AskError) and not isinstance(reply, MovedError)
+        asking = _ASKING if is_asked else b""
+        reply = yield from _last_reply(topology, address, asking + command.payload)
     return reply
 
 
+def _load(
+    topology: Topology, command: Command, address: Address, reply: Any, asking: bytes
+) -> Route:
+    """Return the reply of a node after it has learned the script."""
+    flow = known_script(command, reply, asking)
+    try:
+        payload = next(flow)
+        while True:
+            payload = flow.send((yield from _last_reply(topology, address, payload)))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _last_reply(topology: Topology, address: Address, payload: bytes) -> Route:
+    # ASKING and its command in one go, so that no other call comes in between.
+    replies = 2 if payload.startswith(_ASKING) else 1
+    return (yield from _ask(topology, Send(address, payload, replies)))[-1]
+
+
 def discover(topology: Topology) -> Route:
-    """Learns the map from the first node that tells it."""
+    """Learn the map from the first node that answers."""
     error: Exception | None = None
     for address in topology.sources():
         try:
-            reply = yield from _ask(topology, Send(address, _SLOTS, half=True))
+            (reply,) = yield from _ask(topology, Send(address, _SLOTS, half=True))
         except (RedisError, OSError) as failure:
             error = failure
             continue
@@ -112,11 +167,12 @@ def discover(topology: Topology) -> Route:
     raise RedisConnectionError("no node of the cluster tells its slots") from error
 
 
-def owner(topology: Topology, slot: int) -> Generator[Send | Pause, Any, Address]:
-    """The node to ask for a slot, after another look at the map where that is in doubt."""
+def owner(topology: Topology, slot: int) -> Generator[Step, Any, Address]:
+    """Return the node to ask for a slot, after another look at the map if that is in doubt."""
+    sure = topology.sure_owner(slot)
+    if sure is not None:
+        return sure
     address = topology.owner(slot)
-    if address is not None and not topology.doubts(address):
-        return address
     try:
         yield from discover(topology)
     except RedisError:
@@ -129,19 +185,19 @@ def owner(topology: Topology, slot: int) -> Generator[Send | Pause, Any, Address
     return address
 
 
-def _ask(topology: Topology, send: Send) -> Route:
-    """The last reply of a node; the topology is told how that went."""
+def _ask(topology: Topology, send: Send) -> Generator[Step, Any, list[Any]]:
+    """Return the replies of a node; the topology notes whether it answered."""
     try:
-        replies = yield send
+        replies: list[Any] = yield send
     except (RedisError, OSError) as error:
         heard(topology, send.address, error)
         raise
     heard(topology, send.address, replies)
-    return replies[-1]
+    return replies
 
 
 def heard(topology: Topology, address: Address, replies: list[Any] | Exception) -> None:
-    """Tells the topology what came of an exchange with a node."""
+    """Tell the topology what came of an exchange with a node."""
     reply = replies if isinstance(replies, Exception) else replies[-1]
     if reply is replies or (isinstance(reply, Exception) and is_outage(reply)):
         topology.failed(address)

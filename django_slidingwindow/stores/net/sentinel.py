@@ -14,16 +14,16 @@ from ..commands import pack, text
 from ..flows import adrive, drive
 from .async_connection import aask_once
 from .pool import ask_once
-from .settings import Link
+from .settings import ConnectionSettings
 
 
 class Sentinels:
     """The sentinels that watch one primary; the one that answered last is asked first."""
 
     def __init__(self, pool: SentinelConnectionPool, budget: float | None) -> None:
-        self._link = Link.of(pool, budget)
+        self._settings = ConnectionSettings.of(pool, budget)
         self._sentinels = [
-            Link.of(sentinel.connection_pool, budget)
+            ConnectionSettings.of(sentinel.connection_pool, budget)
             for sentinel in pool.sentinel_manager.sentinels
         ]
         self._question = pack(
@@ -31,26 +31,30 @@ class Sentinels:
         )
         self._name = pool.service_name
 
-    def find(self, deadline: float | None) -> Link:
-        """The primary's link, as the first sentinel that knows it says."""
-        return drive(self._asked(), lambda link: ask_once(link, self._question, half_way(deadline)))
-
-    async def afind(self, deadline: float | None) -> Link:
-        return await adrive(
-            self._asked(), lambda link: aask_once(link, self._question, half_way(deadline))
+    def find(self, deadline: float | None) -> ConnectionSettings:
+        """The primary's settings, as the first sentinel that knows it says."""
+        return drive(
+            self._asked(), lambda settings: ask_once(settings, self._question, half_way(deadline))
         )
 
-    def _asked(self) -> Generator[Link, Any, Link]:
-        for link in list(self._sentinels):
+    async def afind(self, deadline: float | None) -> ConnectionSettings:
+        return await adrive(
+            self._asked(), lambda settings: aask_once(settings, self._question, half_way(deadline))
+        )
+
+    def _asked(self) -> Generator[ConnectionSettings, Any, ConnectionSettings]:
+        for settings in list(self._sentinels):
             try:
-                reply = yield link
+                reply = yield settings
             except (RedisError, OSError):
                 reply = None
             if isinstance(reply, list):
                 host, port = reply
-                return self._link.at(text(host), int(port))
+                return self._settings.at(text(host), int(port))
             # The list is replaced, never changed: others may go through it now.
-            self._sentinels = [other for other in self._sentinels if other is not link] + [link]
+            self._sentinels = [other for other in self._sentinels if other is not settings] + [
+                settings
+            ]
         raise RedisConnectionError(f"no sentinel knows a primary of {self._name!r}")
 
 

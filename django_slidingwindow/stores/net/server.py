@@ -14,7 +14,7 @@ from redis.exceptions import MaxConnectionsError, RedisError
 from .async_connection import Multiplexer
 from .async_settings import only_sync
 from .pool import Connections
-from .settings import Link
+from .settings import ConnectionSettings
 from .threads import in_thread
 
 
@@ -26,15 +26,15 @@ class Server:
 
     def __init__(
         self,
-        link: Link,
-        find: Callable[[float | None], Link] | None = None,
-        afind: Callable[[float | None], Awaitable[Link]] | None = None,
+        settings: ConnectionSettings,
+        find: Callable[[float | None], ConnectionSettings] | None = None,
+        afind: Callable[[float | None], Awaitable[ConnectionSettings]] | None = None,
     ) -> None:
         """`find` and `afind` say, by a deadline, where the server is now."""
-        self.link = link
-        self._only_sync = only_sync(link) is not None
+        self.settings = settings
+        self._only_sync = only_sync(settings) is not None
         self._afind = afind or self._known
-        self._connections = Connections(find or (lambda _: link), most=link.most)
+        self._connections = Connections(find or (lambda _: settings), most=settings.most)
         # Sends once and reads the replies; a server's error is returned, not raised.
         self.exchange = self._connections.exchange
         self.in_halves = self._connections.in_halves
@@ -57,8 +57,8 @@ class Server:
         self._lock = threading.Lock()
         self._multiplexers = {}
 
-    async def _known(self, deadline: float | None) -> Link:
-        return self.link
+    async def _known(self, deadline: float | None) -> ConnectionSettings:
+        return self.settings
 
     def _multiplexer(self) -> Multiplexer:
         loop = asyncio.get_running_loop()

@@ -48,7 +48,7 @@ _INCOMPLETE = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ConnectionSettings:
     """A server, and what its connections are made of."""
 
     connection_class: type
@@ -59,7 +59,7 @@ class Link:
     """Connections at once."""
 
     @classmethod
-    def of(cls, pool: ConnectionPool, budget: float | None) -> Link:
+    def of(cls, pool: ConnectionPool, budget: float | None) -> ConnectionSettings:
         """Such connections as the pool makes, within the budget if its own time-out is longer."""
         options = pool.connection_kwargs
         limits = [options.get("socket_timeout"), budget]
@@ -70,7 +70,7 @@ class Link:
             pool.max_connections,
         )
 
-    def at(self, host: str, port: int) -> Link:
+    def at(self, host: str, port: int) -> ConnectionSettings:
         """The same for another server."""
         return replace(self, options={**self.options, "host": host, "port": port})
 

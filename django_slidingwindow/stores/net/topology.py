@@ -43,6 +43,11 @@ class Topology:
         """The primary of a slot, or None if nobody is known to serve it."""
         return self._owners[slot]
 
+    def sure_owner(self, slot: int) -> Address | None:
+        """Return the primary of a slot, or None if the map must be looked at again."""
+        address = self._owners[slot]
+        return None if address is None or self.doubts(address) else address
+
     def doubts(self, address: Address) -> bool:
         """Whether to look at the map again before this node is asked."""
         if self._outdated and self._clock() - self._learned_at > _REFRESH:

@@ -17,7 +17,7 @@ from redis.exceptions import MaxConnectionsError
 
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net.pool import Connections, _Place
-from django_slidingwindow.stores.net.settings import Link
+from django_slidingwindow.stores.net.settings import ConnectionSettings
 from tests.support.needs import TLS, require
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import has_tls
@@ -31,7 +31,7 @@ MOST = 2
 
 
 def connections_to(port: int) -> Connections:
-    link = Link.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
+    link = ConnectionSettings.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
     return Connections(lambda deadline: link, most=MOST)
 
 

@@ -24,7 +24,7 @@ from django_slidingwindow.stores.net import threads
 from django_slidingwindow.stores.net.async_connection import aask_once
 from django_slidingwindow.stores.net.async_settings import asynchronous, only_sync
 from django_slidingwindow.stores.net.pool import ask_once
-from django_slidingwindow.stores.net.settings import Link
+from django_slidingwindow.stores.net.settings import ConnectionSettings
 from django_slidingwindow.stores.net.threads import in_thread
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST
@@ -176,14 +176,18 @@ class SentinelLogin(SentinelManagedConnection):
 
 
 async def test_connection_class_of_an_alias_with_sentinels_logs_in(server: RedisServer) -> None:
-    link = Link(SentinelLogin, {"connection_pool": None}, None, 1).at(HOST, server.port)
+    link = ConnectionSettings(SentinelLogin, {"connection_pool": None}, None, 1).at(
+        HOST, server.port
+    )
     assert ask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
     assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
     assert "service=primary" in repr(link.sync())
 
 
 async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None:
-    link = Link(Login, {"host": HOST, "port": server.port, "secret": PASSWORD}, None, 1)
+    link = ConnectionSettings(
+        Login, {"host": HOST, "port": server.port, "secret": PASSWORD}, None, 1
+    )
     assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
 
 
@@ -195,13 +199,13 @@ async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None
     ],
 )
 def test_connections_of_redis_py_have_an_asynchronous_form(connection_class: type) -> None:
-    assert only_sync(Link(connection_class, {}, None, 1)) is None
+    assert only_sync(ConnectionSettings(connection_class, {}, None, 1)) is None
 
 
 def test_options_of_tls_that_only_sync_connections_have_are_left_out_when_unset() -> None:
     given = {"host": HOST, "port": 1, "ssl_validate_ocsp": False, "ssl_check_hostname": False}
-    link = Link(SSLConnection, given, None, 1)
+    link = ConnectionSettings(SSLConnection, given, None, 1)
     assert only_sync(link) is None
     assert asynchronous(link).check_hostname is False
-    link = Link(SSLConnection, {**given, "ssl_validate_ocsp": True}, None, 1)
+    link = ConnectionSettings(SSLConnection, {**given, "ssl_validate_ocsp": True}, None, 1)
     assert only_sync(link) == "ssl_validate_ocsp"

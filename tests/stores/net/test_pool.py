@@ -31,7 +31,7 @@ from django_slidingwindow.stores.net import server as servers
 from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
 from django_slidingwindow.stores.net.pool import Connections, ask_once
 from django_slidingwindow.stores.net.server import Server, exchange_all
-from django_slidingwindow.stores.net.settings import Link, _Socket
+from django_slidingwindow.stores.net.settings import ConnectionSettings, _Socket
 from django_slidingwindow.stores.net.watching import Select, has_data, watch
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
@@ -50,9 +50,11 @@ SOON = 5.0
 Serve = Callable[..., list[Server]]
 
 
-def link_to(port: int, limit: float | None = None, most: int = 10, **options: Any) -> Link:
+def link_to(
+    port: int, limit: float | None = None, most: int = 10, **options: Any
+) -> ConnectionSettings:
     pool = ConnectionPool.from_url(f"redis://{HOST}:{port}/0", max_connections=most, **options)
-    return Link.of(pool, limit)
+    return ConnectionSettings.of(pool, limit)
 
 
 def connections_to(server: RedisServer, most: int = 10) -> Connections:
@@ -107,7 +109,7 @@ class TestLink:
         ],
     )
     def test_connection_is_such_as_the_pool_makes(self, given: type, used: type) -> None:
-        link = Link(given, {"host": HOST, "port": 1}, None, 1)
+        link = ConnectionSettings(given, {"host": HOST, "port": 1}, None, 1)
         connection = link.sync()
         assert isinstance(connection, used)
         assert isinstance(connection, SentinelManagedConnection) is False
@@ -492,7 +494,7 @@ class TestConnections:
         assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
 
     def test_server_that_cannot_be_found_leaves_no_trace(self) -> None:
-        def nowhere(deadline: float | None) -> Link:
+        def nowhere(deadline: float | None) -> ConnectionSettings:
             raise RedisConnectionError("nowhere")
 
         connections = Connections(nowhere, most=1)
@@ -510,7 +512,7 @@ def multiplexer_to(*ports: int) -> Multiplexer:
     """A multiplexer that connects to one port after another, and then to the last again."""
     links = [link_to(port) for port in ports]
 
-    async def find(deadline: float | None) -> Link:
+    async def find(deadline: float | None) -> ConnectionSettings:
         return links.pop(0) if len(links) > 1 else links[0]
 
     return Multiplexer(find, closed=lambda: None)

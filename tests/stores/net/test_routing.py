@@ -20,13 +20,13 @@ from django_slidingwindow.stores.commands import encode, pack
 from django_slidingwindow.stores.flows import drive
 from django_slidingwindow.stores.net.routing import Pause, Send, discover, owner, route, slot_of
 from django_slidingwindow.stores.net.topology import SLOTS, Address, Topology
-from django_slidingwindow.stores.protocol import Evaluate, Line
+from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ONE, TWO, THREE = (Address("10.0.0.1", port) for port in (7001, 7002, 7003))
-CALL = Evaluate(("throttle:ip:{x}:y:c60",), (Line(Policy(limit=3, window=60), 1),), True)
+CALL = Evaluate(("throttle:ip:{x}:y:c60",), (WindowRule(Policy(limit=3, window=60), 1),), True)
 COMMAND = encode(CALL, None)
 SLOT = slot_of(COMMAND.keys[0])
 MAP = [[0, 8191, [b"10.0.0.1", 7001, b"id"]], [8192, 16383, ["10.0.0.2", 7002, "id"]]]

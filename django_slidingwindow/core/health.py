@@ -1,0 +1,111 @@
+"""Whether the store's nodes answer: asks their breakers, and reports to them how calls went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from ..decisions import Decision
+from ..exceptions import StoreError
+from ..stores.protocol import Batch, Call, Store
+from .breaker import CLOSED, Breakers
+
+Asked: TypeAlias = "Call | Batch"
+"""What a flow yields, to be answered by the store."""
+
+
+class Listeners(Protocol):
+    """Something with receivers, such as a signal."""
+
+    receivers: list[Any]
+
+
+class _Always:
+    def __init__(self) -> None:
+        self.receivers: list[Any] = [None]
+
+
+class Callbacks(NamedTuple):
+    """What a limiter calls. They must not raise: nothing they do may fail a request."""
+
+    checked: Callable[[Decision, float | None], None] | None = None
+    """Called with every decision, and the seconds that the store took if it was asked."""
+    listeners: Listeners = _Always()
+    """While it has no receivers, `checked` is not called and no time is taken."""
+    degraded: Callable[[StoreError], None] | None = None
+    """Called when the store goes away."""
+    recovered: Callable[[float], None] | None = None
+    """Called when the store is back, with the seconds that it was away."""
+    failed: Callable[[StoreError], None] | None = None
+    """Called when the store answers, but not this check, so that the fallback has decided it."""
+
+
+class Health:
+    """The breakers of a store's nodes."""
+
+    def __init__(
+        self, store: Store, *, callbacks: Callbacks, recovered: Callable[[], None]
+    ) -> None:
+        self.breakers = Breakers()
+        self._store = store
+        self._callbacks = callbacks
+        self._recovered = recovered
+
+    def all_closed(self, nodes: Sequence[str]) -> bool:
+        """Whether no breaker of these nodes is open.
+
+        What only looks asks this, and not for a permit to probe: a server that cannot write may
+        answer it.
+        """
+        return all(self.breakers.of(node).state == CLOSED for node in nodes)
+
+    def answered(self, node: str) -> None:
+        """Report that a node has answered a call that charges."""
+        seconds = self.breakers.succeeded(node, self._store.nodes)
+        if seconds is not None:
+            self._recovered()
+            if self._callbacks.recovered is not None:
+                self._callbacks.recovered(seconds)
+
+    def unanswered(self, node: str, error: BaseException, *, charges: bool) -> None:
+        """Report that a call has ended with an error. An error of the call proves the node well."""
+        if not isinstance(error, StoreError):
+            self.breakers.abandoned([node])
+        elif error.outage:
+            if self.breakers.failed(node, error.incident) and self._callbacks.degraded is not None:
+                self._callbacks.degraded(error)
+        elif charges:
+            self.answered(node)
+
+    def look(self, node: str, call: Call) -> Generator[Asked, Any, Any]:
+        """Return the answer to a call that charges nothing."""
+        try:
+            return (yield call)
+        except BaseException as error:
+            self.unanswered(node, error, charges=False)
+            raise
+
+    def ask_all(
+        self, nodes: Sequence[str], batch: Batch, *, charges: bool
+    ) -> Generator[Asked, Any, None]:
+        """Fill a batch with the answers of several nodes."""
+        try:
+            yield batch
+        except BaseException as error:
+            for node in set(nodes):
+                self.unanswered(node, error, charges=charges)
+            raise
+        for node, answer in _worst(nodes, batch.answers).items():
+            if isinstance(answer, StoreError):
+                self.unanswered(node, answer, charges=charges)
+            elif charges:
+                self.answered(node)
+
+
+def _worst(nodes: Sequence[str], answers: Sequence[Any]) -> Mapping[str, Any]:
+    """Return one answer of each node: an outage if there is any."""
+    found: dict[str, Any] = {}
+    for node, answer in zip(nodes, answers, strict=True):
+        if node not in found or (isinstance(answer, StoreError) and answer.outage):
+            found[node] = answer
+    return found

@@ -1,0 +1,31 @@
+"""Where in the code profiles are required: for the checks, the admin and the command."""
+
+from __future__ import annotations
+
+from .requirements import Choice, Requirement
+
+
+class Usage:
+    """A place in the code that requires profiles."""
+
+    __slots__ = ("profiles", "view")
+
+    def __init__(self, view: str, profiles: tuple[str, ...] | Choice) -> None:
+        self.view = view  # its dotted name, or the module and line of what decorates a class
+        self.profiles = profiles
+
+
+_usages: dict[tuple[str, object], Usage] = {}
+
+
+def declare(place: str, requirement: Requirement) -> None:
+    """Remember a place that requires profiles; one that declares again is the same place."""
+    profiles = requirement.profiles
+    # By name: a view may be decorated, or a choice be made, anew at each request.
+    what = profiles if isinstance(profiles, tuple) else getattr(profiles, "__qualname__", None)
+    _usages[place, what] = Usage(place, profiles)
+
+
+def usages() -> list[Usage]:
+    """Return every place that has required profiles since the process started."""
+    return list(_usages.values())
