@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -157,31 +158,8 @@ class _DecisionDraft(_Late):
     __slots__ = Decision.__slots__
 
 
-def make_verdict(
-    profile: str,
-    policy: Policy,
-    key: str,
-    allowed: bool,
-    observed: bool,
-    limit: int,
-    remaining: int,
-    retry_after: float | None,
-    reset_after: float,
-) -> Verdict:
-    """Return a verdict; the arguments are its fields."""
-    verdict: Any = _VerdictDraft()
-    verdict.profile = profile
-    verdict.policy = policy
-    verdict.key = key
-    verdict.allowed = allowed
-    verdict.observed = observed
-    verdict.limit = limit
-    verdict.remaining = remaining
-    verdict.retry_after = retry_after
-    verdict.reset_after = reset_after
-    verdict.__class__ = Verdict
-    made: Verdict = verdict
-    return made
+draft_verdict = cast("Callable[[], Any]", _VerdictDraft)
+"""Makes a verdict without fields, which becomes one by its class when all are set."""
 
 
 def make_decision(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .conf import conf
+from .core.windows import WindowSet
 from .decisions import Decision
 from .guard import current_limiter
 from .guard.current_limiter import get_limiter
@@ -15,7 +16,6 @@ from .registry import registry
 
 if TYPE_CHECKING:
     from .core.limiter import Limiter
-    from .core.windows import WindowSet
 
 __all__ = [
     "aacquire",
@@ -115,7 +115,7 @@ def _windows(
     if not enabled:
         policies = ()
     template = limiter.template(profile, policies, cost)
-    return limiter.join((template,), template.keys(identifier))
+    return WindowSet(template, template.keys(identifier))
 
 
 async def _awindows(

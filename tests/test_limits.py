@@ -387,8 +387,7 @@ def test_limiter_of_settings_that_have_changed_keeps_no_connection(redis: Redis)
             assert connections() == 1
         wait_until(lambda: connections() == 0, "the server has heard of it")
     # Whoever has kept it goes on.
-    claim = limits._claim(profile(), "ann", 1)
-    assert limiter.charge(limiter.windows([claim])).remaining == 0
+    assert limiter.charge(limits._windows(limiter, profile(), "ann", 1, True)).remaining == 0
     limiter.close()
 
 
@@ -487,6 +486,7 @@ import django
 django.setup()
 from django.test import override_settings
 from django_slidingwindow import limits
+from django_slidingwindow.guard import current_limiter
 with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 60}):
     limits.check("tenant_free", "forked")
     before = limits.get_limiter()
@@ -584,15 +584,6 @@ def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -
     assert decision.source == "local"
     assert decision.key.startswith("other:")
     assert call.check("tenant_paid", "acme").remaining == 9_998
-
-
-def test_what_is_known_of_checks_by_name_is_bounded(
-    call: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits._singles, "size", 3)
-    for cost in range(1, 10):
-        assert call.check("tenant_paid", "acme", cost).allowed
-        assert len(limits._singles) <= 3
 
 
 def test_a_cost_that_is_no_number_is_told_though_an_equal_one_is_known(call: Calls) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from ..decisions import DENY, LOCAL, Decision
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Evaluate, WindowRule, WindowRules
+from .breaker import Breakers
 from .caching import BoundedCache
 from .results import allowed_unseen, decision_of
 from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
@@ -40,14 +40,11 @@ class Fallback:
         self._processes = processes
         self._shares: BoundedCache[WindowTemplate, _Share] = BoundedCache(MAX_TEMPLATES)
 
-    def decide(self, windows: WindowSet, writes: bool, probe_in: Callable[[], float]) -> Decision:
-        """Return the decision of this process alone.
-
-        The store is asked again in `probe_in()` seconds.
-        """
+    def decide(self, windows: WindowSet, writes: bool, breaker: Breakers) -> Decision:
+        """Return the decision of this process alone; the breaker says when to ask again."""
         share = self._shares.get(windows.template) or self._share(windows.template)
         if share.denied is not None:
-            return _denied(windows, share.denied, max(probe_in(), _LEAST_WAIT))
+            return _denied(windows, share.denied, max(breaker.probe_in, _LEAST_WAIT))
         if not share.local:
             return allowed_unseen(windows.template)
         if len(share.local) < len(windows.keys):

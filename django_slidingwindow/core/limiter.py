@@ -16,7 +16,7 @@ from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.flows import adrive, drive
 from ..stores.memory import MemoryStore
-from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Refund, Reply, Reset, Store
+from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Refund, Reset, Store
 from .fallback import Fallback
 from .health import Callbacks, Health
 from .multi_slot import MultiSlotCheck
@@ -70,29 +70,33 @@ class Limiter:
 
     def charge(self, windows: WindowSet) -> Decision:
         """Charge all windows if all admit, else none."""
-        before = self._before(windows)
-        if before is not None:
-            return before if isinstance(before, Decision) else drive(before, self._answer)
+        if self._refusals or self.breaker.open or not windows.template.plain:
+            begun = self._before(windows)
+            if begun is not None:
+                return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock() if self._listeners.receivers else None
         forgotten = self.shield.forgotten
         try:
             reply = self.store.charge(windows.keys, windows.template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._unanswered(windows, error, start)
-        return self._after(windows, reply, start, forgotten)
+        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+        return self._after(windows, decision, start, forgotten)
 
     async def acharge(self, windows: WindowSet) -> Decision:
         """Do what `charge` does, without blocking the event loop."""
-        before = self._before(windows)
-        if before is not None:
-            return before if isinstance(before, Decision) else await adrive(before, self._aanswer)
+        if self._refusals or self.breaker.open or not windows.template.plain:
+            begun = self._before(windows)
+            if begun is not None:
+                return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
         start = self._clock() if self._listeners.receivers else None
         forgotten = self.shield.forgotten
         try:
             reply = await self.store.acharge(windows.keys, windows.template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._unanswered(windows, error, start)
-        return self._after(windows, reply, start, forgotten)
+        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+        return self._after(windows, decision, start, forgotten)
 
     def peek(self, windows: WindowSet) -> Decision:
         """Return what `charge` would decide; charge nothing."""
@@ -178,18 +182,11 @@ class Limiter:
         return None
 
     def _after(
-        self, windows: WindowSet, reply: Reply, start: float | None, forgotten: int
-    ) -> Decision:
-        """Return the decision that the store's reply means."""
-        if not self.breaker.is_healthy:
-            self._health.answered(self.store.node(windows.keys[0]))
-        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
-        return self._decided(windows, decision, start, forgotten)
-
-    def _decided(
         self, windows: WindowSet, decision: Decision, start: float | None, forgotten: int
     ) -> Decision:
-        """Keep the shield up to date with what the store has decided."""
+        """Keep breaker and shield up to date with what the store has decided."""
+        if not self.breaker.is_healthy:
+            self._health.answered(self.store.node(windows.keys[0]))
         if decision.allowed:
             if self._refusals:
                 self.shield.charged(windows.keys)
@@ -210,7 +207,7 @@ class Limiter:
         self, windows: WindowSet, start: float | None, error: StoreError | None = None
     ) -> Decision:
         self._report_failure(error)
-        return self._report(self._fallback.decide(windows, True, self._probe_in), start)
+        return self._report(self._fallback.decide(windows, True, self.breaker), start)
 
     def _report_failure(self, error: StoreError | None) -> None:
         if error is not None and not error.outage and self._callbacks.failed is not None:
@@ -246,7 +243,7 @@ class Limiter:
             decision = yield from self._multi_slot(windows, groups, nodes).ask(writes=True)
         except StoreError as error:
             return self._without_store(windows, start, error)
-        return self._decided(windows, decision, start, forgotten)
+        return self._after(windows, decision, start, forgotten)
 
     def _peek(self, windows: WindowSet) -> Flow:
         template, keys = windows
@@ -264,7 +261,7 @@ class Limiter:
                 return decision_of(windows, template.rules, reply, self.store.source, ())
             except StoreError as error:
                 self._report_failure(error)
-        return self._fallback.decide(windows, False, self._probe_in)
+        return self._fallback.decide(windows, False, self.breaker)
 
     def _refund(self, decision: Decision) -> Generator[Question, Any, int]:
         receipt = decision.receipt
@@ -300,6 +297,3 @@ class Limiter:
         finally:
             self.shield.forget(every)
         return found
-
-    def _probe_in(self) -> float:
-        return self.breaker.probe_in

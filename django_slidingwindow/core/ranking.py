@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import neg
 from typing import TypeVar
 
 from ..decisions import Decision, Verdict
@@ -19,17 +18,45 @@ Outcome = TypeVar("Outcome", Decision, Verdict)
 
 def strictest(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the strictest of several decisions, or of several verdicts."""
-    return outcomes[0] if len(outcomes) == 1 else min(outcomes, key=_rank)
+    if len(outcomes) == 1:
+        return outcomes[0]
+    ranks = [
+        _rank(
+            one.allowed,
+            getattr(one, "observed", False),
+            one.remaining,
+            one.retry_after,
+            one.reset_after,
+        )
+        for one in outcomes
+    ]
+    return outcomes[ranks.index(min(ranks))]
 
 
-def _rank(outcome: Decision | Verdict) -> tuple[int, float, float]:
-    observed = isinstance(outcome, Verdict) and outcome.observed
-    return rank(
-        outcome.allowed, observed, outcome.remaining, outcome.retry_after, outcome.reset_after
-    )
+def strictest_position(
+    rules: Sequence[WindowRule], reply: Reply, waits: Sequence[float | None], *, observes: bool
+) -> int:
+    """Return the position of the window that decides a reply.
+
+    `waits`: for each window, the seconds until a retry; not needed if the reply admits.
+    `observes`: some of the windows only observe.
+    """
+    if reply.admitted and not observes:
+        # In a third of the time (`python -m benchmarks views`), unless two have as many left.
+        remaining: tuple[int, ...] = reply.remaining
+        least = min(remaining)
+        if remaining.count(least) == 1:
+            return remaining.index(least)
+    ranks = [
+        _rank(bool(admits), rule.observed, remaining, wait, reset)
+        for rule, wait, (admits, remaining, _, reset) in zip(
+            rules, waits or [0.0] * len(rules), reply.windows(), strict=True
+        )
+    ]
+    return ranks.index(min(ranks))
 
 
-def rank(
+def _rank(
     allowed: bool, observed: bool, remaining: int, retry: float | None, reset: float
 ) -> tuple[int, float, float]:
     """Return the place in the order; the strictest has the least."""
@@ -38,29 +65,3 @@ def rank(
     if allowed:
         return 1, remaining, -reset
     return 0, -math.inf if retry is None else -retry, remaining
-
-
-def strictest_position(
-    rules: Sequence[WindowRule], reply: Reply, waits: Sequence[float | None], *, observes: bool
-) -> int:
-    """Return the position of the window that decides a reply.
-
-    `waits`: for each window, the seconds until a retry; not needed if the reply admits. `observes`:
-    some of the windows only observe.
-    """
-    if reply.admitted and not observes:
-        # The same order, found in a third of the time (`python -m benchmarks views`).
-        least = list(zip(reply.remaining, map(neg, reply.resets), strict=True))
-        return least.index(min(least))
-    ranks = [
-        rank(bool(admits), rule.observed, remaining, wait, reset)
-        for rule, admits, remaining, wait, reset in zip(
-            rules,
-            reply.admits,
-            reply.remaining,
-            waits or [0.0] * len(rules),
-            reply.resets,
-            strict=True,
-        )
-    ]
-    return ranks.index(min(ranks))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from .. import decisions
-from ..decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict, make_decision, make_verdict
+from ..decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict, draft_verdict, make_decision
 from ..policies import Policy
 from ..stores.protocol import Reply, WindowRule
 from .ranking import strictest_position
@@ -42,21 +42,21 @@ class Answer(NamedTuple):
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         (template, keys), rules, reply = self[:3]
-        return tuple(
-            [
-                make_verdict(
-                    *template.named[i],
-                    keys[i],
-                    window.admits == 1,
-                    rule.observed,
-                    rule.policy.limit,
-                    window.remaining,
-                    _retry_after(rule, template.rules[i].policy, window.retry),
-                    window.reset / 1_000_000,
-                )
-                for i, (rule, window) in enumerate(zip(rules, reply.windows(), strict=True))
-            ]
-        )
+        found = []
+        for i, (admits, remaining, retry, reset) in enumerate(reply.windows()):
+            rule = rules[i]
+            verdict = draft_verdict()
+            verdict.profile, verdict.policy = template.named[i]
+            verdict.key = keys[i]
+            verdict.allowed = admits == 1
+            verdict.observed = rule.observed
+            verdict.limit = rule.policy.limit
+            verdict.remaining = remaining
+            verdict.retry_after = _retry_after(rule, verdict.policy, retry) if retry else 0.0
+            verdict.reset_after = reset / 1_000_000
+            verdict.__class__ = Verdict
+            found.append(verdict)
+        return tuple(found)
 
     @property
     def receipt(self) -> Receipt | None:
@@ -81,24 +81,29 @@ def decision_of(
     template has the configured ones. `charged` if that is not what this very reply says.
     """
     template, keys = windows
-    i = 0 if len(keys) == 1 else _deciding(template, rules, reply)
-    window = reply.window(i)
+    if len(keys) == 1:
+        i = 0
+        admitted, _, _, remaining, retry, reset = reply
+    else:
+        i = _deciding(template, rules, reply)
+        admitted = reply.admitted
+        _, remaining, retry, reset = reply.window(i)
     profile, policy = template.named[i]
-    if reply.admitted:
+    if admitted:
         retry_after: float | None = 0.0
         observed = template.observes and 0 in reply.admits
         reason = decisions.OBSERVED if observed else decisions.ALLOWED
     else:
-        retry_after = _retry_after(rules[i], policy, window.retry)
+        retry_after = _retry_after(rules[i], policy, retry)
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
     return make_decision(
-        reply.admitted == 1,
+        admitted == 1,
         profile,
         policy,
         rules[i].policy.limit,
-        window.remaining,
+        remaining,
         retry_after,
-        window.reset / 1_000_000,
+        reset / 1_000_000,
         reason,
         source,
         keys[i],

@@ -35,6 +35,7 @@ class WindowTemplate:
 
     __slots__ = (
         "before",
+        "ending",
         "endings",
         "exact",
         "joined",
@@ -42,6 +43,7 @@ class WindowTemplate:
         "name",
         "named",
         "observes",
+        "plain",
         "profiles",
         "rules",
         "single",
@@ -72,8 +74,12 @@ class WindowTemplate:
         self.name = name
         self.before = before
         self.endings = endings
+        # The only one, as most profiles have.
+        self.ending = endings[0] if len(endings) == 1 else None
         self.joined = joined
         self.may_share = may_share
+        # One profile's windows, as most checks look at: one call of the store holds them.
+        self.plain = bool(rules) and not joined
         self.observes = any(rule.observed for rule in rules)
         # One window, which is enforced: the decision says all there is to say about it.
         self.single = len(rules) == 1 and not self.observes
@@ -85,6 +91,8 @@ class WindowTemplate:
     def keys(self, identifier: str) -> tuple[str, ...]:
         """Return the keys of an identifier's windows."""
         stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
+        if self.ending is not None:
+            return (stem + self.ending,)
         return tuple([stem + ending for ending in self.endings])
 
     def part(self, positions: Sequence[int]) -> WindowTemplate:

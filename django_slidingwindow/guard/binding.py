@@ -84,11 +84,3 @@ class Binding:
             bound = BoundProfile(profile, find, blocks, parts, cost, template)
             found = self._profiles.keep((name, cost), bound)
         return found
-
-
-def bind(requirements: Requirements, limiter: Limiter) -> Binding:
-    """Return the binding of requirements, which they keep while it holds."""
-    binding: Binding | None = requirements.binding
-    if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
-        binding = requirements.binding = Binding(requirements, limiter)
-    return binding

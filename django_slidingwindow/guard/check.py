@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import signals
 from ..conf import conf
-from ..decisions import ALLOW, DENY, Decision
+from ..decisions import OBSERVED, Decision
 from ..stores.flows import adrive, drive
 from . import current_limiter
 from .requirements import Requirement, Requirements, joined
-from .resolve import Resolved, resolve
-from .state import STATE, Checked, RequestState, record, state_of
+from .resolve import resolve
+from .state import STATE, Check, RequestState, state_of
 from .user_code import Ask, aanswer, answer
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from django.http import HttpRequest
-
-# Sources that have looked at no policy.
-_UNSEEN = (ALLOW, DENY)
 
 
 def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
@@ -32,36 +30,27 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
     Either all the rest is charged, or nothing.
     """
     state: RequestState | None = getattr(request, STATE, None)
-    left = _left(request, requirements, state)
-    if not left:
+    left = requirements if state is None else joined(state.unmet(requirements))
+    if not left or not conf.enabled:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    resolved = drive(resolve(request, left, limiter, state, may_block=True), answer)
-    decision = None if resolved.windows is None else limiter.charge(resolved.windows)
-    return _decided(request, requirements, left, state, resolved, decision)
+    checked = drive(resolve(request, left, limiter, state, may_block=True), answer)
+    if checked.windows is not None:
+        checked.decision = limiter.charge(checked.windows)
+    return _decided(request, requirements, state, checked)
 
 
 async def acheck(request: HttpRequest, requirements: Requirements) -> Decision | None:
     """Do what `check` does, without blocking the event loop."""
     state: RequestState | None = getattr(request, STATE, None)
-    left = _left(request, requirements, state)
-    if not left:
+    left = requirements if state is None else joined(state.unmet(requirements))
+    if not left or not conf.enabled:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    resolved = await adrive(resolve(request, left, limiter, state, may_block=False), aanswer)
-    decision = None if resolved.windows is None else await limiter.acharge(resolved.windows)
-    return _decided(request, requirements, left, state, resolved, decision)
-
-
-def _left(
-    request: HttpRequest, requirements: Requirements, state: RequestState | None
-) -> Requirements | None:
-    """Return the requirements that are left to check."""
-    if not conf.enabled:
-        return None
-    if state is None:
-        return requirements
-    return None if state.exempt else joined(state.unmet(requirements))
+    checked = await adrive(resolve(request, left, limiter, state, may_block=False), aanswer)
+    if checked.windows is not None:
+        checked.decision = await limiter.acharge(checked.windows)
+    return _decided(request, requirements, state, checked)
 
 
 def _known(
@@ -76,20 +65,18 @@ def _known(
 
 
 def _decided(
-    request: HttpRequest,
-    requirements: Requirements,
-    left: Requirements,
-    state: RequestState | None,
-    resolved: Resolved,
-    decision: Decision | None,
+    request: HttpRequest, requirements: Requirements, state: RequestState | None, checked: Check
 ) -> Decision | None:
     """Record a check, and return the strictest decision over all the requirements."""
-    windows, counted, chosen, denied, exempt = resolved
-    if decision is None:
-        decision, single = denied, False
+    decision = checked.decision
+    if state is None:
+        setattr(request, STATE, RequestState((checked,)))
+        request.rate_limit = decision  # type: ignore[attr-defined]
     else:
-        single = windows.template.single and decision.source not in _UNSEEN  # type: ignore[union-attr]
-    record(request, state, Checked(left, counted, chosen, decision, single), exempt=exempt)
+        state.append(checked)
+        state.show(request)
+    if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
+        signals.tell_refusal(request, decision)
     return decision if state is None else state.decision(request, requirements)
 
 
@@ -121,4 +108,4 @@ def settled(request: HttpRequest, requirements: Requirements) -> bool:
     if not requirements or not conf.enabled:
         return True
     state = state_of(request)
-    return state is not None and state.has_met(requirements)
+    return state is not None and not state.unmet(requirements)

@@ -24,7 +24,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any
         return
     names = state.profiles(request, requirement)
     given: dict[str, int] = {}
-    for number, checked in enumerate(state.checks):
+    for checked in state:
         decision = checked.decision
         if decision is None:
             continue
@@ -41,7 +41,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
         after = replace(_without(decision, given), receipt=_part(receipt, kept))
-        state.checks[number] = checked._replace(decision=after)
+        checked.decision = after
         state.show(request)
 
 

@@ -5,44 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import decisions as reasons
 from ..conf import conf
+from ..core.windows import WindowSet
 from ..decisions import Decision
 from ..policies import parse_cost
-from .binding import Binding, BoundProfile, bind
+from ..registry import registry
+from .binding import Binding, BoundProfile
 from .identity import identify
 from .requirements import Choice, Requirement, Requirements
-from .state import Counted, RequestState
+from .state import Check, Counted, RequestState
 from .user_code import Ask, ask, in_thread
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from ..core.limiter import Limiter
-    from ..core.windows import WindowSet, WindowTemplate
+    from ..core.windows import WindowTemplate
 
 logger = logging.getLogger("django_slidingwindow")
 
 
-class Resolved(NamedTuple):
-    """What a request is charged, or why it is not."""
-
-    windows: WindowSet | None
-    """None if nothing is to be charged."""
-    counted: dict[str, Counted | None]
-    """By profile: whom it counts, and how many hits; None if it does not count the request."""
-    chosen: dict[int, tuple[str, ...]]
-    """The profiles that functions chose, by the requirement's id."""
-    denied: Decision | None = None
-    """The refusal of a request whose identity is unknown."""
-    exempt: bool = False
-
-
-Resolution: TypeAlias = "Generator[Ask, Any, Resolved]"
-
-_EXEMPT = Resolved(None, {}, {}, exempt=True)
+Resolution: TypeAlias = "Generator[Ask, Any, Check]"
 
 
 def resolve(
@@ -58,15 +44,17 @@ def resolve(
     `state` is what earlier checks of the request have charged; that is not charged again. A flow:
     what may block is asked for, unless `may_block`.
     """
-    binding = bind(requirements, limiter)
+    binding: Binding | None = requirements.binding
+    if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
+        binding = requirements.binding = Binding(requirements, limiter)
     if state is None and binding.exempt is not None and (yield from binding.exempt.covers(request)):
-        return _EXEMPT
+        return Check(requirements, None, {}, {}, exempt=True)
     chosen: dict[int, tuple[str, ...]] = {}
     if binding.asks:
         try:
             profiles = yield from _choose_all(request, requirements, binding, chosen)
         except _UnknownError as error:
-            return _denied(error.counted, "", chosen)
+            return _denied(requirements, error.counted, "", chosen)
     else:
         known = binding.by_method.get(request.method)
         profiles = binding.bind(request.method) if known is None else known
@@ -91,7 +79,8 @@ def resolve(
         except Exception:
             logger.exception("the identity or limit of profile %r could not be found", profile.name)
             if conf.identity_error != "allow" and not profile.observed:
-                return _denied([bound.profile.name for bound in profiles], profile.name, chosen)
+                names = [bound.profile.name for bound in profiles]
+                return _denied(requirements, names, profile.name, chosen)
             identifier = None
         if identifier is None:
             counted[profile.name] = None
@@ -107,8 +96,11 @@ def resolve(
         templates += (template,)
         keys += template.keys(identifier)
         counted[profile.name] = identifier, cost
-    windows = limiter.join(templates, keys) if templates else None
-    return Resolved(windows, counted, chosen)
+    windows = None
+    if templates:
+        one = len(templates) == 1
+        windows = WindowSet(templates[0], keys) if one else limiter.join(templates, keys)
+    return Check(requirements, windows, counted, chosen)
 
 
 class _UnknownError(Exception):
@@ -165,7 +157,12 @@ def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Gener
         return 1
 
 
-def _denied(names: Sequence[str], profile: str, chosen: dict[int, tuple[str, ...]]) -> Resolved:
+def _denied(
+    requirements: Requirements,
+    names: Sequence[str],
+    profile: str,
+    chosen: dict[int, tuple[str, ...]],
+) -> Check:
     denied = Decision(
         allowed=False,
         profile=profile,
@@ -177,4 +174,5 @@ def _denied(names: Sequence[str], profile: str, chosen: dict[int, tuple[str, ...
         reason=reasons.IDENTITY_ERROR,
         source=reasons.DENY,
     )
-    return Resolved(None, dict.fromkeys((*names, profile), ("", 0)), chosen, denied)
+    counted = dict.fromkeys((*names, profile), ("", 0))
+    return Check(requirements, None, counted, chosen, denied)

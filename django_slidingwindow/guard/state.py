@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from .. import signals
 from ..core.ranking import strictest
-from ..decisions import OBSERVED, Decision
+from ..decisions import ALLOW, DENY, Decision
 from .requirements import Requirement, Requirements
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+
+    from ..core.windows import WindowSet
 
 STATE = "_rate_limit_state"
 """The request's attribute that holds it."""
@@ -19,40 +20,57 @@ STATE = "_rate_limit_state"
 Counted: TypeAlias = "tuple[str, int]"
 """Whom a profile counts, and how many hits were asked for."""
 
+# Sources that have looked at no policy.
+_UNSEEN = (ALLOW, DENY)
 
-class Checked(NamedTuple):
+
+class Check:
     """One check of a request."""
 
-    requirements: Requirements
-    """Those that it looked at."""
-    counted: Mapping[str, Counted | None]
-    """By profile; None for one that does not count this request."""
-    chosen: Mapping[int, tuple[str, ...]]
-    """The profiles that functions chose, by the requirement's id."""
-    decision: Decision | None
-    """None if nothing counts the request."""
-    single: bool
-    """Whether one policy was looked at and no other, so that the decision says all about it."""
+    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "windows")
 
-
-class RequestState:
-    """The checks of one request. All that is asked of it is read from them."""
-
-    __slots__ = ("checks", "exempt")
-
-    def __init__(self, checked: Checked, exempt: bool) -> None:
-        self.checks = [checked]
+    def __init__(
+        self,
+        requirements: Requirements,
+        windows: WindowSet | None,
+        counted: Mapping[str, Counted | None],
+        chosen: Mapping[int, tuple[str, ...]],
+        decision: Decision | None = None,
+        exempt: bool = False,
+    ) -> None:
+        self.requirements = requirements
+        """Those that it looks at."""
+        self.windows = windows
+        """What is to be charged; None for nothing."""
+        self.counted = counted
+        """By profile; None for one that does not count this request."""
+        self.chosen = chosen
+        """The profiles that functions chose, by the requirement's id."""
+        self.decision = decision
+        """None if nothing counts the request."""
         self.exempt = exempt
 
-    def has_met(self, requirements: Requirements) -> bool:
-        """Whether nothing is left to check."""
-        return self.exempt or not self.unmet(requirements)
+    @property
+    def single(self) -> bool:
+        """Whether one policy was looked at and no other, so that the decision says all about it."""
+        return (
+            self.windows is not None
+            and self.windows.template.single
+            and self.decision is not None
+            and self.decision.source not in _UNSEEN
+        )
+
+
+class RequestState(list[Check]):
+    """The checks of one request. All that is asked of it is read from them."""
 
     def unmet(self, requirements: Requirements) -> list[Requirement]:
-        """Return the requirements that no check has looked at."""
+        """Return the requirements that are left to check."""
+        if self[0].exempt:
+            return []
         ids = requirements.ids
-        for checked in self.checks:
-            ids = ids - checked.requirements.ids
+        for check in self:
+            ids = ids - check.requirements.ids
         return [each for each in requirements if id(each) in ids] if ids else []
 
     def missing(self, profile: str, identifier: str, cost: int) -> int | None:
@@ -63,8 +81,8 @@ class RequestState:
         is asked for all of it, and the old one stays charged.
         """
         asked: dict[str, int] = {}
-        for checked in self.checks:
-            before = checked.counted.get(profile)
+        for check in self:
+            before = check.counted.get(profile)
             if before is not None:
                 asked[before[0]] = asked.get(before[0], 0) + before[1]
         most = max(cost, *asked.values()) if asked else cost
@@ -74,10 +92,10 @@ class RequestState:
 
     def profiles(self, request: HttpRequest, requirement: Requirement) -> tuple[str, ...]:
         """Return the profiles of a requirement; none if it was not checked."""
-        for checked in self.checks:
-            if id(requirement) in checked.requirements.ids and requirement.covers(request):
+        for check in self:
+            if id(requirement) in check.requirements.ids and requirement.covers(request):
                 names = requirement.profiles
-                return names if isinstance(names, tuple) else checked.chosen[id(requirement)]
+                return names if isinstance(names, tuple) else check.chosen[id(requirement)]
         return ()
 
     def decision(
@@ -86,17 +104,17 @@ class RequestState:
         """Return the strictest decision about the profiles of requirements."""
         names = {name for each in requirements for name in self.profiles(request, each)}
         found = [
-            checked.decision
-            for checked in self.checks
-            if checked.decision is not None
-            and any(checked.counted.get(name) is not None for name in names)
+            check.decision
+            for check in self
+            if check.decision is not None
+            and any(check.counted.get(name) is not None for name in names)
         ]
         return strictest(found) if found else None
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """All decisions, in the order in which they were made."""
-        return tuple([each.decision for each in self.checks if each.decision is not None])
+        return tuple([check.decision for check in self if check.decision is not None])
 
     def show(self, request: HttpRequest) -> None:
         """Let the view see the strictest decision, at `request.rate_limit`."""
@@ -108,18 +126,3 @@ def state_of(request: HttpRequest) -> RequestState | None:
     """Return the state of a request; None if it was never checked."""
     found: RequestState | None = getattr(request, STATE, None)
     return found
-
-
-def record(
-    request: HttpRequest, state: RequestState | None, checked: Checked, *, exempt: bool = False
-) -> None:
-    """Add a check to the request's state, and tell the log of a refusal."""
-    decision = checked.decision
-    if state is None:
-        setattr(request, STATE, RequestState(checked, exempt))
-        request.rate_limit = decision  # type: ignore[attr-defined]
-    else:
-        state.checks.append(checked)
-        state.show(request)
-    if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
-        signals.tell_refusal(request, decision)

@@ -58,13 +58,11 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Add the fields of what was decided about a request, if anything was."""
     state: RequestState | None = getattr(request, STATE, None)
     if state is not None:
-        checks = state.checks
-        if len(checks) == 1:
-            decision = checks[0].decision
-            if decision is not None:
-                apply(response, (decision,), single=checks[0].single)
-        else:
+        first = state[0]
+        if len(state) > 1:
             apply(response, state.decisions)
+        elif first.decision is not None:
+            apply(response, (first.decision,), single=first.single)
 
 
 def apply(
@@ -121,9 +119,10 @@ def _fields(decisions: Sequence[Decision], single: bool) -> _Fields:
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
         return {}
-    if decisions[1:]:
+    tightest: Decision | Verdict = decisions[0]
+    if len(decisions) > 1:
         verdicts = _once(verdicts)
-    tightest = strictest(verdicts)
+        tightest = strictest(verdicts)
     form = _form(tightest)
     fields = _known[form, tightest.remaining, client_seconds(tightest)]
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):

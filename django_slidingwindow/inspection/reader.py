@@ -114,7 +114,7 @@ def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | Non
     ]
     found: dict[str, list[WindowReply]] = {}
     for chunk, reply in _replies(chunks, rules):
-        windows = list(reply.windows())
+        windows = [WindowReply(*fields) for fields in reply.windows()]
         each = len(windows) // len(chunk)
         for i, match in enumerate(chunk):
             found[match.key] = windows[each * i : each * (i + 1)]

@@ -64,9 +64,10 @@ class Reply(tuple[int, ...]):
         at = 2 + _WIDTH * position
         return WindowReply(*self[at : at + _WIDTH])
 
-    def windows(self) -> Iterator[WindowReply]:
-        """Return what the store says about each window."""
-        return map(self.window, range((len(self) - 2) // _WIDTH))
+    def windows(self) -> Iterator[tuple[int, ...]]:
+        """Return the fields of each window's `WindowReply`, as plain tuples."""
+        fields = iter(self[2:])
+        return zip(*[fields] * _WIDTH, strict=True)
 
 
 class Evaluate(NamedTuple):

@@ -47,7 +47,8 @@ class RedisStore:
         server = self._server or self._find_server()
         prepared: Prepared = rules.prepared or prepare(rules)
         payload = prepared.charge(keys, self._clock)
-        deadline = server.settings.deadline()
+        limit = server.settings.limit
+        deadline = None if limit is None else time.monotonic() + limit
         try:
             (reply,) = server.exchange(payload, 1, deadline)
             if type(reply) is bytes:

@@ -18,7 +18,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from django_slidingwindow import limits, signals
 from django_slidingwindow.contrib import metrics, opentelemetry, prometheus
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
+from django_slidingwindow.registry import registry
 
 # A busy machine is no outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
@@ -121,9 +123,11 @@ def test_near_limit_counts_admissions_from_80_percent_on(measured):
 
 
 def test_observing_profile_is_named_though_another_one_decided(measured):
-    claims = [limits._claim(name, SECRET, 1) for name in ("api", "seen")]
+    profiles = [registry.get(name) for name in ("api", "seen")]
+    limiter = limits.get_limiter()
+    windows = limiter.windows([ProfileCheck(one, SECRET, one.policies) for one in profiles])
     for _ in range(2):
-        decision = limits.get_limiter().charge(limits.get_limiter().windows(claims))
+        decision = limiter.charge(windows)
     assert (decision.profile, decision.reason) == ("api", "observe")
     signals.tell(signals.request_limited, None, request=None, decision=decision)
     refusals = {name for name in measured() if name.startswith("slidingwindow_refusals_total")}

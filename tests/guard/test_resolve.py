@@ -165,7 +165,7 @@ def test_whom_to_count_is_asked_once_even_if_there_is_no_answer(project, check, 
     assert asked == [request]
     if found is None:
         assert decision.allowed
-        counted = state_of(request).checks[0].counted
+        counted = state_of(request)[0].counted
         assert counted == {"burst": (CLIENT, 1), "tenant": None, "site": ("all", 1)}
     else:
         assert decision.reason == decisions.IDENTITY_ERROR
@@ -197,7 +197,7 @@ def test_limit_is_asked_for_once_even_if_there_is_none(project, check, found, ca
         if found is None:
             assert decision.allowed
             assert decision.reason == (decisions.ALLOWED if "burst" in names else "unlimited")
-            assert list(state_of(request).checks[0].counted) == list(names)
+            assert list(state_of(request)[0].counted) == list(names)
         else:
             assert decision.reason == decisions.IDENTITY_ERROR
             assert "planned" in caplog.records[-1].getMessage()
@@ -383,7 +383,7 @@ def test_sync_and_async_checks_leave_the_same_on_a_request(redis, names):
             request = get(HTTP_X_API_KEY="secret")
             decision = check(request, joined([Requirement(names)]))
             assert decision is request.rate_limit
-            (checked,) = state_of(request).checks
+            (checked,) = state_of(request)
             response = HttpResponse()
             headers.show(response, request)
             left = (len(decision.verdicts), decision.key, checked.counted, checked.single)

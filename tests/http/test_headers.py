@@ -9,14 +9,16 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from django_slidingwindow import limits
 from django_slidingwindow.core.limiter import Limiter
+from django_slidingwindow.core.ranking import strictest
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
-from django_slidingwindow.guard.current_limiter import limiters_from
+from django_slidingwindow.guard.current_limiter import get_limiter, limiters_from
 from django_slidingwindow.guard.requirements import Requirement, joined
-from django_slidingwindow.guard.state import Checked, record, state_of
+from django_slidingwindow.guard.state import STATE, Check, RequestState, state_of
 from django_slidingwindow.http import headers
 from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.policies import Policy, Profile
@@ -54,14 +56,15 @@ def verdict(
 def decision(*verdicts, allowed=None, retry_after=0.0):
     if allowed is None:
         allowed = all(item.allowed or item.observed for item in verdicts)
+    first = strictest(verdicts) if verdicts else None
     return Decision(
         allowed=allowed,
-        profile="burst",
-        policy=None,
-        limit=0,
-        remaining=0,
-        retry_after=retry_after,
-        reset_after=0.0,
+        profile="burst" if first is None else first.profile,
+        policy=first and first.policy,
+        limit=first.limit if first else 0,
+        remaining=first.remaining if first else 0,
+        retry_after=first.retry_after if first and not first.observed else retry_after,
+        reset_after=first.reset_after if first else 0.0,
         reason="",
         source="redis",
         verdicts=verdicts,
@@ -290,7 +293,7 @@ def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
     request = RequestFactory().get("/")
     with limiters_from(lambda: Limiter(Unreachable(), fallback=fallback)):
         guard.check(request, joined([Requirement(("own",))]))
-    (checked,) = state_of(request).checks
+    (checked,) = state_of(request)
     assert checked.single == (single and fallback == "local")
     response = HttpResponse()
     headers.show(response, request)
@@ -431,7 +434,10 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
         verdicts=(one,),
     )
     request = RequestFactory().get("/")
-    record(request, None, Checked(joined(()), {}, {}, told, single=True))
+    windows = limits._windows(
+        get_limiter(), Profile(name="p", axis="ip", policies=(one.policy,)), "x", 1, True
+    )
+    setattr(request, STATE, RequestState([Check(joined(()), windows, {}, {}, told)]))
     with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
         applied = HttpResponse(headers=own)
         headers.apply(applied, (told,))

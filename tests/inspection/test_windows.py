@@ -197,7 +197,7 @@ def test_sub_windows_are_read_however_they_came_and_went(resolution):
         call = Evaluate(
             (key,), (WindowRule(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True
         )
-        assert store.run(call) == oracle.run(call)
+        assert list(store.run(call)) == oracle.run(call)
         hits = decoding.buckets_hits(store.client().hgetall(key), policy, now[0])
         counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))
         ages = [(max(0, now[0] - end) / 1_000_000, n) for end, n in sorted(counted.items())]

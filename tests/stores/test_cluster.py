@@ -22,6 +22,7 @@ from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import ClusterStore, store_of
 from django_slidingwindow.stores.net.routing import slot_of
+from django_slidingwindow.stores.net.server import Server
 from django_slidingwindow.stores.net.topology import SLOTS, Address
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
-    from django_slidingwindow.stores.protocol import Call
     from tests.support.servers import RedisCluster
 
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
@@ -467,18 +467,18 @@ class TestSeveralSlots:
     ) -> None:
         """Three calls look and three charge; the check is cancelled in each of them."""
         names = sorted(identifiers(cluster))
-        ran, sent = store.arun, itertools.count(1)
+        exchanged, sent = Server.aexchange, itertools.count(1)
 
-        async def arun(call: Call) -> list[int]:
+        async def exchange(*arguments: Any) -> list[Any]:
             now = next(sent) == number
             if now and not answered:
                 checking.cancel()
-            reply = await ran(call)
+            replies = await exchanged(*arguments)
             if now and answered:
                 checking.cancel()
-            return reply
+            return replies
 
-        monkeypatch.setattr(store, "arun", arun)
+        monkeypatch.setattr(Server, "aexchange", exchange)
         flow = limits.get_limiter().acharge(
             limits.get_limiter().windows([claim("three", name) for name in names])
         )

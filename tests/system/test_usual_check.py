@@ -44,7 +44,7 @@ class Pair:
         )
         replies = []
         for way, sha in self.shas.items():
-            payload = encode(Evaluate(self._keys(way), lines, writes), now).payload
+            payload = encode(Evaluate(self._keys(way), lines, writes), lambda: now).payload
             connection = self.redis.connection_pool.get_connection()
             connection.send_packed_command([payload.replace(SHORT.sha.encode(), sha)])
             replies.append(connection.read_response())

@@ -6,6 +6,7 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ _SYNC = ("parser_class", "redis_connect_func")
 # Seconds that a call gets once more when its time is up: this process may have been held up
 # (by other threads, or by other greenlets), and not the server.
 _GRACE = 0.02
+# Seconds by which a read may end too late, so that the time-out need not be set anew each time.
+_SLACK = 0.001
 # Bytes that are read at once: the reply to a check is shorter.
 _CHUNK = 512
 # Bytes that always find room in the buffers of a connection on which nothing is under way.
@@ -124,6 +127,8 @@ class Deadline:
     raw: socket.socket
     reader: Any
     """Of hiredis; None where redis-py reads by itself."""
+    _timeout = math.nan
+    """The socket's own time-out, if `bound` has set one."""
     _extended: float | None = None
     """The deadline of a call that was late once."""
 
@@ -144,6 +149,13 @@ class Deadline:
         self.deadline = self._extended = now + _GRACE
         return _GRACE
 
+    def bound(self) -> None:
+        """Let the socket's next call end by the deadline, or `_SLACK` seconds later."""
+        left = self.left()
+        if left is None or not -_SLACK < self._timeout - left < _SLACK:
+            self.raw.settimeout(left)
+            self._timeout = math.nan if left is None else left
+
     def _ignore(self, value: float | None) -> None:
         """redis-py sets its time-outs; the deadline takes their place."""
 
@@ -152,6 +164,7 @@ class Deadline:
 
     def _connect(self) -> Any:
         self.raw = super()._connect()  # type: ignore[misc]
+        self._timeout = math.nan
         self.watch = watch(self.raw)
         self.reader = _reader_like(self._parser)  # type: ignore[attr-defined]
         return _Socket(self)
@@ -164,7 +177,7 @@ class Deadline:
             return
         sent = 0
         while sent < len(payload):
-            raw.settimeout(self.left())
+            self.bound()
             sent += raw.send(payload[sent:])
 
     def receive(self, replies: int) -> list[Any]:
@@ -175,7 +188,7 @@ class Deadline:
             return [read() for _ in range(replies)]
         answers: list[Any] = []
         while True:
-            raw.settimeout(self.left())
+            self.bound()
             data = raw.recv(_CHUNK)
             if not data:
                 raise RedisConnectionError("the server closed the connection")
@@ -200,12 +213,12 @@ class _Socket:
 
     def recv(self, *arguments: Any) -> bytes:
         raw = self._connection.raw
-        raw.settimeout(self._connection.left())
+        self._connection.bound()
         return raw.recv(*arguments)
 
     def recv_into(self, *arguments: Any) -> int:
         raw = self._connection.raw
-        raw.settimeout(self._connection.left())
+        self._connection.bound()
         return raw.recv_into(*arguments)
 
     def __getattr__(self, name: str) -> Any:
