@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
+import socket
+import sys
 import time
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from django.core.handlers.base import BaseHandler
@@ -17,8 +18,6 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.core.breaker import CLOSED, OPEN
 from django_slidingwindow.guard import making
-from tests.support.distance import distant
-from tests.support.servers.redis import HOST
 from tests.support.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
@@ -366,10 +365,38 @@ def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
     assert left == LIMIT - 3
 
 
-class Stopwatch:
-    """Times checks, and what a decorator and the middleware add to a page."""
+class Work(NamedTuple):
+    """What the thread that answers a request does for it."""
 
-    WAYS = ("bare", "decorated", "ruled")
+    sockets: int
+    """Calls that connect a socket or send by one."""
+    calls: int
+    """All calls of functions, also of those written in C."""
+
+
+def work_of(action: Callable[[], Any]) -> Work:
+    """Count what an action does."""
+    calls = sockets = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls, sockets
+        calls += event in ("call", "c_call")
+        sockets += (
+            event == "c_call"
+            and isinstance(getattr(argument, "__self__", None), socket.socket)
+            and argument.__name__ in ("connect", "connect_ex", "send", "sendall", "sendmsg")
+        )
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return Work(sockets, calls)
+
+
+class Requests:
+    """A check, and pages that a decorator and the middleware limit."""
 
     def __init__(self, runner: Callable[..., Any] | None) -> None:
         """`runner` of coroutines, for the asynchronous ways."""
@@ -377,70 +404,63 @@ class Stopwatch:
         self._handler = BaseHandler()
         self._handler.load_middleware(is_async=runner is not None)
 
-    def medians(self, times: int = 40) -> dict[str, float]:
-        """Seconds in the median; of pages, what is added to the bare one."""
-        took = {"check": self._median(self._check, times)}
-        pages = {way: self._median(partial(self._page, way), times) for way in self.WAYS}
-        bare = pages.pop("bare")
-        return took | {way: seconds - bare for way, seconds in pages.items()}
+    def work(self) -> dict[str, Work]:
+        """What each does; of pages, what is added to one that nobody limits."""
+        bare, decorated, ruled = (
+            self._work(partial(self._page, name)) for name in ("bare", "decorated", "ruled")
+        )
+        assert bare.sockets == 0
+        return {
+            "check": self._work(self._check),
+            "decorated": decorated._replace(calls=decorated.calls - bare.calls),
+            "ruled": ruled._replace(calls=ruled.calls - bare.calls),
+        }
 
-    def _median(self, ask: Callable[[], Any], times: int) -> float:
-        took = []
-
-        async def asynchronously() -> None:
-            for _ in range(times):
-                start = time.perf_counter()
-                await ask()
-                took.append(time.perf_counter() - start)
-
-        if self._runner is not None:
-            self._runner(asynchronously())
-            return statistics.median(took)
-        for _ in range(times):
-            start = time.perf_counter()
-            ask()
-            took.append(time.perf_counter() - start)
-        return statistics.median(took)
+    def _work(self, ask: Callable[[], Any]) -> Work:
+        """Of five times: a garbage collection may call more functions, but use no socket."""
+        runner = self._runner
+        action = ask if runner is None else lambda: runner(ask())
+        found = [work_of(action) for _ in range(5)]
+        return Work(max(work.sockets for work in found), min(work.calls for work in found))
 
     def _check(self) -> Any:
         return (limits.check if self._runner is None else limits.acheck)("many", "k")
 
-    def _page(self, way: str) -> Any:
+    def _page(self, name: str) -> Any:
         if self._runner is None:
-            return self._handler.get_response(RequestFactory().get(f"/{way}/sync/"))
-        return self._handler.get_response_async(AsyncRequestFactory().get(f"/{way}/async/"))
+            return self._handler.get_response(RequestFactory().get(f"/{name}/sync/"))
+        return self._handler.get_response_async(AsyncRequestFactory().get(f"/{name}/async/"))
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_behind_an_open_breaker_a_check_adds_a_fraction_of_its_usual_time(
+def test_behind_an_open_breaker_no_request_touches_the_network(
     trouble: Trouble,
     way: str,
     runner: Callable[..., Any],
     server: RedisServer,
     settings: SettingsWrapper,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As far from Redis as in most data centres; for loopback see `python -m benchmarks outage`."""
+    """And none makes more calls than usual; for the time see `python -m benchmarks outage`."""
+    monkeypatch.setattr("django_slidingwindow.core.breaker._FIRST_DELAY", 3600.0)  # no probe
     rules = [{"path": "^/ruled/", "profiles": ["many"]}]
     settings.ROOT_URLCONF = "tests.support.outage_urls"
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
-    with distant(server.port) as port:
-        configure(settings, f"redis://{HOST}:{port}/0", RULES=rules, LOG=False, LATENCY_BUDGET=0.25)
-        with server.client() as client:
-            client.flushall()
-        watch = Stopwatch(runner if way == "async" else None)
-        usual = watch.medians()
-        assert limits.get_limiter().breaker.state == CLOSED
-        with trouble(server):
-            for _ in range(5):
-                limits.check("many", "k")
-            behind = watch.medians()
-            assert limits.get_limiter().breaker.state == OPEN
-        # Its name, where it is not so, and the share. Half shows that no round trip was waited
-        # for, also on a busy machine; `python -m benchmarks outage` measures how little is left.
-        assert {
-            name: behind[name] / usual[name] for name in usual if behind[name] > 0.5 * usual[name]
-        } == {}
+    configure(settings, server.url, RULES=rules, LOG=False)
+    with server.client() as client:
+        client.flushall()
+    requests = Requests(runner if way == "async" else None)
+    requests.work()  # what the first prepare is not counted
+    usual = requests.work()
+    assert {work.sockets for work in usual.values()} == {1}
+    with trouble(server):
+        while limits.get_limiter().breaker.state == CLOSED:
+            limits.check("many", "k")
+        behind = requests.work()
+    assert {name: work.sockets for name, work in behind.items()} == dict.fromkeys(usual, 0)
+    more = {name: work for name, work in behind.items() if work.calls > usual[name].calls}
+    assert more == {}
 
 
 def test_recovery_is_soon_after_a_long_outage_too(
