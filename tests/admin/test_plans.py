@@ -1,4 +1,4 @@
-"""The admin at millions of rows: few queries, each through an index, none that counts."""
+"""The admin with a large log: few queries, each through an index, none that counts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from django.utils import timezone
 from django_slidingwindow.models import Rejection
 
 TABLE = Rejection._meta.db_table
-MILLIONS = 1_000_000
-THOUSANDS = 40_000
+# The more rows there are, the sooner a planner chooses an index.
+MANY = {"postgresql": 200_000, "sqlite": 40_000, "mariadb": 40_000}
 MOST_QUERIES = 12
 MINUTES = 30 * 24 * 60
 
@@ -176,7 +176,7 @@ def queries() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("log_database", "rows"),
-    [("postgresql", MILLIONS), ("sqlite", THOUSANDS), ("mariadb", THOUSANDS)],
+    MANY.items(),
     indirect=["log_database"],
 )
 @pytest.mark.django_db

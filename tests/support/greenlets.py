@@ -46,11 +46,13 @@ def main(url: str, pid: int) -> None:
     found: dict[str, Any] = {"interrupted": sum(gevent_map(interrupted, 400))}
     found["after interruptions"] = recovered()
     os.kill(pid, signal.SIGSTOP)
-    gevent.spawn_later(FROZEN, os.kill, pid, signal.SIGCONT)
+    # For checks that would wait as long as Redis is frozen.
+    thaw = gevent.spawn_later(FROZEN, os.kill, pid, signal.SIGCONT)
     answers = gevent_map(check, 20)
     found["frozen"] = sorted({source for source, _ in answers})
     found["slowest"] = max(seconds for _, seconds in answers)
-    gevent.sleep(FROZEN)
+    thaw.kill()
+    os.kill(pid, signal.SIGCONT)
     found["thawed"] = recovered()
     print(json.dumps(found))
 

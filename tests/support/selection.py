@@ -18,7 +18,7 @@ STARTING_MODULES = {
     "test_gunicorn",
     "test_interruptions",
     "test_logins",
-    "test_million_keys",
+    "test_many_keys",
     "test_newcomer",
     "test_outages",
     "test_packaging",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 settings.register_profile(
     "windows", deadline=None, print_blob=True, derandomize=os.environ.get("CI") == "true"
 )
-QUICK = settings(settings.get_profile("windows"), max_examples=100, stateful_step_count=50)
+QUICK = settings(settings.get_profile("windows"), max_examples=40, stateful_step_count=50)
 
 # Short enough for a tick of a microsecond, and so long that it is coarser; some that no
 # number of sub-windows or ticks divides.
@@ -203,7 +203,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
 def machine(*algorithms: str, long: bool = False) -> type[object]:
     name = f"{'And'.join(algorithms).title()}Machine"
     made = type(name, (StoresAgreeWithTheOracle,), {"algorithms": algorithms, "long": long})
-    made.TestCase.settings = settings(QUICK, max_examples=25) if long else QUICK
+    made.TestCase.settings = settings(QUICK, max_examples=10) if long else QUICK
     return made.TestCase
 
 
