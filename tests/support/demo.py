@@ -30,9 +30,15 @@ _opener = build_opener(ProxyHandler({}))
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The variables of a machine that has set none of the demo's."""
-    ours = ("REDIS_URL", "PORT")
-    rest = {name: value for name, value in os.environ.items() if name not in ours}
+    """The variables of a machine that has set none of the demo's.
+
+    Without coverage: what the demo runs of the package has tests of its own.
+    """
+    rest = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("REDIS_URL", "PORT") and not name.startswith("COVERAGE_")
+    }
     return {
         **rest,
         "DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",

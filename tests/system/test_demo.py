@@ -70,9 +70,13 @@ def test_nothing_is_left_of_an_installation_that_is_stopped(
         silent.listen()
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         variables = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
-        marked = environment(tmp_path, PIP_EXTRA_INDEX_URL="", **variables)
-        with subprocess.Popen([checkout / "scripts" / "demo"], env=marked) as script:
-            silent.accept()[0].close()  # pip has begun
+        # pip's own child ends when the index has hung up, and does not try again.
+        variables |= {"PIP_EXTRA_INDEX_URL": "", "PIP_RETRIES": "0"}
+        marked = environment(tmp_path, **variables)
+        with (
+            subprocess.Popen([checkout / "scripts" / "demo"], env=marked) as script,
+            silent.accept()[0],  # pip has begun
+        ):
             script.send_signal(number)
             assert script.wait(60) == 130
     wait_until(lambda: not processes(marked[MARK]), "pip has ended")

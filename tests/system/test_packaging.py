@@ -83,9 +83,10 @@ def test_limit_is_checked_with_the_installed_wheel(
     distributions: Path, tmp_path: Path, redis_server: RedisServer
 ) -> None:
     (wheel,) = distributions.glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    run(*pip, "install", "--quiet", wheel, cwd=tmp_path, PYTHONPATH="")
     script = ROOT / "tests" / "installed.py"
     said = run(python, "-I", script, cwd=tmp_path, REDIS_URL=redis_server.url)
     assert "3 of 5 requests passed" in said
