@@ -19,11 +19,9 @@ from .chapters import CHAPTERS
 from .contenders.base import missing
 from .facts import facts, occasion
 from .progress import Progress
+from .report import DOCS, PAGE
 from .results import Results
 from .server import running
-
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = "benchmarks.md"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the report says of each section, and which numbers its tables show."""
+"""The text of each section of the report, and the columns of its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 class Column(NamedTuple):
     title: str
     name: str
-    """Of the number in a row."""
+    """The key of the number in a row."""
     form: Callable[[float], str]
 
 
@@ -21,7 +21,7 @@ class Chapter:
     title: str
     intro: str
     columns: list[Column] = field(default_factory=list)
-    """None at all: each number of a row is one."""
+    """Empty: one column for each number of a row."""
 
 
 def times(value: float) -> str:
@@ -41,13 +41,18 @@ def percent(value: float) -> str:
 
 
 HEAD = """
-Written by `tox -e bench`; `tox -e bench -- --quick` takes a minute. Rounds of all contenders are
-interleaved in one process, so compare ratios, not microseconds: each is taken within a round
-against the floor, and the median of the rounds is shown, with the bounds of their middle half.
-The floor is redis-py's own EVALSHA of `return 1` through django-redis. Where a single call is
-measured, client and Redis share one core, and *× floor* is of the CPU time that both of them
-took, which is all the time that a call takes there; *by the clock* has in it what other processes
-took meanwhile.
+All contenders run in one process and take turns in short rounds, so that a busy moment of the
+machine affects all of them. Compare ratios rather than microseconds. A ratio is computed within
+each round, against the *floor*: redis-py's own EVALSHA of `return 1` through django-redis. The
+tables show the median over the rounds and, in brackets, the range of the middle half of them. Where
+a single call is measured, client and Redis share one core, and *× floor* compares the CPU time
+of both together. *By the clock* compares elapsed time, which includes the time that other
+processes took. *Ours* is django_slidingwindow.
+"""
+
+GOALS_HEAD = """
+For maintainers: the goals that we measure ourselves against, and where the time goes if a goal is
+missed. Written by `tox -e bench` together with [the benchmarks]({page}).
 """
 
 _RATIO = [
@@ -62,28 +67,29 @@ CHAPTERS = {
     "library": Chapter(
         "Library",
         """
-        A check called directly. `allowed`: 5,000 keys in turn, 100 in 60 s, each of them met
-        before. `refused`: one key at its limit. `big`: 10,000 a day with 9,000 live hits (900 in a
-        quick run).
+        `limits.check` called directly, without Django's request handling. `allowed`: 5,000 keys in
+        turn, limit 100 in 60 s, every key used before the measurement. `refused`: one key at its
+        limit. `big`: limit 10,000 a day with 9,000 stored hits (900 in a quick run).
         """,
         _RATIO,
     ),
     "views": Chapter(
         "Django",
         """
-        What a limiter adds to a trivial view through the WSGI handler, in the same three cases:
-        the bare view's time is taken off, for Django REST framework that of its own bare view;
-        bare views stand whole. The floor is a view that calls `get_redis_connection().evalsha` of
-        `return 1`. *The least of ours* is no limiter: it sends our script over a bare socket and
-        writes the fields, without a time limit, a look at the address, or a decision.
+        Time that a limiter adds to a trivial view, called through the WSGI handler, in the same
+        three cases. The time of the view without a limiter is subtracted; for Django REST framework
+        that of a view of the framework. The rows of the bare views show their whole time. The floor
+        is a view that calls `get_redis_connection().evalsha` of `return 1`. *The least of ours* is
+        not a limiter. It shows the smallest possible cost of our approach: it sends our script over
+        a plain socket and writes the headers, without a time limit, an identity or a decision.
         """,
         _RATIO,
     ),
     "asynchronous": Chapter(
         "Async, 100 at once",
         """
-        In one event loop: checks, and requests to an async view through the ASGI handler (whole
-        requests: nothing is taken off).
+        100 tasks in one event loop. `checks` calls `limits.acheck`; `requests` sends requests to an
+        async view through the ASGI handler, and shows whole requests: nothing is subtracted.
         """,
         [
             Column("a second", "per_second", whole),
@@ -95,11 +101,11 @@ CHAPTERS = {
     "articles": Chapter(
         "The articles' own set-up",
         """
-        `redis-benchmark -r 500000 -n 1000000 -c 500` by EVALSHA, two in 30,000 s, the key a random
-        number (432,000 of them come up). They take turns of a part of these requests, each in a
-        database of its own; the server has a core of its own. The article's sorted set takes a
-        random number for the time as well, so members seldom collide there; by a real clock they
-        do, and it admits too many.
+        The benchmark of two well-known articles on rate limiting with Redis:
+        `redis-benchmark -r 500000 -n 1000000 -c 500` with EVALSHA, limit 2 in 30,000 s, random keys
+        (about 432,000 different ones). The scripts take turns, each in its own database; the server
+        has a core to itself. The article's sorted set also uses a random number as the time, so
+        its members rarely collide here. With a real clock they do, and it admits too many.
         """,
         [
             Column("requests a second", "per_second", whole),
@@ -111,24 +117,25 @@ CHAPTERS = {
     "memory": Chapter(
         "Memory",
         """
-        `MEMORY USAGE` of all the keys of one identifier at 10,000 a day; and `used_memory` of many
-        identifiers with two hits each (one is filled, and copied on the server).
+        `MEMORY USAGE` of all keys of one identifier at limit 10,000 a day; and `used_memory` of
+        many identifiers with two hits each.
         """,
     ),
     "growth": Chapter(
         "Growth",
         """
-        Microseconds of CPU a check: against the limit (half of it live), the policies of one
-        identifier, the keys in the server, and the cost. The points of a row are interleaved, the
-        rows are not: compare along a row. *The least of ours*, which decides nothing and only
-        reads and writes every window, is interleaved with our own.
+        CPU time of a check in microseconds, as one number grows: the limit (with half of it used),
+        the policies of one identifier, the keys in the server, and the cost. The points of one row
+        were measured in turns and can be compared; the rows were measured one after another. *The
+        least of ours* only reads and writes every window and decides nothing; it took turns with
+        `compact`.
         """,
     ),
     "flood": Chapter(
         "Flood",
         """
-        One client far above its limit asks at full speed from a process of its own, beside one
-        that asks every 5 ms: what reaches Redis, and what the normal one waits.
+        One client far above its limit sends checks at full speed from its own process, beside a
+        client that sends one every 5 ms.
         """,
         [
             Column("attempts a second", "attempts", whole),
@@ -141,10 +148,10 @@ CHAPTERS = {
     "outage": Chapter(
         "Outage",
         """
-        Behind a breaker that is open, beside the same while Redis answers: Redis on this machine,
-        on a core of its own, which is as near as it can be; the farther away it is, the less is
-        the share. By the clock, the median of the calls of each round; of decorator and middleware,
-        what they add to a bare view.
+        Elapsed time while the breaker is open, beside the usual time, with Redis on the same
+        machine on its own core. The further away Redis is, the longer the usual time and the
+        smaller the ratio. Median of the calls of each round; for decorator and middleware the time
+        that they add to a bare view.
         """,
         [
             Column("× usual", "ratio", times),
@@ -155,8 +162,8 @@ CHAPTERS = {
     "endtoend": Chapter(
         "End to end",
         """
-        gunicorn with one worker of four threads, asked by wrk over 16 connections. The share is
-        taken within a round; for Django REST framework, of its own bare view.
+        gunicorn with one worker of four threads, loaded by wrk over 16 connections. *Of the bare
+        view* is computed within a round; for Django REST framework against a view of the framework.
         """,
         [
             Column("requests a second", "per_second", whole),
@@ -166,9 +173,9 @@ CHAPTERS = {
     "imports": Chapter(
         "Import",
         """
-        What a start of Django pays, by `python -X importtime` and with bytecode that is there: for
-        django-redis, and then for this app, all that Django loads of it and what a site imports.
-        `python -m benchmarks.start` measures this alone.
+        Import time at the start of a Django process, measured with `python -X importtime` and
+        compiled bytecode: of django-redis, and of this app with everything that Django and a site
+        import from it. `python -m benchmarks.start` measures only this.
         """,
         [Column("× django-redis", "ratio", times), Column("ms", "ms", tenth)],
     ),

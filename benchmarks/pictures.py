@@ -35,7 +35,9 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, float, float, float]])
     for number, (label, value, low, high) in enumerate(rows):
         top = 34 + number * height
         name = label.replace("*", "").replace("`", "")
-        kind = "ours" if "ours" in label else "floor" if label.startswith("floor") else "bar"
+        kind = "floor" if label.startswith("floor") else "bar"
+        if "ours" in label or "django_slidingwindow" in label:
+            kind = "ours"
         length = max(value, 0) * scale
         parts.append(_text(left - 8, top + 15, name, anchor="end"))
         parts.append(

@@ -1,28 +1,37 @@
-"""The report: tables in Markdown, and pictures beside it."""
+"""The report: tables in Markdown, and pictures beside it.
+
+`python -m benchmarks.report` writes the pages again from the stored results.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from .chapters import CHAPTERS, HEAD, Column, tenth, times, whole
+from .chapters import CHAPTERS, GOALS_HEAD, HEAD, Column, tenth, times, whole
 from .contenders.base import BARE, LEAST_VIEW, LEAST_WINDOWS
 from .facts import PACKAGES
 from .goals import GOALS, Goal
+from .overview import ADDED, added_picture, overview
 from .pictures import bars, lines
 from .results import Results, Row
+from .tables import flat, table
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = "benchmarks.md"
 MANY_KEYS = "many keys of two hits"
 
 
 def write(results: Results, folder: Path, page: Path, missing: dict[str, str]) -> None:
-    """The page, and its pictures and data in the folder."""
+    """Write the page for users, the page with our goals, and pictures and data in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     results.save(folder / "results.json")
     pictures = _pictures(results)
+    if results.of("views", "allowed"):
+        pictures[ADDED] = added_picture(results)
     for name, picture in pictures.items():
         (folder / f"{name}.svg").write_text(picture, encoding="utf-8")
-    parts = [_head(results, missing), _goals(results)]
+    parts = ["# Benchmarks\n", overview(results, folder.name), _method(results, missing)]
     for section in CHAPTERS:
         if results.of(section):
             shown = [name for name in pictures if name.split("-")[0] == section]
@@ -30,25 +39,27 @@ def write(results: Results, folder: Path, page: Path, missing: dict[str, str]) -
                 _section(results, section, [f"{folder.name}/{name}.svg" for name in shown])
             )
     page.write_text("\n".join(parts), encoding="utf-8")
+    goals_page(page).write_text(_goals(results, page.name), encoding="utf-8")
 
 
-def _head(results: Results, missing: dict[str, str]) -> str:
+def goals_page(page: Path) -> Path:
+    """Return the path of the maintainers' page beside the users' page."""
+    return page.with_name(f"{page.stem}-goals.md")
+
+
+def _method(results: Results, missing: dict[str, str]) -> str:
     facts = results.facts
     versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
     measured = (
         f"Measured on {facts['machine']}, {facts['system']}, {facts['python']}, "
         f"Redis {facts['redis server']}. {versions}."
     )
-    parts = ["# Benchmarks", _flat(HEAD), measured]
+    parts = ["## Method and machine", flat(HEAD), measured]
     parts += [f"Not measured: `{name}` ({reason})." for name, reason in missing.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _goals(results: Results) -> str:
+def _goals(results: Results, page: str) -> str:
     rows, missed = [], []
     for goal in GOALS:
         value, peers = goal.measure(results), goal.peers(results)
@@ -57,11 +68,12 @@ def _goals(results: Results) -> str:
         else:
             told, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
             if goal.spent and not goal.reached(value):
-                missed.append(f"**{goal.case}**: {_flat(goal.spent)}{_possible(goal, results)}\n")
+                missed.append(f"**{goal.case}**: {flat(goal.spent)}{_possible(goal, results)}\n")
         best = "" if peers is None else f"{peers:.2f}"
         rows.append([goal.case, goal.told, told, verdict, best])
     head = ["case", "goal", "measured", "reached", "best peer"]
-    return "\n".join(["## Goals\n", _table(head, rows), *missed])
+    intro = flat(GOALS_HEAD.format(page=page))
+    return "\n".join(["# Benchmark goals\n", f"{intro}\n", table(head, rows), *missed])
 
 
 def _possible(goal: Goal, results: Results) -> str:
@@ -71,7 +83,7 @@ def _possible(goal: Goal, results: Results) -> str:
 
 def _section(results: Results, section: str, pictures: Iterable[str]) -> str:
     chapter = CHAPTERS[section]
-    parts = [f"## {chapter.title}\n", _flat(chapter.intro) + "\n"]
+    parts = [f"## {chapter.title}\n", flat(chapter.intro) + "\n"]
     parts.append(f"Measured {results.facts[f'measured {section}']}.\n")
     parts += [f"![{chapter.title}]({picture})\n" for picture in pictures]
     for case in results.cases(section):
@@ -97,7 +109,7 @@ def _case_table(rows: list[Row], columns: list[Column]) -> str:
             cells.append([row.contender, row.note, *[""] * (len(columns) - 1)])
         else:
             cells.append([row.contender, *(_cell(row, column) for column in columns)])
-    return _table(["", *(column.title for column in columns)], cells)
+    return table(["", *(column.title for column in columns)], cells)
 
 
 def _cell(row: Row, column: Column) -> str:
@@ -120,13 +132,7 @@ def _outlook(rows: list[Row]) -> str:
         if row.values
     ]
     head = ["GB at two hits each", *(f"{number} million" for number in millions)]
-    return _table(head, cells)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    drawn = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    drawn += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(drawn) + "\n"
+    return table(head, cells)
 
 
 def _pictures(results: Results) -> dict[str, str]:
@@ -185,3 +191,8 @@ def _lines(title: str, across: str, up: str, rows: list[Row]) -> str:
         if row.values
     }
     return lines(title, across, up, {name: line for name, line in series.items() if line})
+
+
+if __name__ == "__main__":
+    stored = Results.load(DOCS / "benchmarks" / "results.json")
+    write(stored, DOCS / "benchmarks", DOCS / PAGE, {})
