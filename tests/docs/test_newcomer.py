@@ -1,9 +1,10 @@
-"""A newcomer's path: what the quick start shows, typed as it stands, ends in a 429."""
+"""README and quick start lead a newcomer to a 429, typed as they stand."""
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,39 +24,81 @@ if TYPE_CHECKING:
     from tests.support.servers import RedisServer
 
 PAGE = "docs/quick-start.md"
-ADDRESS = "redis://127.0.0.1:6379/0"
+README = "README.md"
+LINE = '@rate_limit(profile="tenant_paid")'
+SETTINGS_OF_HELLO = 6
+SETTINGS_OF_README = 6
 COMMANDS = 2
-LINES_OF_SETTINGS = 6
 LINES = 30
+# A busy machine is not an outage.
+PATIENT = '"LATENCY_BUDGET": 30.0'
 
 
-def shown(page: str) -> tuple[str, list[str]]:
-    """The file and the commands of a page's way to the first 429."""
-    (file,) = [b.code for b in blocks(page, "python") if b.file == "hello.py"]
-    console = blocks(page, "console")[0].code
-    return file, [line.removeprefix("$ ") for line in console.splitlines()]
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows, by name."""
+    found: dict[str, str] = {}
+    for block in blocks(page, "python"):
+        if block.file is not None:
+            found.setdefault(block.file, block.code)
+    return found
+
+
+def commands(page: str, number: int = 0) -> list[str]:
+    """The commands of a console block of the page, the first one unless told."""
+    console = blocks(page, "console")[number].code
+    return [line.removeprefix("$ ") for line in console.splitlines()]
+
+
+def one_file(folder: Path, redis_url: str) -> list[str]:
+    """Write the quick start's single file; return the command that serves it."""
+    file = files(PAGE)["hello.py"]
+    changed = file.replace("redis://127.0.0.1:6379/0", redis_url)
+    patient = changed.replace('"LOG": False', f'"LOG": False, {PATIENT}')
+    assert file != changed != patient
+    (folder / "hello.py").write_text(patient)
+    install, serve = commands(PAGE)
+    assert install == "pip install django_slidingwindow"
+    return serve.split()
+
+
+def existing_project(folder: Path, redis_url: str) -> list[str]:
+    """Add the README's code to a new project of Django's; return the command that serves it."""
+    install, migrate, serve = commands(README)
+    assert install == "pip install django_slidingwindow"
+    run_django(["-m", "django", "startproject", "mysite", "."], folder)
+    run_django(["manage.py", "startapp", "shop"], folder)
+    shown = files(README)
+    settings, urls = folder / "mysite" / "settings.py", folder / "mysite" / "urls.py"
+    changed = shown["settings.py"].replace("redis://127.0.0.1", redis_url)
+    assert changed != shown["settings.py"]
+    settings.write_text(f"{settings.read_text()}\n{changed}\nSLIDING_WINDOW |= {{{PATIENT}}}\n")
+    urls.write_text(shown["urls.py"])
+    (folder / "shop" / "views.py").write_text(shown["shop/views.py"])
+    run_django(migrate.split()[1:], folder)
+    return serve.split()
+
+
+def run_django(arguments: list[str], folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True)
 
 
 @contextmanager
-def serving(folder: Path, redis_url: str) -> Iterator[str]:
-    """The address of the quick start's project, run as it says, on free ports."""
-    file, (install, serve) = shown(PAGE)
-    assert install == "pip install django_slidingwindow"
-    # A busy machine is no outage.
-    patient = file.replace('"LOG": False', '"LOG": False, "LATENCY_BUDGET": 30.0')
-    assert ADDRESS in file
-    assert patient != file
-    (folder / "hello.py").write_text(patient.replace(ADDRESS, redis_url))
-    python, *arguments = serve.split()
+def serving(folder: Path, command: list[str]) -> Iterator[str]:
+    """Run a page's command on a free port; the address of the site."""
+    python, *arguments = command
     assert python == "python"
     address = f"127.0.0.1:{free_port()}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
     # What is installed here stands in for the index: the suite runs without a network.
     with subprocess.Popen(
         [sys.executable, *arguments, address],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as server:
         try:
@@ -74,18 +117,39 @@ def reachable(url: str) -> bool:
     return True
 
 
-def get(url: str) -> tuple[int, dict[str, str], str]:
+def get(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
     try:
-        with urllib.request.urlopen(url, timeout=30) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=30
+        ) as response:
             return response.status, dict(response.headers), response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
             return error.code, dict(error.headers), error.read().decode()
 
 
+def assert_shown(page: str, answer: tuple[int, dict[str, str], str]) -> None:
+    """Assert that an answer is the first response that the page shows."""
+    head, body = blocks(page, "http")[0].code.split("\n\n")
+    status_line, *lines = head.splitlines()
+    _, headers, text = answer
+    assert status_line == "HTTP/1.1 429 Too Many Requests"
+    wait = int(headers["Retry-After"])
+    assert 1 <= wait <= 60
+    assert text == body.replace("60 seconds", f"{wait} seconds")
+    for line in lines:
+        name, value = line.split(": ", 1)
+        # Seconds may have passed since the first request.
+        assert no_seconds(headers[name], wait) == no_seconds(value, 60), name
+
+
+def no_seconds(value: str, wait: int) -> str:
+    return re.sub(r"t=\d+", "t=", value) if value != str(wait) else "the wait"
+
+
 def test_first_429_takes_two_commands_and_six_lines_of_settings() -> None:
-    file, commands = shown(PAGE)
-    assert len(commands) == COMMANDS
+    file = files(PAGE)["hello.py"]
+    assert len(commands(PAGE)) == COMMANDS
     tree = ast.parse(file)
     (configure,) = [
         node
@@ -96,39 +160,54 @@ def test_first_429_takes_two_commands_and_six_lines_of_settings() -> None:
     lines = {keyword.value.lineno for keyword in configure.keywords}
     lines |= {keyword.value.end_lineno or 0 for keyword in configure.keywords}
     lines.add(alias.lineno)
-    assert len(lines) <= LINES_OF_SETTINGS
+    assert len(lines) <= SETTINGS_OF_HELLO
     assert len([line for line in file.splitlines()[1:] if line]) <= LINES
 
 
-def test_readme_shows_the_same_way() -> None:
-    assert shown("README.md") == shown(PAGE)
+def test_readme_needs_six_lines_of_settings() -> None:
+    lines = files(README)["settings.py"].splitlines()[1:]
+    assert len(lines) == SETTINGS_OF_README
 
 
-def test_sixth_answer_is_the_429_that_the_page_shows(
+def test_sixth_answer_is_the_429_that_the_quick_start_shows(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    with serving(tmp_path, redis_server.url) as url:
+    with serving(tmp_path, one_file(tmp_path, redis_server.url)) as url:
         with redis_server.client() as client:
             client.flushall()
         answers = [get(url) for _ in range(6)]
         with redis_server.client() as client:
             assert client.keys() == ["throttle:ip:{127.0.0.1}:hello:c60"]
     assert [status for status, _, _ in answers] == [200] * 5 + [429]
-    page = blocks(PAGE, "http")[0].code
-    (status_line, *lines), body = page.split("\n\n")[0].splitlines(), page.split("\n\n")[1]
-    _, headers, text = answers[-1]
-    assert status_line == "HTTP/1.1 429 Too Many Requests"
-    wait = int(headers["Retry-After"])
-    assert 1 <= wait <= 60
-    assert text.replace(str(wait), "60") == body
-    for line in lines:
-        name, value = line.split(": ", 1)
-        assert headers[name].replace(str(wait), "60") == value
+    assert_shown(PAGE, answers[-1])
 
 
 def test_without_a_redis_it_ends_in_the_same_429(tmp_path: Path) -> None:
-    with serving(tmp_path, f"redis://127.0.0.1:{free_port()}/0") as url:
+    command = one_file(tmp_path, f"redis://127.0.0.1:{free_port()}/0")
+    with serving(tmp_path, command) as url:
         assert [get(url)[0] for _ in range(6)] == [200] * 5 + [429]
+
+
+def test_readme_leads_an_existing_project_to_its_429(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    with serving(tmp_path, existing_project(tmp_path, redis_server.url)) as url:
+        (curl,) = commands(README, 1)
+        path, key = re.search(r"8000/(\S+);", curl), re.search(r'"X-API-Key: (\S+)"', curl)
+        assert path is not None
+        assert key is not None
+        with redis_server.client() as client:
+            client.flushall()
+        answers = [get(url + path[1], **{"X-API-Key": key[1]}) for _ in range(6)]
+        strangers = [get(url + path[1])[0] for _ in range(6)]
+    assert [status for status, _, _ in answers] == [200] * 5 + [429]
+    assert strangers == [200] * 6
+    assert_shown(README, answers[-1])
+
+
+@pytest.mark.parametrize("page", [README, PAGE])
+def test_page_shows_the_line_that_limits_a_view(page: str) -> None:
+    assert any(f"\n{LINE}" in code for code in files(page).values())
 
 
 @pytest.mark.parametrize("script", ["./scripts/demo", "./scripts/test"])

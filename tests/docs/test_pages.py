@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
@@ -294,17 +295,60 @@ def slug(heading: str) -> str:
     return kept.replace(" ", "-")
 
 
+def repository() -> str:
+    """The repository's address, as the package's metadata has it."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    urls = config["metadata"]["project_urls"].strip().splitlines()
+    return dict(line.split(" = ") for line in urls)["Source"]
+
+
+def links(page: str) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", pages()[page])
+
+
+def in_checkout(page: str, target: str) -> tuple[Path, str] | None:
+    """The file and the anchor that a link leads to; None for other sites."""
+    path, _, anchor = target.partition("#")
+    raw = repository().replace("github.com", "raw.githubusercontent.com")
+    for base in (f"{repository()}/blob/main/", f"{repository()}/tree/main/", f"{raw}/main/"):
+        if path.startswith(base):
+            return ROOT / path.removeprefix(base), anchor
+    if path.startswith(("http://", "https://")):
+        assert not path.startswith((repository(), raw)), f"{page} links {target}"
+        return None
+    return ((ROOT / page).parent / path) if path else ROOT / page, anchor
+
+
 @pytest.mark.parametrize("page", pages())
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", pages()[page]):
-        if target.startswith(("http://", "https://")):
+    for target in links(page):
+        led = in_checkout(page, target)
+        if led is None:
             continue
-        path, _, anchor = target.partition("#")
-        found = ((ROOT / page).parent / path) if path else ROOT / page
+        found, anchor = led
         assert found.exists(), f"{page} links {target}"
         if anchor:
             headings = re.findall(r"^#+ (.+)$", found.read_text(), re.MULTILINE)
             assert anchor in map(slug, headings), f"{page} links {target}"
+
+
+def test_links_of_the_readme_work_on_pypi() -> None:
+    """PyPI shows the README alone, so a relative link would lead nowhere."""
+    assert all(target.startswith("https://") for target in links("README.md"))
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", pages()["README.md"])
+    raw = repository().replace("github.com", "raw.githubusercontent.com")
+    assert pictures
+    assert all(picture.startswith(f"{raw}/main/") for picture in pictures)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/")])
+def test_links_of_the_docs_stay_within_them(page: str) -> None:
+    """The built docs have no file above the folder docs."""
+    for target in links(page):
+        led = in_checkout(page, target)
+        if led is not None and not target.startswith("https://"):
+            assert led[0].resolve().is_relative_to(DOCS), f"{page} links {target}"
 
 
 def test_index_lists_every_page() -> None:
@@ -315,8 +359,8 @@ def test_index_lists_every_page() -> None:
         if line and not line.startswith(":")
     }
     assert listed == {path.stem for path in DOCS.glob("*.md")} - {"index"}
-    linked = set(re.findall(r"\(docs/([\w-]+)\.md\)", pages()["README.md"]))
-    assert listed <= linked
+    found = [in_checkout("README.md", target) for target in links("README.md")]
+    assert {DOCS / f"{name}.md" for name in listed} <= {led[0] for led in found if led}
 
 
 def test_pictures_and_numbers_are_what_the_code_makes() -> None:

@@ -250,7 +250,7 @@ def test_readme_has_the_times_of_the_last_benchmark() -> None:
         "django-smart-ratelimit, decorator",
         "Django REST framework's throttling",
     ]
-    (told,) = [row for row in table("README.md", "Against the peers") if "EVALSHA" in row[0]]
+    (told,) = [row for row in table("README.md", "Comparison") if "EVALSHA" in row[0]]
     measured = [
         {row[0]: float(row[1].split()[0]) for row in table("docs/benchmarks.md", f"Django: {case}")}
         for case in ("allowed", "refused")
