@@ -164,12 +164,17 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
 
 # Files of pages that other tests run: each in a process of its own, as a reader would.
 RUN_ELSEWHERE = {
+    "crm/tasks.py": "docs/test_cookbook.py",
     "gunicorn_conf.py": "system/test_web_servers.py",
     "hello.py": "docs/test_newcomer.py",
     "test_shop.py": "docs/test_pages.py",
     "test_limits.py": "docs/test_pages.py",
     "test_fixtures.py": "docs/test_pages.py",
     "test_log.py": "docs/test_pages.py",
+    "tenants/models.py": "docs/test_cookbook.py",
+    "tenants/limits.py": "docs/test_cookbook.py",
+    "tenants/views.py": "docs/test_cookbook.py",
+    "mysite/settings.py": "docs/test_cookbook.py",
 }
 
 
