@@ -87,6 +87,7 @@ def test_settings_of_a_page_pass_the_checks(page: str, tmp_path: Path) -> None:
             assert errors() == [], str(block)
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("page", sorted({block.page for block in PYTHON}))
 def test_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     ran = 0
