@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.contenders.base import OURS
 from benchmarks.results import Results
-from tests.support.docs_pages import DOCS
+from tests.support.docs_pages import DOCS, pages, table
 
 STORED = Results.load(DOCS / "benchmarks" / "results.json")
 
@@ -19,3 +20,23 @@ def test_benchmark_pages_are_made_from_the_stored_results(tmp_path: Path) -> Non
     for name in written:
         made, shown = (tmp_path / name).read_text(), (DOCS / name).read_text()
         assert made == shown, f"docs/{name}: run python -m benchmarks.report"
+
+
+def test_scaling_page_has_the_measured_time_of_redis() -> None:
+    measured = STORED.value("library", "allowed", OURS, "server_us")
+    assert measured is not None
+    assert f"about {measured:.0f} µs of CPU" in pages()["docs/scaling.md"].replace("\n", " ")
+
+
+def test_scaling_example_adds_up() -> None:
+    """The bytes of its keys are those of the algorithms page."""
+    page = pages()["docs/scaling.md"]
+    rows = table("docs/algorithms.md", "In numbers", number=2)
+    (cells,) = [row[1:] for row in rows if row[0] == "`compact`"]
+    ten, hundred, thousand, _ = cells
+    assert f"takes {ten} bytes" in page.replace("\n", " ")
+    for each, total in ((hundred, "32 MB"), (thousand, "214 MB")):
+        megabytes = int(each.replace(",", "")) * 50_000 / 1e6
+        assert f"{each} bytes" in page
+        assert total == f"{megabytes:.0f} MB"
+        assert total in page

@@ -106,7 +106,7 @@ def test_words_in_capitals_are_settings_or_somebody_elses() -> None:
 def test_keys_in_dicts_of_settings_are_known() -> None:
     """In prose as well: `"LOG_CLIENT": True` is a key that somebody will type."""
     found = {key for span in SPANS for key in re.findall(r"^\"([A-Z][A-Z0-9_]+)\":", span)}
-    assert found <= known_keys() | {"BACKEND"}
+    assert found <= known_keys() | {"BACKEND", "LOCATION"}
     assert "LOG_CLIENT" in found
 
 
