@@ -147,6 +147,21 @@ def test_tenants_of_the_profiles_page_have_their_plans(tmp_path: Path) -> None:
         assert limits.peek("tenant_api", "globex").limit == 100
 
 
+def test_clients_behind_proxies_are_those_of_the_identities_page(redis: Redis) -> None:
+    from django.http import HttpResponse
+
+    from django_slidingwindow.decorators import rate_limit
+
+    view = rate_limit("ip_public")(lambda request: HttpResponse())
+    (first, *_) = blocks("docs/identities.md", "python")
+    with override_settings(SLIDING_WINDOW={**set_by(first, {})["SLIDING_WINDOW"], **PATIENT}):
+        for forwarded, client in table("docs/identities.md", "Proxies"):
+            redis.flushdb()
+            header = {"X-Forwarded-For": code_in(forwarded)[0]}
+            view(factory.get("/", REMOTE_ADDR="10.0.0.5", headers=header))
+            assert redis.keys() == [f"throttle:ip:{{{code_in(client)[0]}}}:ip_public:c60"]
+
+
 def test_fields_are_those_that_the_headers_page_shows(tmp_path: Path) -> None:
     from django.http import HttpResponse
 
