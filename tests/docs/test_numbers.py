@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.contenders.base import OURS
+from benchmarks.contenders.base import BY_DECORATOR, BY_MIDDLEWARE, CHECK, OURS
 from benchmarks.results import Results
 from tests.support.docs_pages import DOCS, pages, table
 
@@ -40,3 +40,13 @@ def test_scaling_example_adds_up() -> None:
         assert f"{each} bytes" in page
         assert total == f"{megabytes:.0f} MB"
         assert total in page
+
+
+def test_failure_modes_page_has_the_measured_shares_of_an_outage() -> None:
+    page = pages()["docs/failure-modes.md"].replace("\n", " ")
+    rows = STORED.of("outage")
+    checks = [row.values["ratio"] for row in rows if row.contender == CHECK]
+    ways = (BY_DECORATOR, BY_MIDDLEWARE)
+    added = [row.values["ratio"] for row in rows if row.contender in ways]
+    assert f"takes {min(checks):.2f} to {max(checks):.2f} of its usual time" in page
+    assert f"add {min(added):.2f} to {max(added):.2f} of what they usually add" in page
