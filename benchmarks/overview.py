@@ -26,13 +26,13 @@ _ADDED = """
 Time added to a trivial Django view, in microseconds of CPU: the Python process and Redis together.
 The ratio compares it with the time that one `EVALSHA` of `return 1` through django-redis adds to
 the same view. A ratio below 1 means that the whole limit, with its decision and its headers, costs
-less than that call.
+less than that call. For Django REST framework, the time of a view of the framework is subtracted.
 """
 _MEMORY = """
 Bytes of all keys that one client needs in Redis, by the number of requests that its window holds.
 The requests arrived within one sub-window of `buckets`; spread over a whole window they take up to
 [800 bytes](algorithms.md#in-numbers). The counters of limits and throttled-py, and our `counter`,
-are smaller than an exact log, and can admit up to twice the limit.
+are smaller than an exact log, and can admit almost twice the limit.
 """
 _FLOOD = """
 One client sends requests far above its limit as fast as it can, beside a client that sends one
@@ -68,7 +68,7 @@ def added_picture(results: Results) -> str:
     return bars(
         "What one limit adds to a Django request",
         "µs of CPU, admitted request",
-        [(_name(row), row.values["busy_us"], 0.0, 0.0) for row in rows],
+        [(_name(row), round(row.values["busy_us"]), 0.0, 0.0) for row in rows],
     )
 
 
