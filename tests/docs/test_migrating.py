@@ -240,7 +240,7 @@ def test_ratelimit_without_a_group_admits_the_same(ours):
 
 
 @row(RATELIMIT, "`block=False` and `request.limited`")
-def test_ratelimit_that_does_not_block_tells_the_same(ours):
+def test_ratelimit_without_blocking_reports_the_same(ours):
     def limited(request):
         return HttpResponse(status=429 if request.limited else 200)
 

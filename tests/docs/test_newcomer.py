@@ -44,7 +44,7 @@ def files(page: str) -> dict[str, str]:
 
 
 def commands(page: str, number: int = 0) -> list[str]:
-    """The commands of a console block of the page, the first one unless told."""
+    """The commands of a console block of the page, the first one by default."""
     console = blocks(page, "console")[number].code
     return [line.removeprefix("$ ") for line in console.splitlines()]
 

@@ -35,7 +35,7 @@ SPANS = {
     span for page in pages() for span in re.findall(r"`([^`]+)`", prose(page).replace("\n", " "))
 }
 
-# Words in capitals that are no keys of SLIDING_WINDOW.
+# Words in capitals that are not keys of SLIDING_WINDOW.
 OF_DJANGO = set(
     "SLIDING_WINDOW INSTALLED_APPS MIDDLEWARE CACHES CACHE LOCATION OPTIONS BACKEND SECRET_KEY"
     " USERNAME PASSWORD SOCKET_TIMEOUT SILENCED_SYSTEM_CHECKS TEMPLATES LOGGING DEBUG"
@@ -94,7 +94,7 @@ def test_default_of_a_setting_is_the_documented_one(key: str) -> None:
         assert getattr(Conf(), key.lower()) == documented
 
 
-def test_words_in_capitals_are_settings_or_somebody_elses() -> None:
+def test_words_in_capitals_are_known_names() -> None:
     words = {span for span in SPANS if re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", span)}
     checks = set(CATALOG)
     others = OF_DJANGO | OF_PEERS | OF_SHELLS | OF_PROTOCOLS | OF_CODE | checks
@@ -250,11 +250,11 @@ def test_readme_has_the_times_of_the_last_benchmark() -> None:
         "django-smart-ratelimit, decorator",
         "Django REST framework's throttling",
     ]
-    (told,) = [row for row in table("README.md", "Comparison") if "EVALSHA" in row[0]]
+    (row,) = [row for row in table("README.md", "Comparison") if "EVALSHA" in row[0]]
     measured = [
         {row[0]: float(row[1].split()[0]) for row in table("docs/benchmarks.md", f"Django: {case}")}
         for case in ("allowed", "refused")
     ]
-    for cell, name in zip(told[1:], names, strict=True):
+    for cell, name in zip(row[1:], names, strict=True):
         for number, times in zip(cell.split(" / "), measured, strict=True):
             assert float(number) == pytest.approx(times[name], abs=0.0501)

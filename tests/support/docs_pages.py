@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 SETTINGS = "settings.py"
 APP = "django_slidingwindow"
 
-# A busy machine is no outage.
+# A busy machine is not an outage.
 PATIENT = {"LATENCY_BUDGET": 30.0}
 
 _BLOCK = re.compile(r"^```(\S*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,7 +81,7 @@ def prose(page: str) -> str:
 
 
 def table(page: str, heading: str, number: int = 1) -> list[list[str]]:
-    """The cells of a table under a heading, the first one unless told, without its head."""
+    """The cells of a table under a heading, the first one by default, without its head."""
     after = re.split(rf"^#+ {re.escape(heading)}$", pages()[page], maxsplit=1, flags=re.MULTILINE)
     assert len(after) == 2, f"{page} has no heading {heading!r}"
     found = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", after[1], re.MULTILINE)
@@ -179,7 +179,7 @@ RUN_ELSEWHERE = {
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Runs a block that is no file; it may await."""
+    """Run a block that is not a file; it may await."""
     code = compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(eval(code, names))
@@ -188,5 +188,5 @@ def run(block: Block, names: dict[str, Any]) -> None:
 
 
 def errors() -> list[checks.CheckMessage]:
-    """What the system checks say, but for infos."""
+    """Return the messages of the system checks, without infos."""
     return [message for message in checks.run_checks() if message.level >= checks.WARNING]
