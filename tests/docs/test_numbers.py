@@ -12,6 +12,11 @@ from tests.support.docs_pages import DOCS, pages, table
 STORED = Results.load(DOCS / "benchmarks" / "results.json")
 
 
+def flat(page: str) -> str:
+    """The text of a page with single spaces."""
+    return " ".join(pages()[page].split())
+
+
 def test_benchmark_pages_are_made_from_the_stored_results(tmp_path: Path) -> None:
     folder = tmp_path / "benchmarks"
     report.write(STORED, folder, tmp_path / report.PAGE, {})
@@ -25,16 +30,24 @@ def test_benchmark_pages_are_made_from_the_stored_results(tmp_path: Path) -> Non
 def test_scaling_page_has_the_measured_time_of_redis() -> None:
     measured = STORED.value("library", "allowed", OURS, "server_us")
     assert measured is not None
-    assert f"about {measured:.0f} µs of CPU" in pages()["docs/scaling.md"].replace("\n", " ")
+    assert f"about {measured:.0f} µs of CPU" in flat("docs/scaling.md")
+
+
+def test_scaling_page_has_the_measured_memory_of_an_identity() -> None:
+    each = STORED.value("memory", report.MANY_KEYS, OURS, "bytes each")
+    assert each is not None
+    page = flat("docs/scaling.md")
+    assert f"about {each:.0f} bytes with one or two hits" in page
+    assert f"600,000 keys and {600_000 * each / 1e6:.0f} MB" in page
 
 
 def test_scaling_example_adds_up() -> None:
     """The bytes of its keys are those of the algorithms page."""
-    page = pages()["docs/scaling.md"]
+    page = flat("docs/scaling.md")
     rows = table("docs/algorithms.md", "In numbers", number=2)
     (cells,) = [row[1:] for row in rows if row[0] == "`compact`"]
     ten, hundred, thousand, _ = cells
-    assert f"takes {ten} bytes" in page.replace("\n", " ")
+    assert f"takes {ten} bytes" in page
     for each, total in ((hundred, "32 MB"), (thousand, "214 MB")):
         megabytes = int(each.replace(",", "")) * 50_000 / 1e6
         assert f"{each} bytes" in page
@@ -43,7 +56,7 @@ def test_scaling_example_adds_up() -> None:
 
 
 def test_failure_modes_page_has_the_measured_shares_of_an_outage() -> None:
-    page = pages()["docs/failure-modes.md"].replace("\n", " ")
+    page = flat("docs/failure-modes.md")
     rows = STORED.of("outage")
     checks = [row.values["ratio"] for row in rows if row.contender == CHECK]
     ways = (BY_DECORATOR, BY_MIDDLEWARE)
