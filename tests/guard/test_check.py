@@ -71,9 +71,7 @@ def check(request):
     """`guard.check`, from sync code and from a coroutine."""
     if request.param == "sync":
         return lambda request, requirements: guard.check(request, joined(requirements))
-    return lambda request, requirements: asyncio.run(
-        guard.acheck(request, joined(requirements))
-    )
+    return lambda request, requirements: asyncio.run(guard.acheck(request, joined(requirements)))
 
 
 @pytest.fixture(params=["sync", "async"])
