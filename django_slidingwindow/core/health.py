@@ -77,6 +77,11 @@ class Health:
         elif charges:
             self.answered(node)
 
+    def failed(self, error: StoreError) -> None:
+        """Report that the fallback decides a check that the store could not answer."""
+        if not error.outage and self._callbacks.failed is not None:
+            self._callbacks.failed(error)
+
     def look(self, node: str, call: Call) -> Generator[Asked, Any, Any]:
         """Return the answer to a call that charges nothing."""
         try:

@@ -1,8 +1,8 @@
 """Windows in, a decision out: a whole check, without settings or HTTP.
 
-A check has three steps: what this process can decide by itself, the call to the store, and what
-follows from the reply. Operations that few requests need are flows, which sync and async share:
-generators that yield what they want from the store, or how long to wait.
+A check has three steps: what this process decides by itself, the call to the store, and what
+follows from the reply. Rare operations are flows, which sync and async share: generators that
+yield what they want from the store, or how long to wait.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Limiter:
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._unanswered(windows, error, start)
         decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+        if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
+            return decision
         return self._after(windows, decision, start, forgotten)
 
     async def acharge(self, windows: WindowSet) -> Decision:
@@ -96,6 +98,8 @@ class Limiter:
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._unanswered(windows, error, start)
         decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+        if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
+            return decision
         return self._after(windows, decision, start, forgotten)
 
     def peek(self, windows: WindowSet) -> Decision:
@@ -206,12 +210,9 @@ class Limiter:
     def _without_store(
         self, windows: WindowSet, start: float | None, error: StoreError | None = None
     ) -> Decision:
-        self._report_failure(error)
+        if error is not None:
+            self._health.failed(error)
         return self._report(self._fallback.decide(windows, True, self.breaker), start)
-
-    def _report_failure(self, error: StoreError | None) -> None:
-        if error is not None and not error.outage and self._callbacks.failed is not None:
-            self._callbacks.failed(error)
 
     def _report(self, decision: Decision, start: float | None) -> Decision:
         """Return the decision, after whoever listens has heard of it."""
@@ -260,7 +261,7 @@ class Limiter:
                 reply = yield from self._health.look(nodes[0], call)
                 return decision_of(windows, template.rules, reply, self.store.source, ())
             except StoreError as error:
-                self._report_failure(error)
+                self._health.failed(error)
         return self._fallback.decide(windows, False, self.breaker)
 
     def _refund(self, decision: Decision) -> Generator[Question, Any, int]:

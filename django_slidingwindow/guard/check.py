@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import signals
 from ..conf import conf
-from ..decisions import OBSERVED, Decision
+from ..decisions import ALLOW, DENY, OBSERVED, Decision
 from ..stores.flows import adrive, drive
 from . import current_limiter
 from .requirements import Requirement, Requirements, joined
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from django.http import HttpRequest
+
+# Sources that have looked at no policy.
+_UNSEEN = (ALLOW, DENY)
 
 
 def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
@@ -68,7 +71,9 @@ def _decided(
     request: HttpRequest, requirements: Requirements, state: RequestState | None, checked: Check
 ) -> Decision | None:
     """Record a check, and return the strictest decision over all the requirements."""
-    decision = checked.decision
+    decision, windows = checked.decision, checked.windows
+    if windows is not None and decision is not None:
+        checked.single = windows.template.single and decision.source not in _UNSEEN
     if state is None:
         setattr(request, STATE, RequestState((checked,)))
         request.rate_limit = decision  # type: ignore[attr-defined]

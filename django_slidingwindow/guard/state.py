@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.ranking import strictest
-from ..decisions import ALLOW, DENY, Decision
+from ..decisions import Decision
 from .requirements import Requirement, Requirements
 
 if TYPE_CHECKING:
@@ -20,14 +20,11 @@ STATE = "_rate_limit_state"
 Counted: TypeAlias = "tuple[str, int]"
 """Whom a profile counts, and how many hits were asked for."""
 
-# Sources that have looked at no policy.
-_UNSEEN = (ALLOW, DENY)
-
 
 class Check:
     """One check of a request."""
 
-    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "windows")
+    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "single", "windows")
 
     def __init__(
         self,
@@ -49,16 +46,8 @@ class Check:
         self.decision = decision
         """None if nothing counts the request."""
         self.exempt = exempt
-
-    @property
-    def single(self) -> bool:
+        self.single = False
         """Whether one policy was looked at and no other, so that the decision says all about it."""
-        return (
-            self.windows is not None
-            and self.windows.template.single
-            and self.decision is not None
-            and self.decision.source not in _UNSEEN
-        )
 
 
 class RequestState(list[Check]):

@@ -437,7 +437,9 @@ def test_fields_are_shown_as_they_are_applied(own, keyed):
     windows = limits._windows(
         get_limiter(), Profile(name="p", axis="ip", policies=(one.policy,)), "x", 1, True
     )
-    setattr(request, STATE, RequestState([Check(joined(()), windows, {}, {}, told)]))
+    checked = Check(joined(()), windows, {}, {}, told)
+    checked.single = True
+    setattr(request, STATE, RequestState([checked]))
     with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
         applied = HttpResponse(headers=own)
         headers.apply(applied, (told,))

@@ -61,7 +61,11 @@ class Connections:
             # Unread replies would answer the next command.
             self._discard(place)
             raise
-        self._give_back(place, answers)
+        if type(answers[0]) is bytes and replies == 1 and not self._waiting:
+            # In place what `_give_back` does with the reply to nearly every call.
+            self._idle.append(place)
+        else:
+            self._give_back(place, answers)
         return answers
 
     def in_halves(

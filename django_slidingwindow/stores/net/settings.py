@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
+from time import monotonic
 from typing import Any, NamedTuple
 
 from redis.backoff import NoBackoff
@@ -188,7 +189,10 @@ class Deadline:
             return [read() for _ in range(replies)]
         answers: list[Any] = []
         while True:
-            self.bound()
+            deadline = self.deadline
+            # In place what `bound` finds out: most reads are the first of a call.
+            if deadline is None or not -_SLACK < self._timeout - deadline + monotonic() < _SLACK:
+                self.bound()
             data = raw.recv(_CHUNK)
             if not data:
                 raise RedisConnectionError("the server closed the connection")
