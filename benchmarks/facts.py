@@ -21,6 +21,7 @@ PACKAGES = (
     "django-ratelimit",
     "django-smart-ratelimit",
     "djangorestframework",
+    "django-ninja",
     "gunicorn",
 )
 

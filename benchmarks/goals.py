@@ -10,11 +10,13 @@ from .contenders.base import (
     BY_DECORATOR,
     BY_MIDDLEWARE,
     CHECK,
+    DRF,
     FLOOR,
     IMPORTED,
     LEAST_VIEW,
     LEAST_WINDOWS,
     OURS,
+    OURS_DRF,
     SORTED_SET_NAME,
 )
 from .results import Results
@@ -154,6 +156,13 @@ GOALS = [
         0.4,
         _of("views", "refused", DECORATOR),
         _best("views", "refused"),
+    ),
+    Goal(
+        "Django, allowed, DRF throttle",
+        "adds ≤ 1.0 × what the floor adds",
+        1.0,
+        _of("views", "allowed", OURS_DRF),
+        _of("views", "allowed", DRF),
     ),
     Goal(
         "Redis commands a request, 3 profiles",

@@ -48,7 +48,7 @@ PROFILES: dict[str, dict[str, Any]] = {
 PROFILES |= {
     f"{name}_{edge}": {"axis": "ip", **rate}
     for name, rate in _RATES.items()
-    for edge in ("decorator", "middleware", "async")
+    for edge in ("decorator", "middleware", "async", "drf", "ninja")
 }
 PROFILES |= {
     f"three_{number}": {"axis": axis, "limit": 1_000_000, "window": 60}

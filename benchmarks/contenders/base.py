@@ -23,6 +23,8 @@ HASH_NAME = "article's hash"
 LEAST_VIEW = "the least of ours: an exchange and the fields"
 LEAST_WINDOWS = "the least of ours: windows read and written"
 DJANGO_REDIS = "django-redis"
+DRF = "Django REST framework's throttling"
+OURS_DRF, OURS_NINJA = "ours, DRF throttle", "ours, ninja"
 CHECK, BY_DECORATOR, BY_MIDDLEWARE = "ours, a check", "ours, decorator", "ours, middleware"
 IMPORTED = "**ours**, with its model, decorator, middleware and limits"
 

@@ -8,20 +8,22 @@ from typing import Any
 from rest_framework.decorators import api_view, throttle_classes
 from rest_framework.throttling import AnonRateThrottle
 
-from .base import BARE, Case, ViewContender
+from .base import BARE, DRF, Case, ViewContender
 
 
 def bare(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
-    return _api(view, [])
+    return api(view, [])
 
 
 def limit(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     rate = f"{case.limit}/{'min' if case.window == 60 else 'day'}"
     throttle = type("Throttle", (AnonRateThrottle,), {"rate": rate, "scope": case.name})
-    return _api(view, [throttle])
+    return api(view, [throttle])
 
 
-def _api(view: Callable[..., Any], throttles: list[type]) -> Callable[..., Any]:
+def api(view: Callable[..., Any], throttles: list[Any]) -> Callable[..., Any]:
+    """Return the view as one of Django REST framework, with these throttles."""
+
     def plain(request: Any) -> Any:
         return view(request)
 
@@ -31,5 +33,5 @@ def _api(view: Callable[..., Any], throttles: list[type]) -> Callable[..., Any]:
 
 VIEWS = [
     ViewContender("drf-bare", f"{BARE}, of Django REST framework", bare),
-    ViewContender("drf", "Django REST framework's throttling", limit, base="drf-bare"),
+    ViewContender("drf", DRF, limit, base="drf-bare"),
 ]

@@ -15,7 +15,14 @@ import pytest
 
 from benchmarks import pictures, report
 from benchmarks.chapters import CHAPTERS
-from benchmarks.contenders.base import FLOOR, LEAST_VIEW, LEAST_WINDOWS, OURS
+from benchmarks.contenders.base import (
+    FLOOR,
+    LEAST_VIEW,
+    LEAST_WINDOWS,
+    OURS,
+    OURS_DRF,
+    OURS_NINJA,
+)
 from benchmarks.goals import GOALS
 from benchmarks.measure import Probe, middle, numbers
 from benchmarks.progress import Progress
@@ -91,6 +98,13 @@ def test_a_check_is_compared_with_the_floor(results: Results) -> None:
     assert results.value("library", "allowed", OURS, "commands") == 1
     assert results.value("library", "refused", OURS, "commands") == 0
     assert (results.value("views", "allowed", "ours, decorator, three profiles", "commands")) == 1
+
+
+@pytest.mark.parametrize("throttle", [OURS_DRF, OURS_NINJA])
+def test_throttles_of_frameworks_charge_and_refuse(results: Results, throttle: str) -> None:
+    assert results.value("views", "allowed", throttle, "commands") == 1
+    # The shield answers.
+    assert results.value("views", "refused", throttle, "commands") == 0
 
 
 @pytest.mark.parametrize(("ratio", "told"), [(0.7, False), (0.71, True)])
