@@ -1,0 +1,1 @@
+"""Every peer and this app in the situations that rate limiters get wrong."""

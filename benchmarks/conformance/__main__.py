@@ -1,0 +1,92 @@
+"""Compare: `python -m benchmarks.conformance [--quick] [--contender NAME] [SCENARIO ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..facts import facts, occasion
+from ..progress import Progress
+from ..server import running
+from .hosts import HostFailedError
+from .lab import Lab
+from .model import ABSENT, BAD, Cell, Contender, ContenderError
+from .scenarios import SCENARIOS
+from .table import Table
+from .worker import load
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "benchmarks"
+HERE = "benchmarks.conformance.contenders"
+CONTENDERS = {
+    "ours": f"{HERE}.ours:OURS",
+    "django-ratelimit": f"{HERE}.ratelimit:DECORATOR",
+    "smart-decorator": f"{HERE}.smart_ratelimit:DECORATOR",
+    "smart-middleware": f"{HERE}.smart_ratelimit:MIDDLEWARE",
+    "drf": f"{HERE}.rest_framework_throttling:THROTTLE",
+    "limits": f"{HERE}.alisaifee_limits:MOVING_WINDOW",
+    "throttled-py": f"{HERE}.throttled_py:SLIDING_WINDOW",
+    "pyrate-limiter": f"{HERE}.pyrate:PYRATE",
+}
+
+
+def main() -> None:
+    options = _options()
+    # What is not measured now is kept as it was.
+    table = Table.load(options.output)
+    names = options.contender or list(CONTENDERS)
+    paths = [CONTENDERS.get(name, name) for name in names]
+    with tempfile.TemporaryDirectory() as scratch, running(Path(scratch)) as server:
+        size = "quick" if options.quick else "full"
+        table.facts |= {"on": occasion(size), **facts(server)}
+        progress = Progress()
+        for path in paths:
+            contender = load(path)
+            progress.begin(contender.name, len(options.scenarios))
+            for slug in options.scenarios:
+                server.flush()
+                lab = Lab(server, path, quick=options.quick)
+                table.cells[slug, contender.name] = _cell(lab, contender, slug)
+                progress.step(slug)
+            progress.end()
+            table.save(options.output)
+    print(table.markdown())
+
+
+def _cell(lab: Lab, contender: Contender, slug: str) -> Cell:
+    if find_spec(contender.module) is None:
+        return Cell(ABSENT, "not installed")
+    if slug in contender.lacks:
+        return Cell(ABSENT, contender.lacks[slug])
+    try:
+        return SCENARIOS[slug].run(lab)
+    except (ContenderError, HostFailedError) as error:
+        return Cell(BAD, f"error {error}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.conformance", description=__doc__)
+    parser.add_argument(
+        "scenarios", nargs="*", metavar="SCENARIO", help=f"any of: {', '.join(SCENARIOS)}"
+    )
+    parser.add_argument(
+        "--contender",
+        action="append",
+        metavar="NAME",
+        help=f"any of: {', '.join(CONTENDERS)}; or module:name of one of your own",
+    )
+    parser.add_argument("--quick", action="store_true", help="measure less")
+    parser.add_argument(
+        "--output", type=Path, default=FOLDER, help="folder of the results (docs/benchmarks)"
+    )
+    options = parser.parse_args()
+    unknown = set(options.scenarios) - set(SCENARIOS)
+    if unknown:
+        parser.error(f"there is no scenario {', '.join(sorted(unknown))}")
+    options.scenarios = options.scenarios or list(SCENARIOS)
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The peers and this app, each configured at its best."""

@@ -1,0 +1,77 @@
+"""The scenarios, in the order of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..lab import Lab
+from ..model import Cell
+from . import addresses, asynchronous, cost, crowd, outage, windows
+
+
+class Scenario(NamedTuple):
+    """One row of the table."""
+
+    title: str
+    good: str
+    """What a good limiter does."""
+    run: Callable[[Lab], Cell]
+
+
+SCENARIOS = {
+    "boundary": Scenario(
+        "most admitted in any window, limit 10", "10, whenever the client starts", windows.boundary
+    ),
+    "crowd": Scenario("admitted by 8 processes, limit 100", "100", crowd.crowd),
+    "readmission": Scenario(
+        "a client that keeps trying", "admitted again after one window", windows.readmission
+    ),
+    "retry-after": Scenario(
+        "Retry-After",
+        "a client that waits so long is admitted, a second earlier it is not",
+        windows.retry_after,
+    ),
+    "several": Scenario(
+        "charged by refusals of another limit",
+        "0: a request that one of two limits refuses costs nothing on the other",
+        cost.several,
+    ),
+    "spoofed": Scenario(
+        "forged X-Forwarded-For, as installed", "0 of 5 get past the limit", addresses.spoofed
+    ),
+    "proxy": Scenario(
+        "forged X-Forwarded-For behind a trusted proxy",
+        "0 of 5 get past the limit, and clients behind the proxy are told apart",
+        addresses.proxy,
+    ),
+    "mapped": Scenario(
+        "IPv4-mapped addresses",
+        "`::ffff:192.0.2.1` is the client 192.0.2.1 and no other",
+        addresses.mapped,
+    ),
+    "subnet": Scenario("IPv6 addresses of one /64", "0 of 5 get past the limit", addresses.subnet),
+    "frozen": Scenario(
+        "Redis frozen, as installed: worst request", "below 1 s, and no error", outage.installed
+    ),
+    "frozen-tuned": Scenario(
+        "Redis frozen, time-outs of 0.25 s and fail-open set",
+        "below 1 s, and no error",
+        outage.tuned,
+    ),
+    "clock": Scenario(
+        "admitted with a host whose clock is wrong, limit 10", "10", crowd.wrong_clock
+    ),
+    "memory": Scenario(
+        "memory of a key, limit 100",
+        "bounded by the limit however many are refused, and it expires",
+        cost.memory,
+    ),
+    "commands": Scenario("Redis commands per request, admitted / refused", "1", cost.commands),
+    "scripts": Scenario("after SCRIPT FLUSH", "goes on", cost.scripts),
+    "async": Scenario(
+        "async view while Redis is slow",
+        "works and does not stall the event loop",
+        asynchronous.stall,
+    ),
+}

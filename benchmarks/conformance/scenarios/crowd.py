@@ -1,0 +1,45 @@
+"""Scenarios with several processes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+from ..lab import Lab
+from ..model import Cell, Question, Rate, count_admitted, judged
+
+HOUR = 3_600
+
+
+def crowd(lab: Lab) -> Cell:
+    """Let eight processes ask for one client at once, as fast as they can."""
+    limit, processes = 100, 8
+    rounds, asks = (1, 40) if lab.quick else (3, 150)
+    counts = []
+    with ExitStack() as stack:
+        made = [lab.host(Rate(limit=limit, window=HOUR), patient=True) for _ in range(processes)]
+        hosts = [stack.enter_context(host) for host in made]
+        for host in hosts:
+            host.ask([Question(lab.client())])
+        for _ in range(rounds):
+            question = Question(lab.client(), at=time.monotonic() + 0.3)
+            for host in hosts:
+                host.send([question] * asks)
+            counts.append(sum(count_admitted(host.receive()) for host in hosts))
+    worst = max(counts, key=lambda count: abs(count - limit))
+    return judged(worst == limit, f"{worst:,}", admitted=worst)
+
+
+def wrong_clock(lab: Lab) -> Cell:
+    """Ask a host with the right time, then one far ahead or behind, then the first again."""
+    limit, window = 10, 60
+    counts = []
+    with lab.host(Rate(limit=limit, window=window), patient=True) as right:
+        for ahead in (1.1 * window, -1.1 * window):
+            asked = [Question(lab.client())] * limit
+            with lab.host(Rate(limit=limit, window=window), patient=True, clock=ahead) as wrong:
+                counts.append(
+                    sum(count_admitted(host.ask(asked)) for host in (right, wrong, right))
+                )
+    worst = max(counts, key=lambda count: abs(count - limit))
+    return judged(worst == limit, str(worst), ahead=counts[0], behind=counts[1])
