@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 from ..facts import facts, occasion
 from ..progress import Progress
 from ..server import running
-from .hosts import HostFailedError
 from .lab import Lab
-from .model import ABSENT, BAD, Cell, Contender, ContenderError
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, measured
 from .table import Table
 from .worker import load
 
@@ -45,24 +42,12 @@ def main() -> None:
             contender = load(path)
             progress.begin(contender.name, len(options.scenarios))
             for slug in options.scenarios:
-                server.flush()
                 lab = Lab(server, path, quick=options.quick)
-                table.cells[slug, contender.name] = _cell(lab, contender, slug)
+                table.cells[slug, contender.name] = measured(lab, slug)
                 progress.step(slug)
             progress.end()
             table.save(options.output)
     print(table.markdown())
-
-
-def _cell(lab: Lab, contender: Contender, slug: str) -> Cell:
-    if find_spec(contender.module) is None:
-        return Cell(ABSENT, "not installed")
-    if slug in contender.lacks:
-        return Cell(ABSENT, contender.lacks[slug])
-    try:
-        return SCENARIOS[slug].run(lab)
-    except (ContenderError, HostFailedError) as error:
-        return Cell(BAD, f"error {error}")
 
 
 def _options() -> argparse.Namespace:

@@ -22,15 +22,19 @@ class HostFailedError(Exception):
 
 
 class Host:
-    """One process with one contender."""
+    """One process with one contender, started and ended by `with`."""
 
     def __init__(self, contender: str, setup: Setup) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         command = [sys.executable, "-m", "benchmarks.conformance.worker", contender]
+        self._command = [*command, json.dumps(asdict(setup))]
+        self._is_ready = False
+
+    def __enter__(self) -> Host:  # noqa: PYI034, Python 3.10 has no Self
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
         environment.pop("DJANGO_SETTINGS_MODULE", None)
+        self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [*command, json.dumps(asdict(setup))],
+            self._command,
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -38,9 +42,6 @@ class Host:
             stderr=self._errors,
             text=True,
         )
-
-    def __enter__(self) -> Host:  # noqa: PYI034, Python 3.10 has no Self
-        self._line()
         return self
 
     def __exit__(
@@ -60,6 +61,9 @@ class Host:
 
     def send(self, questions: Iterable[Question]) -> None:
         """Send questions; `receive` returns their answers."""
+        if not self._is_ready:
+            self._line()
+            self._is_ready = True
         assert self._process.stdin is not None
         print(json.dumps(list(questions)), file=self._process.stdin, flush=True)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import NamedTuple
 
+from ..hosts import HostFailedError
 from ..lab import Lab
-from ..model import Cell
+from ..model import ABSENT, BAD, Cell, ContenderError
 from . import addresses, asynchronous, cost, crowd, outage, windows
 
 
@@ -75,3 +77,17 @@ SCENARIOS = {
         asynchronous.stall,
     ),
 }
+
+
+def measured(lab: Lab, slug: str) -> Cell:
+    """Return the result of the lab's contender in one scenario."""
+    contender = lab.contender
+    if find_spec(contender.module) is None:
+        return Cell(ABSENT, "not installed")
+    if slug in contender.lacks:
+        return Cell(ABSENT, contender.lacks[slug])
+    lab.server.flush()
+    try:
+        return SCENARIOS[slug].run(lab)
+    except (ContenderError, HostFailedError) as error:
+        return Cell(BAD, f"error {error}")

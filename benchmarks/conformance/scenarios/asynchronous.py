@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..lab import Lab
 from ..model import ABSENT, ADMITTED, Cell, Question, Rate, judged
 
-PAUSE = 1.0
+PAUSE = 2.0
 """Seconds that Redis answers nothing."""
 
 

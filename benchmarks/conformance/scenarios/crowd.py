@@ -12,13 +12,13 @@ HOUR = 3_600
 
 
 def crowd(lab: Lab) -> Cell:
-    """Let eight processes ask for one client at once, as fast as they can."""
-    limit, processes = 100, 8
-    rounds, asks = (1, 40) if lab.quick else (3, 150)
+    """Let processes ask for one client at once, as fast as they can."""
+    limit = 100
+    processes, rounds, asks = (4, 1, 80) if lab.quick else (8, 3, 150)
     counts = []
     with ExitStack() as stack:
-        made = [lab.host(Rate(limit=limit, window=HOUR), patient=True) for _ in range(processes)]
-        hosts = [stack.enter_context(host) for host in made]
+        rate = Rate(limit=limit, window=HOUR)
+        hosts = [stack.enter_context(lab.host(rate, patient=True)) for _ in range(processes)]
         for host in hosts:
             host.ask([Question(lab.client())])
         for _ in range(rounds):
