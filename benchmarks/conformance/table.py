@@ -6,11 +6,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from ..facts import PACKAGES
 from .model import ABSENT, BAD, GOOD, Cell
 from .scenarios import SCENARIOS
 
 MARKS = {GOOD: "✔", BAD: "✘", ABSENT: "–"}
 JSON, PAGE = "conformance.json", "conformance.md"
+MEASURED, AGAIN = "measured", "partly measured again"
 HEAD = """\
 ---
 orphan: true
@@ -18,9 +20,15 @@ orphan: true
 
 # Conformance
 
-Written by `tox -e conformance` (`python -m benchmarks.conformance`): every library in the
-situations that rate limiters get wrong, on a real Redis, each configured at its best unless the row
-says "as installed". ✔ good, ✘ bad, – not offered. The second column says what is good.
+Written by `tox -e conformance` (`python -m benchmarks.conformance`): this app and its peers in the
+situations that rate limiters get wrong, on a real Redis. ✔ good, ✘ bad, – not offered.
+
+- Each library is configured at its best, unless the row says "as installed".
+- Django apps and DRF answer requests through Django's handlers. limits, throttled-py and
+  pyrate-limiter are called directly, with the client's address as the key.
+- Each library runs in processes of its own. A wrong clock is a process whose `time.time` is 66 s
+  ahead or behind. A frozen Redis is stopped by SIGSTOP; a slow one by CLIENT PAUSE.
+- An answer counts against a library only if its times prove it: a busy machine does not.
 """
 
 
@@ -61,8 +69,12 @@ class Table:
 
     def page(self) -> str:
         """Return the whole page."""
-        facts = ". ".join(f"{name} {value}" for name, value in self.facts.items())
-        return f"{HEAD}\n{self.markdown()}\nMeasured: {facts}.\n"
+        facts = self.facts
+        versions = ", ".join(f"{name} {facts[name]}" for name in PACKAGES if name in facts)
+        measured = [f"{name} {facts[name]}" for name in (MEASURED, AGAIN) if name in facts]
+        where = f"{facts['machine']}, {facts['system']}, {facts['python']}"
+        lines = [*measured, where, f"Redis {facts['redis server']}", versions]
+        return f"{HEAD}\n{self.markdown()}\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
     def save(self, folder: Path) -> None:
         """Write both files."""

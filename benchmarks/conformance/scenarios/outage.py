@@ -15,7 +15,7 @@ from ..lab import Lab
 from ..model import ABSENT, ADMITTED, REFUSED, Answer, Cell, Question, Rate, judged
 
 LIMIT, REQUESTS = 5, 10
-LONGEST = 1.0
+LONGEST = 2.0
 """Seconds that a request may take while Redis is frozen."""
 
 
