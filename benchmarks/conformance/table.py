@@ -28,7 +28,8 @@ situations that rate limiters get wrong, on a real Redis. ✔ good, ✘ bad, –
   pyrate-limiter are called directly, with the client's address as the key.
 - Each library runs in processes of its own. A wrong clock is a process whose `time.time` is 66 s
   ahead or behind. A frozen Redis is stopped by SIGSTOP; a slow one by CLIENT PAUSE.
-- An answer counts against a library only if its times prove it: a busy machine does not.
+- In the rows about windows and Retry-After an answer counts against a library only if the times at
+  which it was sent and received prove it.
 """
 
 
