@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import Ask, AsyncAsk, Contender, Setup
-from ..site import base_settings, plain, plain_async, serve, serve_async
+from ..model import Ask, Contender, Setup
+from ..site import base_settings, plain, serve
 
 
 def settings(setup: Setup) -> dict[str, Any]:
@@ -18,21 +18,14 @@ def settings(setup: Setup) -> dict[str, Any]:
 
 
 def make(setup: Setup) -> Ask:
-    return serve(_limited(setup, plain))
-
-
-def make_async(setup: Setup) -> AsyncAsk:
-    return serve_async(_limited(setup, plain_async))
-
-
-def _limited(setup: Setup, view: Any) -> Any:
     from django_ratelimit.decorators import ratelimit
 
+    view: Any = plain
     # The last decorator is asked first.
     for number, rate in reversed(list(enumerate(setup.rates))):
         key = (lambda group, request: "all") if rate.shared else "ip"
         view = ratelimit(key=key, rate=f"{rate.limit}/{rate.window}s", group=f"rate{number}")(view)
-    return view
+    return serve(view)
 
 
 DECORATOR = Contender(
@@ -40,9 +33,9 @@ DECORATOR = Contender(
     module="django_ratelimit",
     settings=settings,
     make=make,
-    make_async=make_async,
     lacks={
         "retry-after": "no such header",
         "proxy": "a function of your own",
+        "async": "no async views",
     },
 )
