@@ -78,10 +78,11 @@ CHAPTERS = {
         """
         Time that a limiter adds to a trivial view, called through the WSGI handler, in the same
         three cases. The time of the view without a limiter is subtracted; for Django REST framework
-        and django-ninja that of a view of the framework. The rows of the bare views show their whole time. The floor
-        is a view that calls `get_redis_connection().evalsha` of `return 1`. *The least of ours* is
-        not a limiter. It shows the smallest possible cost of our approach: it sends our script over
-        a plain socket and writes the headers, without a time limit, an identity or a decision.
+        and django-ninja that of a view of the framework. The rows of the bare views show their
+        whole time. The floor is a view that calls `get_redis_connection().evalsha` of `return 1`.
+        *The least of ours* is not a limiter. It shows the smallest possible cost of our approach:
+        it sends our script over a plain socket and writes the headers, without a time limit, an
+        identity or a decision.
         """,
         _RATIO,
     ),
@@ -163,8 +164,8 @@ CHAPTERS = {
         "End to end",
         """
         gunicorn with one worker of four threads, loaded by wrk over 16 connections. *Of the bare
-        view* is computed within a round; for Django REST framework and django-ninja against a view of the
-        framework.
+        view* is computed within a round; for Django REST framework and django-ninja against a view
+        of the framework.
         """,
         [
             Column("requests a second", "per_second", whole),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
@@ -24,7 +23,7 @@ from rest_framework.throttling import BaseThrottle
 
 from ..core.caching import BoundedCache
 from ..decisions import Decision
-from ..guard.check import check, decisions
+from ..guard.check import check
 from ..guard.requirements import Choice, Requirement, joined, requirements_from
 from ..guard.usages import declare
 from ..http import headers
@@ -70,14 +69,19 @@ class ProfileThrottle(BaseThrottle):
                 declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", requirement)
 
     def __call__(self) -> ProfileThrottle:
-        """A throttle for one request: DRF calls what stands in throttle_classes."""
-        return copy(self)
+        """Return a throttle for one request: DRF calls what stands in throttle_classes."""
+        # What `copy.copy` does, in a tenth of the time.
+        throttle: ProfileThrottle = object.__new__(type(self))
+        throttle.__dict__.update(self.__dict__)
+        return throttle
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        if hasattr(request, _CHARGED):
-            # The first of the view's throttles has spoken for all.
+        # By its own attributes: what DRF's request has not, it looks for in Django's.
+        own = vars(request)
+        if _CHARGED in own:
+            # The first of the view's throttles has charged for all.
             return True
-        setattr(request, _CHARGED, True)
+        own[_CHARGED] = True
         # DRF authenticates on first access, and hands the user to Django's request.
         request.user  # noqa: B018
         plain = request._request
@@ -86,7 +90,7 @@ class ProfileThrottle(BaseThrottle):
             each for throttle in throttles for each in throttle.requirements(view)
         )
         self._decision = check(plain, requirements)
-        view.headers.update(headers.field_values(decisions(plain)))
+        view.headers.update(headers.values_for(plain))
         if self._decision is None or self._decision.allowed:
             return True
         view.headers["Cache-Control"] = "no-store"

@@ -113,6 +113,14 @@ def refuse(response: HttpResponseBase, seconds: int | None) -> None:
         stored.setdefault("retry-after", ("Retry-After", str(seconds)))
 
 
+def values_for(request: HttpRequest) -> dict[str, str]:
+    """Return the fields of what was decided about a request, by name."""
+    state: RequestState | None = getattr(request, STATE, None)
+    if state is None:
+        return {}
+    return field_values(state.decisions, single=len(state) == 1 and state[0].single)
+
+
 def field_values(decisions: Sequence[Decision], *, single: bool = False) -> dict[str, str]:
     """The fields by name; none where no limit was applied or the setting HEADERS is empty.
 

@@ -486,3 +486,52 @@ def test_flood_of_identifiers_during_an_outage_stays_bounded(
         for number in range(3_000):
             assert limits.check("few", f"flood{number}").source == decisions.LOCAL
         assert len(limits.get_limiter().local) == 500
+
+
+def functions_of(ask: Callable[[], object]) -> list[str]:
+    """The functions of this app that a call visits, in their order."""
+    visited = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("django_slidingwindow."):
+            visited.append(f"{module}.{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        ask()
+    finally:
+        sys.setprofile(None)
+    return visited
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_first_and_third_failure_of_an_outage_run_the_same_code(
+    kind: str, server: RedisServer, settings: SettingsWrapper, runner: Callable[..., Any]
+) -> None:
+    configure(settings, server.url)
+    assert limits.check("many", "k").source == decisions.REDIS
+
+    def failing() -> None:
+        if kind == "sync":
+            decision = limits.check("many", "k")
+        else:
+            decision = runner(limits.acheck("many", "k"))
+        assert decision.source == decisions.LOCAL
+
+    with killed(server):
+        # The idle connection is closed, and what one process decides alone is prepared.
+        failing()
+        limits.get_limiter().breaker.of("").succeeded()
+        limits.get_limiter().breaker.is_healthy = True
+        first, second, third = (functions_of(failing) for _ in range(3))
+    # The third opens the breaker, which is logged. The windows of this process are swept
+    # now and then.
+    others = {"_schedule", "_degraded", "tell", "_tidy", "_sweep", "expired"}
+    first, second, third = (
+        [name for name in visited if name.rpartition(".")[2] not in others]
+        for visited in (first, second, third)
+    )
+    assert first == second
+    assert first == third
+    assert len(first) > 10
