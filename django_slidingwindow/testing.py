@@ -24,7 +24,7 @@ from .core.limiter import Limiter, Question
 from .core.waiting import Pause
 from .decisions import REDIS
 from .guard.current_limiter import limiters_from
-from .guard.making import CALLBACKS
+from .guard.limiter_factory import CALLBACKS
 from .stores.memory import MemoryStore
 
 

@@ -42,7 +42,7 @@ TESTED_IN = {
     "stores/test_cluster.py": "cluster core.multi_slot",
     "stores/test_redis.py": "stores.errors stores.protocol",
     "system/test_contract.py": "algorithms.in_memory",
-    "test_limits.py": "guard.current_limiter guard.making",
+    "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
     "test_policies.py": "exceptions",

@@ -17,7 +17,7 @@ from django_slidingwindow import limits, signals
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.guard import current_limiter, making
+from django_slidingwindow.guard import current_limiter, limiter_factory
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
@@ -438,7 +438,7 @@ def test_a_limiter_of_settings_that_have_changed_meanwhile_is_not_used_again(
 def test_a_check_that_redis_cannot_answer_is_logged_once_a_minute(
     call: Calls, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
+    monkeypatch.setattr(limiter_factory, "_failure_logged_at", float("-inf"))
     # Somebody else's value under the key of a window.
     redis.rpush("throttle:user:{ada}:mine:c60", "not ours")
     assert [call.check(profile(), "ada").source for _ in range(3)] == ["local"] * 3

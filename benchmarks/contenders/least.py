@@ -15,7 +15,7 @@ from typing import Any
 from django_redis import get_redis_connection
 
 from django_slidingwindow import limits
-from django_slidingwindow.algorithms.timing import Script
+from django_slidingwindow.algorithms.scripts import Script
 from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import registry

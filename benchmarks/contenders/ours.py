@@ -9,7 +9,7 @@ from django_slidingwindow import limits
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard.making import CALLBACKS
+from django_slidingwindow.guard.limiter_factory import CALLBACKS
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 

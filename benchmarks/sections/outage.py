@@ -21,7 +21,7 @@ from django.test import override_settings
 from django_slidingwindow import limits
 from django_slidingwindow.core.breaker import OPEN
 from django_slidingwindow.guard.current_limiter import limiters_from
-from django_slidingwindow.guard.making import make_limiter
+from django_slidingwindow.guard.limiter_factory import make_limiter
 
 from ..bench import Bench
 from ..contenders.base import BIG, BY_DECORATOR, BY_MIDDLEWARE, CHECK

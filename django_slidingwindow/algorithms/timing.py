@@ -1,22 +1,11 @@
-"""The four algorithms: what their Lua needs to know, and the scripts composed of it."""
+"""How the four algorithms divide time: ticks, sub-windows and expiries."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from functools import cache
-from importlib.resources import files
-from typing import NamedTuple
-
-from ..policies import LETTERS, Policy
-
-SCRIPT_VERSION = "2"
-"""Raised when the meaning of a stored value, an argument or the reply changes."""
+from ..policies import Policy
 
 # A window is at most this many ticks of the compact log's four-byte stamps.
 _MAX_TICKS = 2**31
-
-_SECTION = re.compile(r"^ *--- (\w+)\n", re.MULTILINE)
 
 EXACT = frozenset({"compact", "log", "buckets"})
 """Algorithms whose retry_after holds whatever else happens: nothing is admitted before it."""
@@ -52,53 +41,3 @@ def lives_ms(policy: Policy) -> int:
     """
     late = tick_us(policy) - 1 if policy.algorithm == "compact" else 0
     return -(-(policy.window_us + late) // 1_000) + 500
-
-
-class Script(NamedTuple):
-    """A composed Lua source and its SHA1, by which Redis knows it."""
-
-    source: str
-    sha: str
-
-
-@cache
-def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
-    """The source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
-
-    An algorithm's file has sections, each under a line `--- name`. The evaluator names
-    in such a line the section of the algorithms that belongs there.
-    """
-    sections = {name: _sections(name) for name in algorithms}
-
-    def block(place: re.Match[str]) -> str:
-        bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
-        if len(bodies) == 1:
-            return f"do\n{bodies[0][1]}end\n"
-        return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
-
-    start, end = _read("prelude").split("--- usual\n")
-    if evaluator == "evaluate" and len(algorithms) == 1:
-        start += sections[algorithms[0]].get("usual", "")
-    source = (
-        f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
-        + start
-        + end
-        + "".join(parts[""] + parts["functions"] for parts in sections.values())
-        + _SECTION.sub(block, _read(evaluator))
-    )
-    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
-
-
-def _sections(name: str) -> dict[str, str]:
-    """A file's sections by their names; what stands before the first has none."""
-    first, *rest = _SECTION.split(_read(name))
-    return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
-
-
-def in_use(policies: tuple[Policy, ...]) -> tuple[str, ...]:
-    """The algorithms in use, sorted: the name of a composed script."""
-    return tuple(sorted({policy.algorithm for policy in policies}))
-
-
-def _read(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")

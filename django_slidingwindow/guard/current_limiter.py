@@ -47,7 +47,7 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
 
 def _make_limiter() -> Limiter:
     # Imports all that a check needs, and not every process that starts Django checks a limit.
-    from .making import make_limiter
+    from .limiter_factory import make_limiter
 
     return make_limiter()
 

@@ -12,7 +12,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error
 
-from ..algorithms.timing import SCRIPT_VERSION, in_use, script
+from ..algorithms.scripts import SCRIPT_VERSION, in_use, script
 from ..checks.register import TAG
 from ..conf import conf
 from ..core.breaker import CLOSED

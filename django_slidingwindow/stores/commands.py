@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError
 
-from ..algorithms.timing import Script, grain, in_use, lives_ms, script
+from ..algorithms.scripts import Script, in_use, script
+from ..algorithms.timing import grain, lives_ms
 from ..policies import LETTERS, Policy
 from .protocol import Call, Evaluate, Refund, Reply, WindowRule, WindowRules
 

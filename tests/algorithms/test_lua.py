@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.algorithms.timing import SCRIPT_VERSION, script
+from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION, script
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, Policy
@@ -75,7 +75,8 @@ def test_each_set_of_algorithms_is_one_script_that_the_server_then_knows(
     used = script("evaluate", algorithms)
     assert redis.script_exists(used.sha) == [False]
     replies = [store.run(check(*policies(algorithms))) for _ in range(2)]
-    assert [reply[3::4] for reply in replies] == [[999] * len(algorithms), [998] * len(algorithms)]
+    size = len(algorithms)
+    assert [reply.remaining for reply in replies] == [(999,) * size, (998,) * size]
     assert redis.script_exists(used.sha) == [True]
     assert redis.info("memory")["number_of_cached_scripts"] == 1
 

@@ -14,7 +14,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_slidingwindow import limits
-from django_slidingwindow.algorithms.timing import SCRIPT_VERSION
+from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION
 from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import doctor as diagnosis
 from django_slidingwindow.models import Rejection

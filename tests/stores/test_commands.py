@@ -8,7 +8,7 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from django_slidingwindow.algorithms.timing import script
+from django_slidingwindow.algorithms.scripts import script
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import Command, bulk, encode, known_script, pack, text

@@ -17,7 +17,7 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.core.breaker import CLOSED, OPEN
-from django_slidingwindow.guard import making
+from django_slidingwindow.guard import limiter_factory
 from tests.support.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def test_key_that_holds_something_else_is_told_of_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     configure(settings, server.url)
-    monkeypatch.setattr(making, "_failure_told_at", float("-inf"))
+    monkeypatch.setattr(limiter_factory, "_failure_logged_at", float("-inf"))
     with server.client() as client:
         client.rpush(*limits._windows(limits.get_limiter(), "few", "spoiled", 1, True).keys, "x")
     with caplog.at_level(logging.ERROR, "django_slidingwindow"):

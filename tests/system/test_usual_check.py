@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_slidingwindow.algorithms.decode import Hits, compact_hits
-from django_slidingwindow.algorithms.timing import script
+from django_slidingwindow.algorithms.scripts import script
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import encode
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule

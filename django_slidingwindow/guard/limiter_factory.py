@@ -1,4 +1,4 @@
-"""This process's limiter, as the settings say, and what it tells."""
+"""Makes a limiter from the settings, with callbacks that log and send signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("django_slidingwindow")
 
 
 def make_limiter() -> Limiter:
-    """A limiter over the store that the settings name."""
+    """Return a limiter over the store that the settings name."""
     return Limiter(
         store_of(conf.cache, budget=conf.latency_budget),
         prefix=conf.prefix,
@@ -54,10 +54,10 @@ def _recovered(seconds: float) -> None:
 
 
 def _failed(error: StoreError) -> None:
-    global _failure_told_at
+    global _failure_logged_at
     now = time.monotonic()
-    if now - _failure_told_at >= _TELL_AGAIN:
-        _failure_told_at = now
+    if now - _failure_logged_at >= _LOG_AGAIN:
+        _failure_logged_at = now
         logger.error(
             "Redis could not answer a check (%s): the fallback did",
             error,
@@ -73,5 +73,5 @@ CALLBACKS = Callbacks(
     failed=_failed,
 )
 # Seconds between two log lines about checks that Redis could not answer.
-_TELL_AGAIN = 60.0
-_failure_told_at = float("-inf")
+_LOG_AGAIN = 60.0
+_failure_logged_at = float("-inf")

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import hashlib
+from itertools import chain, combinations
+
+import pytest
+
+from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION, in_use, script
+from django_slidingwindow.policies import ALGORITHMS, Policy
+
+SETS = list(chain.from_iterable(combinations(sorted(ALGORITHMS), size) for size in range(1, 5)))
+
+
+def test_policies_name_the_algorithms_that_they_use_in_one_order() -> None:
+    one, two = (Policy(limit=1, window=1, algorithm=name) for name in ("log", "compact"))
+    assert in_use((one, two, one)) == in_use((two, one)) == ("compact", "log")
+
+
+@pytest.mark.parametrize("evaluator", ["evaluate", "refund"])
+@pytest.mark.parametrize("algorithms", SETS, ids="+".join)
+def test_a_composed_source_says_its_version_and_holds_what_it_names(
+    evaluator: str, algorithms: tuple[str, ...]
+) -> None:
+    composed = script(evaluator, algorithms)
+    first = composed.source.partition("\n")[0]
+    named = ", ".join(algorithms)
+    assert first == f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {named}"
+    for name in ALGORITHMS:
+        assert (f"-- {name}: " in composed.source) == (name in algorithms)
+    assert "--- " not in composed.source, "every section is in its place"
+    assert composed.sha == hashlib.sha1(composed.source.encode()).hexdigest()
+
+
+def test_each_set_of_algorithms_has_one_sha() -> None:
+    scripts = [script(end, algorithms) for end in ("evaluate", "refund") for algorithms in SETS]
+    assert len({composed.sha for composed in scripts}) == len(scripts) == 30
+    assert script("evaluate", SETS[0]) is script("evaluate", SETS[0])
