@@ -37,11 +37,11 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def connect(self, url: str) -> Any:
-        """The cluster's client, one for the whole process."""
+        """Return the cluster's client, one for the whole process."""
         return self.client([url])
 
     def client(self, urls: Sequence[str]) -> Any:
-        """The client of the cluster that the first of these nodes to answer belongs to."""
+        """Return the client of the cluster that the first of these nodes to answer belongs to."""
         # After a fork the sockets are the parent's.
         key = (os.getpid(), tuple(urls), repr(self.options))
         with self._lock:
@@ -50,11 +50,11 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
             return self._clusters[key]
 
     def disconnect(self, connection: Any) -> None:
-        """Closes idle connections; the client can be used again."""
+        """Close idle connections; the client can be used again."""
         connection.disconnect_connection_pools()
 
     def pool(self, url: str) -> ConnectionPool:
-        """What connections to the node at this address are made of. Nothing is connected."""
+        """Return what connections to the node at this address are made of. Nothing is connected."""
         params = self.make_connection_params(url)
         params.update(self.pool_cls_kwargs)
         pool = ConnectionPool.from_url(**params)

@@ -159,13 +159,13 @@ class Conf:
         return settings.SESSION_ENGINE
 
     def reset(self) -> None:
-        """Forgets what was read."""
+        """Forget what was read."""
         vars(self).clear()
         vars(self).update(self._forced)
 
     @contextmanager
     def forced(self, **values: Any) -> Iterator[None]:
-        """Within it these properties have these values, whatever the settings say or become."""
+        """Give these properties these values within it, whatever the settings say or become."""
         before = dict(self._forced)
         self._forced.update(values)
         self.reset()

@@ -78,7 +78,7 @@ class Receipt:
         self._unused = [True] if unused is None else unused
 
     def use(self) -> bool:
-        """True for the first caller only."""
+        """Return True for the first caller only."""
         try:
             return self._unused.pop()
         except IndexError:

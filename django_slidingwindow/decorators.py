@@ -43,7 +43,7 @@ def rate_limit(
     methods: str | Iterable[str] | None = None,
     charge_when: Callable[[Any], Any] | None = None,
 ) -> Callable[[View], View]:
-    """Counts a view's requests by one or several profiles, and refuses those above a limit.
+    """Count a view's requests by one or several profiles, and refuse those above a limit.
 
     `profile`: a name, several, or a function of the request that answers a name, several
     or None. `cost`: hits that a request takes, or a function of the request. `methods`:
@@ -101,7 +101,7 @@ def _refuse_class(view: Any, decorator: str) -> None:
 
 
 def _name_of(view: Callable[..., Any]) -> str | None:
-    """The dotted name of a view; None for what Django only tries a decorator on."""
+    """Return the dotted name of a view; None for what Django only tries a decorator on."""
     named: Any = getattr(view, "view_class", view)
     if named.__module__ == "django.utils.decorators":
         return None
@@ -159,7 +159,7 @@ def _limited_async(
 
 
 def _plain(request: Any) -> HttpRequest:
-    """Django's request inside that of Django REST framework."""
+    """Return Django's request inside that of Django REST framework."""
     found: HttpRequest | None = getattr(request, "_request", None)
     if found is None:
         raise TypeError(
@@ -178,7 +178,7 @@ def _charges(charge_when: Callable[[Any], Any], response: Any) -> bool:
 
 
 def rate_limit_exempt(view: View) -> View:
-    """Keeps the middleware's rules away from a view; its own `rate_limit` still counts."""
+    """Keep the middleware's rules away from a view; its own `rate_limit` still counts."""
     _refuse_class(view, "rate_limit_exempt")
     if _answers_async(view):
 
@@ -214,7 +214,7 @@ class RateLimitMixin(_View):
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Callable[..., Any]:
-        """Django's, limited."""
+        """Return Django's view, limited."""
 
         def given(name: str) -> Any:
             return initkwargs.get(name, getattr(cls, name))
@@ -236,7 +236,7 @@ class RateLimitMixin(_View):
         return limited if outermost else view
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Django's, limited where `as_view` could not do so for the whole view."""
+        """Do what Django's does, limited where `as_view` could not do so for the whole view."""
         plain = super().dispatch
         if self._rate_limit_inside is None:
             return plain(request, *args, **kwargs)

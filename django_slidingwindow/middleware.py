@@ -74,7 +74,7 @@ class RateLimitMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """The refusal, if there is one."""
+        """Return the refusal, if there is one."""
         decision = guard.check(request, _requirements(request, view))
         if decision is None or decision.allowed:
             return None
@@ -83,7 +83,7 @@ class RateLimitMiddleware:
     async def aprocess_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """As `process_view`, whose place it takes on an event loop."""
+        """Do what `process_view` does, whose place it takes on an event loop."""
         decision = await guard.acheck(request, _requirements(request, view))
         if decision is None or decision.allowed:
             return None

@@ -35,7 +35,7 @@ _LIMIT = r"\d{1,18}"
 
 
 def parse_window(value: object) -> float:
-    """The window in seconds, from seconds, a timedelta or text such as "1m"."""
+    """Return the window in seconds, from seconds, a timedelta or text such as "1m"."""
     seconds: float
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -66,7 +66,7 @@ def _window_from_text(text: str) -> float:
 
 
 def parse_limit(value: object) -> int:
-    """The limit, a whole number of hits; 0 blocks everything."""
+    """Return the limit, a whole number of hits; 0 blocks everything."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise PolicyError(f"limit {value!r} is not a whole number")
     if not 0 <= value <= MAX_LIMIT:
@@ -127,7 +127,7 @@ class Policy:
 
     @classmethod
     def parse(cls, rate: str, *, algorithm: str = "compact", resolution: int = 60) -> Policy:
-        """The policy of a rate such as "120/m"."""
+        """Return the policy of a rate such as "120/m"."""
         limit, window = parse_rate(rate)
         return cls(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
 
@@ -207,7 +207,7 @@ class Profile:
     def policies_for(
         self, identifier: str, request: HttpRequest | None = None
     ) -> tuple[Policy, ...]:
-        """The policies that count this identifier; none means no limit."""
+        """Return the policies that count this identifier; none means no limit."""
         if self.limit_for is None:
             return self.policies
         answer: Any = self.limit_for(identifier, request)
@@ -227,7 +227,7 @@ class Profile:
 def _policies_of(
     name: str, own_window: float | None, algorithm: str, resolution: int, *values: object
 ) -> tuple[Policy, ...]:
-    """What a profile's function has answered; the same policies for the same answer."""
+    """Return what a profile's function has answered; the same policies for the same answer."""
     policies = []
     for value in values:
         if isinstance(value, str):
@@ -246,7 +246,7 @@ def _policies_of(
 
 
 def parse_cost(value: object) -> int:
-    """A cost, a whole number of hits from 0."""
+    """Return a cost, a whole number of hits from 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"cost {value!r} is not a whole number from 0")
     return value

@@ -33,7 +33,7 @@ def rate_limit_clock() -> FrozenClock:
 
 @pytest.fixture
 def rate_limits_in_memory(rate_limit_clock: FrozenClock) -> Iterator[FrozenClock]:
-    """Limits count from nothing, without Redis; gives `rate_limit_clock`, which they go by."""
+    """Count limits from nothing, without Redis; give the clock that they go by."""
     from .testing import limits_in_memory
 
     with limits_in_memory(rate_limit_clock) as clock:

@@ -23,7 +23,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint at what was meant, ready to end a sentence."""
+    """Return a hint at what was meant, ready to end a sentence."""
     names = sorted(map(str, known))
     matches = difflib.get_close_matches(name, names, n=3)
     if matches:
@@ -32,14 +32,14 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def read_profile(name: str, config: Any) -> Profile:
-    """The profile that a dict in the settings describes."""
+    """Return the profile that a dict in the settings describes."""
     for path, problem in profile_problems(name, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
     return config if isinstance(config, Profile) else Profile(name=name, **profile_fields(config))
 
 
 def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
-    """Everything that is wrong with a profile's dict, as (path, problem)."""
+    """Return everything that is wrong with a profile's dict, as (path, problem)."""
     path = f"{NAME}['PROFILES'][{name!r}]"
     if not isinstance(name, str) or not name:
         yield path, "a profile's name is text."
@@ -69,7 +69,7 @@ class Registry:
         """Another one whenever a profile may have changed."""
 
     def get(self, name: str) -> Profile:
-        """The profile of that name; ImproperlyConfigured if there is none or it is wrong."""
+        """Return the profile of that name; ImproperlyConfigured if there is none or it is wrong."""
         profiles = self._profiles
         profile = profiles.get(name)
         if profile is None:
@@ -83,11 +83,11 @@ class Registry:
         return profile
 
     def configs(self) -> dict[str, Any]:
-        """What is configured under each name: the project's wins over registered, over built in."""
+        """Return what is configured by name: the project wins over registered, over built in."""
         return {**BUILT_IN, **self._registered, **conf.profiles}
 
     def register(self, name: str, profile: Profile | Mapping[str, Any]) -> Profile:
-        """Adds an app's own profile, which the project's settings may replace by name."""
+        """Add an app's own profile, which the project's settings may replace by name."""
         read = read_profile(name, profile)
         with self._lock:
             self._registered[name] = profile
@@ -95,7 +95,7 @@ class Registry:
         return read
 
     def unregister(self, name: str) -> None:
-        """Takes a registered profile away again."""
+        """Take a registered profile away again."""
         with self._lock:
             if self._registered.pop(name, None) is None:
                 raise ImproperlyConfigured(
@@ -104,7 +104,7 @@ class Registry:
             self.reset()
 
     def reset(self) -> None:
-        """Forgets what was read from the settings; what was registered stays."""
+        """Forget what was read from the settings; what was registered stays."""
         self._profiles, self.edition = {}, object()
 
 

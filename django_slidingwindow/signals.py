@@ -44,7 +44,7 @@ them directly: to send a signal takes longer than to count one refusal more."""
 
 
 def tell_refusal(request: Any, decision: Decision) -> None:
-    """Tells the log of a refusal, and whoever listens."""
+    """Report a refusal to the log and to the receivers of `request_limited`."""
     if refusal_log is not None:
         try:
             if conf.log:
@@ -56,7 +56,7 @@ def tell_refusal(request: Any, decision: Decision) -> None:
 
 
 def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
-    """Sends to whoever listens, if anybody does."""
+    """Send a signal, if it has receivers."""
     # The usual case, which Django finds out in longer.
     if not signal.receivers:
         return

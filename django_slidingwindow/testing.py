@@ -39,7 +39,7 @@ class FrozenClock:
         return self._now
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Lets so much time pass."""
+        """Let so much time pass."""
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
         if not seconds >= 0:
@@ -50,14 +50,14 @@ class FrozenClock:
 
 @contextmanager
 def limits_disabled() -> Iterator[None]:
-    """Within it nothing is limited, and nothing is asked of Redis."""
+    """Limit nothing within it, and ask nothing of Redis."""
     with _limiters_in_memory(FrozenClock()), conf.forced(enabled=False):
         yield
 
 
 @contextmanager
 def limits_in_memory(clock: FrozenClock | None = None) -> Iterator[FrozenClock]:
-    """Within it limits count from nothing, in memory of their own; gives the clock they go by.
+    """Count from nothing within it, in memory; give the clock that the limits go by.
 
     They are on even where the settings say ENABLED = False, and settings that are
     overridden inside apply at once. `limits.acquire` moves the clock instead of waiting.

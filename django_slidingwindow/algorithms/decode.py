@@ -23,7 +23,7 @@ _SLOTS = 6
 
 
 def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
-    """The hits of a compact log that still count."""
+    """Return the hits of a compact log that still count."""
     if not value:
         return []
     tick = tick_us(policy)
@@ -36,7 +36,7 @@ def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
 
 
 def _slots(value: bytes, newest: int) -> Sequence[int]:
-    """The lower halves of all stored stamps, the oldest first."""
+    """Return the lower halves of all stored stamps, the oldest first."""
     if value[0] == 1:
         return [*_numbers(value[8:]), newest % _WRAP]
     _, capacity, tail, size = _numbers(value[8:_RING_BYTES])
@@ -49,20 +49,20 @@ def _numbers(value: bytes) -> list[int]:
 
 
 def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
-    """The hits of a sorted set that still count; `members` come with their scores."""
+    """Return the hits of a sorted set that still count; `members` come with their scores."""
     gone = now - policy.window_us
     return _ages(((int(min(score, now)), 1) for _, score in members if score > gone), now)
 
 
 def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
-    """The sub-windows that still count, each as old as its youngest possible hit."""
+    """Return the sub-windows that still count, each as old as its youngest possible hit."""
     current = (now // bucket_us(policy) + 1) * bucket_us(policy)
     alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.window_us > now)
     return _ages(((min(end, current), hits) for end, hits in alive), now)
 
 
 def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
-    """End and hits of the stored sub-windows, the oldest first."""
+    """Yield end and hits of the stored sub-windows, the oldest first."""
     head = fields.get(b"s")
     if not head:
         return
@@ -82,7 +82,7 @@ def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
 
 
 def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
-    """The two windows of the clock, the one before by the part that still counts."""
+    """Return the two windows of the clock, the one before by the part that still counts."""
     if not value:
         return []
     stored, before, this = (

@@ -48,7 +48,7 @@ class Log:
         return self.stamps[-1] + self.span <= now
 
     def hit(self, now: int, limit: int) -> list[int] | None:
-        """The whole answer to one hit, which it has added if there is room.
+        """Return the whole answer to one hit, which it has added if there is room.
 
         None where that is not all: then nothing has changed.
         """
@@ -80,7 +80,7 @@ class Log:
         return [1, now, 1, limit - count - 1, 0, reset]
 
     def look(self, now: int, policy: Policy, writes: bool) -> LogView:
-        """The hits that count now; if it `writes`, those ahead of the clock are set to it."""
+        """Return the hits that count now; if it `writes`, set those ahead of the clock to it."""
         stamps, first, before = self.stamps, self.start, self.base
         stamp = _stamp(now, policy)
         if not stamps:
@@ -153,18 +153,18 @@ class LogView:
         self.count = count
 
     def leaves(self, n: int) -> int:
-        """How long until the n oldest hits have left, those that are added now included."""
+        """Return how long until the n oldest hits have left, those that are added now included."""
         stamp = self.stamp
         if n <= self.count:
             stamp = min(stamp, self.stamps[bisect_left(self.totals, self.before + n, self.first)])
         return stamp + self.window.span - self.now
 
     def stored(self, added: int, cap: int) -> tuple[int, int]:
-        """How many hits a refusal adds, and how many of the oldest it takes the place of."""
+        """Return how many hits a refusal adds, and how many of the oldest it takes the place of."""
         return added, max(0, added - max(0, cap - self.count))
 
     def passes(self, limit: int, cost: int, added: int) -> int:
-        """How long until there is room for `cost`, with `added` hits more."""
+        """Return how long until there is room for `cost`, with `added` hits more."""
         return self.leaves(self.count + added + cost - limit)
 
     def charge(self, added: int, dropped: int) -> None:
@@ -264,11 +264,11 @@ class CounterView:
         return (1 if self.before else 2) * self.span - self.elapsed
 
     def stored(self, added: int, cap: int) -> tuple[int, int]:
-        """How many hits a refusal adds; two counts need not drop any."""
+        """Return how many hits a refusal adds; two counts need not drop any."""
         return min(added, max(0, cap - self.this)), 0
 
     def passes(self, limit: int, cost: int, added: int) -> int:
-        """How long until there is room for `cost`, if nobody else comes, with `added` hits more."""
+        """Return how long until there is room for `cost`, with `added` hits more."""
         before, this, elapsed, waited = self.before, self.this + added, self.elapsed, 0
         if this + cost > limit:
             # Not in this window: it becomes the one before.

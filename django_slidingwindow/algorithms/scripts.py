@@ -25,7 +25,7 @@ class Script(NamedTuple):
 
 @cache
 def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
-    """The source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
+    """Return the source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
 
     An algorithm's file has sections, each under a line `--- name`. The evaluator names
     in such a line the section of the algorithms that belongs there.
@@ -52,13 +52,13 @@ def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
 
 
 def _sections(name: str) -> dict[str, str]:
-    """A file's sections by their names; what stands before the first has none."""
+    """Return a file's sections by their names; what stands before the first has none."""
     first, *rest = _SECTION.split(_read(name))
     return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
 def in_use(policies: tuple[Policy, ...]) -> tuple[str, ...]:
-    """The algorithms in use, sorted: the name of a composed script."""
+    """Return the algorithms in use, sorted: the name of a composed script."""
     return tuple(sorted({policy.algorithm for policy in policies}))
 
 

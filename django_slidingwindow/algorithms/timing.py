@@ -21,12 +21,12 @@ def tick_us(policy: Policy) -> int:
 
 
 def bucket_us(policy: Policy) -> int:
-    """The length of a sub-window, in microseconds."""
+    """Return the length of a sub-window, in microseconds."""
     return -(-policy.window_us // policy.resolution)
 
 
 def grain(policy: Policy) -> int:
-    """The last script argument of a policy: tick, or length of a sub-window."""
+    """Return the last script argument of a policy: tick, or length of a sub-window."""
     if policy.algorithm == "compact":
         return tick_us(policy)
     if policy.algorithm == "buckets":
@@ -35,7 +35,7 @@ def grain(policy: Policy) -> int:
 
 
 def lives_ms(policy: Policy) -> int:
-    """The expiry that a key gets with a hit: until that has left, and half a second more.
+    """Return the expiry that a key gets with a hit: until that has left, and half a second more.
 
     So a busy key need not renew its expiry at each hit.
     """

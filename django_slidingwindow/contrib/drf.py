@@ -99,7 +99,7 @@ class ProfileThrottle(BaseThrottle):
         return False
 
     def wait(self) -> int | None:
-        """Whole seconds until the request would pass; None for never."""
+        """Return the whole seconds until the request would pass; None for never."""
         return None if self._decision is None else headers.client_seconds(self._decision)
 
     def requirements(self, view: APIView) -> tuple[Requirement, ...]:

@@ -160,7 +160,7 @@ class Receivers:
 
 
 def _refusing(decision: Decision) -> set[str]:
-    """The profile that refused; of a request that was let in, those that only observe."""
+    """Return the profile that refused; of a request that was let in, those that only observe."""
     if not decision.allowed:
         return {decision.profile}
     return {
@@ -169,7 +169,7 @@ def _refusing(decision: Decision) -> set[str]:
 
 
 def _near(decision: Decision) -> set[str]:
-    """The profiles whose limit the check has nearly used up."""
+    """Return the profiles whose limit the check has nearly used up."""
     return {
         verdict.profile
         for verdict in decision.verdicts

@@ -82,7 +82,7 @@ class ProfileThrottle(BaseThrottle):
         return False
 
     def wait(self) -> int | None:
-        """Whole seconds until the request that was just refused would pass; None for never."""
+        """Return the whole seconds until the request just refused would pass; None for never."""
         return _wait.get()
 
     def _decision(self, request: HttpRequest) -> Decision | None:
@@ -102,7 +102,7 @@ class ProfileThrottle(BaseThrottle):
 
 
 def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Charges an operation's ProfileThrottles where ninja cannot, and adds the headers.
+    """Charge an operation's ProfileThrottles where ninja cannot, and add the headers.
 
     For `api.add_decorator(throttled, mode="view")`, a router's, or `decorate_view`.
     """
@@ -114,7 +114,7 @@ def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
-    """The operations behind a view of ninja's, which are all that share its path."""
+    """Return the operations behind a view of ninja's, which are all that share its path."""
     for cell in getattr(view, "__closure__", None) or ():
         try:
             path_view = cell.cell_contents
@@ -127,7 +127,7 @@ def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
 
 
 def uncharged_operations(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[str]:
-    """The async operations with a ProfileThrottle that only the middleware can charge."""
+    """Return the async operations with a ProfileThrottle that only the middleware can charge."""
     seen: dict[int, str] = {}
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
@@ -220,7 +220,7 @@ def _is_uncharged(operation: Operation) -> bool:
 
 
 def _requirements_of_view(view: Callable[..., Any]) -> Iterator[Requirement]:
-    """What the middleware has to charge."""
+    """Return what the middleware has to charge."""
     for operation in operations_of(view):
         if _is_uncharged(operation):
             yield from _requirements(operation)

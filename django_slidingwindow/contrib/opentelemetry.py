@@ -44,7 +44,7 @@ _installed: _Instruments | None = None
 
 
 def install(meter_provider: MeterProvider | None = None) -> None:
-    """Measures from now on, by this provider or the global one; a second call changes nothing."""
+    """Measure from now on, by this provider or the global one; a second call changes nothing."""
     global _installed
     if _installed is None:
         meter = get_meter("django_slidingwindow", __version__, meter_provider)
@@ -53,7 +53,7 @@ def install(meter_provider: MeterProvider | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Measures no longer."""
+    """Stop measuring."""
     global _installed
     if _installed is not None:
         _installed.receivers.disconnect()

@@ -57,14 +57,14 @@ _installed: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictionar
 
 
 def install(registry: CollectorRegistry = REGISTRY) -> None:
-    """Measures from now on, in this registry; a second call changes nothing."""
+    """Measure from now on, in this registry; a second call changes nothing."""
     if registry not in _installed:
         collectors = _installed[registry] = _Collectors(registry)
         collectors.receivers.connect()
 
 
 def uninstall(registry: CollectorRegistry = REGISTRY) -> None:
-    """Measures no longer, and takes the metrics out of the registry."""
+    """Stop measuring, and take the metrics out of the registry."""
     collectors = _installed.pop(registry, None)
     if collectors is not None:
         collectors.receivers.disconnect()

@@ -78,7 +78,7 @@ class Breaker:
             return True
 
     def succeeded(self) -> float | None:
-        """Reports an answer; the seconds it was open, if this closes it."""
+        """Report an answer; return the seconds it was open, if this closes it."""
         if self._opened_at is None:
             self._failures = 0
             self._incidents.clear()
@@ -94,7 +94,7 @@ class Breaker:
             return open_for
 
     def failed(self, incident: int | None = None) -> bool:
-        """Report a failure; True if this opens it.
+        """Report a failure; return True if this opens it.
 
         Calls that share a connection fail together, as one incident, which counts once.
         """
@@ -118,7 +118,7 @@ class Breaker:
             return True
 
     def abandoned(self) -> None:
-        """Reports that the caller will never know; the next one may probe."""
+        """Report that the caller will never know; the next one may probe."""
         with self._lock:
             self._probing_since = None
 
@@ -170,7 +170,7 @@ class Breakers:
         return True
 
     def failed(self, node: str, incident: int | None = None) -> bool:
-        """Report a failure; True if this begins an outage."""
+        """Report a failure; return True if this begins an outage."""
         with self._lock:
             self.is_healthy = False
             breaker = self.of(node)
@@ -181,7 +181,7 @@ class Breakers:
         return begins
 
     def succeeded(self, node: str, nodes: Callable[[], Iterable[str]]) -> float | None:
-        """Reports an answer; the seconds of the outage, if this ends it.
+        """Report an answer; return the seconds of the outage, if this ends it.
 
         `nodes` says which there are: one that has left cannot close by itself.
         """
@@ -203,6 +203,6 @@ class Breakers:
         return longest
 
     def abandoned(self, nodes: Iterable[str]) -> None:
-        """Reports that the caller will never know of these nodes."""
+        """Report that the caller will never know of these nodes."""
         for node in nodes:
             self.of(node).abandoned()

@@ -85,7 +85,7 @@ def _denied(windows: WindowSet, position: int, wait: float) -> Decision:
 
 
 def _divided(rules: tuple[WindowRule, ...], processes: int) -> tuple[WindowRule, ...]:
-    """The share of one process; a limit of 0 stays 0."""
+    """Return the share of one process; a limit of 0 stays 0."""
     return tuple(
         rule._replace(
             policy=replace(

@@ -35,7 +35,7 @@ is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").
 
 
 def escape(text: str) -> str:
-    """The text as it stands in a key: never empty, injective."""
+    """Return the text as it stands in a key: never empty, injective."""
     if is_plain(text):
         return text
     if not text:
@@ -55,7 +55,7 @@ def _quote(text: str) -> str:
 
 
 def escape_shortened(text: str) -> str | None:
-    """The escape of an identifier that `unescape` gave back shortened; None for any other."""
+    """Return the escape of an identifier that `unescape` gave back shortened, or None."""
     head, mark, digest = text.rpartition(_HASHED)
     if not mark or _is_digest(digest) is None:
         return None
@@ -63,7 +63,7 @@ def escape_shortened(text: str) -> str | None:
 
 
 def unescape(text: str) -> str:
-    """The identifier behind its text in a key; a shortened one stays shortened."""
+    """Return the identifier behind its text in a key; a shortened one stays shortened."""
     if text == _EMPTY:
         return ""
     return unquote(text, errors="surrogatepass")
@@ -77,33 +77,33 @@ def _digest(text: str) -> str:
 
 
 def join_identifiers(parts: list[str]) -> str:
-    """One identifier out of several, for an axis such as ip+endpoint; injective."""
+    """Return one identifier made of several, for an axis such as ip+endpoint; injective."""
     return "+".join(part.replace("%", "%25").replace("+", "%2B") for part in parts)
 
 
 def _escape_part(text: str) -> str:
-    """An axis or a scope, which the next colon ends."""
+    """Return an axis or a scope, which the next colon ends."""
     return quote(text, safe=_PLAIN.replace(":", ""), errors="surrogatepass")
 
 
 def key_ends(prefix: str, axis: str, scope: str) -> tuple[str, str]:
-    """What stands before and after an escaped identifier, without the policy's suffix."""
+    """Return what stands before and after an escaped identifier, without the policy's suffix."""
     return f"{prefix}:{_escape_part(axis)}:{{", f"}}:{_escape_part(scope)}:"
 
 
 def suffix(policy: Policy) -> str:
-    """The policy's part of a key: algorithm and window, but not the limit."""
+    """Return the policy's part of a key: algorithm and window, but not the limit."""
     return LETTERS[policy.algorithm] + policy.window_text
 
 
 def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy) -> str:
-    """The key of one window."""
+    """Return the key of one window."""
     before, after = key_ends(prefix, axis, scope)
     return before + escape(identifier) + after + suffix(policy)
 
 
 def key_beside(key: str, policy: Policy) -> str:
-    """The key of the same identifier and scope under another policy."""
+    """Return the key of the same identifier and scope under another policy."""
     return f"{key.rpartition(':')[0]}:{suffix(policy)}"
 
 
@@ -121,7 +121,7 @@ class KeyParts(NamedTuple):
 
 
 def parse_key(key: str, prefix: str) -> KeyParts | None:
-    """The parts of a key, or None if it is none of ours."""
+    """Return the parts of a key, or None if it is none of ours."""
     try:
         return _parse_key(key, prefix)
     except UnicodeDecodeError:

@@ -19,14 +19,14 @@ _SIX_TO_FOUR_PREFIX = 48
 
 
 def parse_address(text: str) -> Address | None:
-    """The address in any spelling, with or without brackets, port and zone; None if it is none."""
+    """Return the address in a text, with or without brackets, port and zone; None if it is none."""
     if len(text) > LONGEST:
         return None
     return _plain_ipv4(text) or _parse_address(text.strip())
 
 
 def _plain_ipv4(text: str) -> IPv4Address | None:
-    """The usual spelling, a quarter of the time that the others take."""
+    """Return an address in the usual spelling, in a quarter of the time."""
     try:
         packed = inet_pton(AF_INET, text)
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def _unwrapped(address: Address) -> Address:
 
 
 def counted(address: Address, ipv6_prefix: int) -> str:
-    """The address as one client has it, however many addresses that client has."""
+    """Return the address as one client has it, however many addresses that client has."""
     if address.version == 4:
         return str(address)
     if address.teredo is not None:

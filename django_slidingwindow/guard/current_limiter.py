@@ -30,7 +30,7 @@ def get_limiter() -> Limiter:
 
 @contextmanager
 def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
-    """Within it `make` makes this process's limiters, for the settings as they are then."""
+    """Let `make` make this process's limiters within it, for the settings as they are then."""
     global current, _make
     with _lock:
         before, changes = (current, _make), _changes

@@ -39,7 +39,7 @@ class Exemptions:
         self.staff = staff
 
     def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
-        """The flow that tells whether a request is exempt. What cannot be told is not."""
+        """Return whether a request is exempt, as a flow; False if that cannot be found out."""
         if self.networks and self.covers_address(request):
             return True
         for function in self.functions:
@@ -75,7 +75,7 @@ class Exemptions:
 
 @cache
 def exemptions() -> Exemptions | None:
-    """What EXEMPT says; None where nobody is exempt."""
+    """Return what EXEMPT says; None if nobody is exempt."""
     networks, functions = [], []
     entries: list[Any] = list(conf.exempt)
     for entry in entries:

@@ -68,7 +68,7 @@ def has_spellings(axis: str) -> bool:
 
 
 def canonical(axis: str, identifier: str) -> str:
-    """An identifier as requests have it: one spelling for an address, a hash for a secret."""
+    """Return an identifier as requests have it: one spelling of an address, hashed secrets."""
     if axis == "ip":
         return canonical_ip(identifier)
     if axis in _PERSONAL and identifier.startswith(_ADDRESS):
@@ -89,7 +89,7 @@ def _split_identifiers(joined: str) -> list[str]:
 
 
 def keyed_hash(secret: str) -> str:
-    """What stands for a secret in keys and logs."""
+    """Return what stands for a secret in keys and logs."""
     digest = hmac.digest(conf.hash_key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
     return digest.hex()[:32]
 
@@ -97,7 +97,7 @@ def keyed_hash(secret: str) -> str:
 def identify(
     resolvers: Sequence[Resolver], request: HttpRequest
 ) -> Generator[Ask, Any, str | None]:
-    """The flow that finds the identifier; None to skip. Raises what a resolver raises."""
+    """Return the identifier, as a flow; None to skip. Raises what a resolver raises."""
     parts = []
     for read, load, aload in resolvers:
         if load is None or aload is None:
@@ -112,12 +112,12 @@ def identify(
 
 @cache
 def resolvers(axis: str, anonymous: str = "ip") -> tuple[Resolver, ...]:
-    """A resolver for each part of the axis; ImproperlyConfigured for an unknown one."""
+    """Return a resolver for each part of the axis; ImproperlyConfigured for an unknown one."""
     return tuple(_resolver(part, anonymous) for part in axis.split("+"))
 
 
 def finder(axis: str, anonymous: str) -> tuple[Find, bool]:
-    """What `identify` does, as one function for sync code; and whether it may block."""
+    """Return `identify` as one function for sync code, and whether it may block."""
     parts = resolvers(axis, anonymous)
     finds = [part.read if part.load is None else _with_load(part.read, part.load) for part in parts]
     blocks = any(part.load is not None for part in parts)
@@ -166,7 +166,7 @@ _ip = counted_client
 
 
 def _endpoint(request: HttpRequest) -> str | None:
-    """What the URLconf found, not the path, which a client can vary without end.
+    """Return what the URLconf found, not the path, which a client can vary without end.
 
     A name alone may stand for two views, and a route alone for one of a view's many
     languages or formats.
@@ -191,12 +191,12 @@ def _header(key: str, request: HttpRequest) -> str | None:
 
 
 def _text(request: HttpRequest, value: Any) -> str | None:
-    """What a function of the project answers."""
+    """Return what a function of the project answers."""
     return None if value is None else str(value)
 
 
 def _own(axis: str, request: HttpRequest, value: Any) -> str | None:
-    """The same, for an axis that has a built-in one's name."""
+    """Do the same for an axis that has the name of a built-in one."""
     return None if value is None else canonical(axis, str(value))
 
 
@@ -209,7 +209,7 @@ def _user(skip: bool, request: HttpRequest, user: Any) -> str | None:
 
 
 def ask_user(request: HttpRequest) -> Ask:
-    """The request's user, or None: loaded if need be, and never on an event loop."""
+    """Return the request's user, or None: loaded if need be, and never on an event loop."""
     return Ask(*_USER, (request,))
 
 

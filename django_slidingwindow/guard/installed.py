@@ -14,7 +14,7 @@ NOT_INSTALLED_HINT = (
 
 
 def require_installed() -> None:
-    """Raises ImproperlyConfigured if the app is not in INSTALLED_APPS.
+    """Raise ImproperlyConfigured if the app is not in INSTALLED_APPS.
 
     An app that is not installed cannot register system checks, so whoever is
     imported by the project's own settings or views asks. Before all apps are

@@ -38,7 +38,7 @@ class UnknownClientError(Exception):
 
 
 def parse_network(value: Any, setting: str) -> Network:
-    """A network of the settings."""
+    """Return a network of the settings."""
     try:
         return ip_network(value)
     except ValueError as error:
@@ -107,18 +107,18 @@ def _read_hop(text: str) -> Hop | None:
 
 
 def canonical_ip(text: str) -> str:
-    """An address in one spelling, IPv6 by its network; text that is no address as it is."""
+    """Return an address in one spelling, IPv6 by its network; text that is no address as it is."""
     hop = _hops[text]
     return text if hop is None else hop.counted
 
 
 def client_address(request: HttpRequest) -> Address | str:
-    """The client's address; "unix" for a trusted unix socket that names no client."""
+    """Return the client's address; "unix" for a trusted unix socket that names no client."""
     return client_of(request).address or UNIX
 
 
 def counted_client(request: HttpRequest) -> str:
-    """The client's address as one client has it, however many addresses that client has."""
+    """Return the client's address as one client has it, however many addresses that client has."""
     meta = request.META
     if _trust().nobody and (
         _warned or not ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta)
@@ -131,7 +131,7 @@ def counted_client(request: HttpRequest) -> str:
 
 
 def client_of(request: HttpRequest) -> Hop:
-    """Who sent the request; a trusted unix socket itself if it names nobody.
+    """Return who sent the request; a trusted unix socket itself if it names nobody.
 
     Where a proxy wrote something that is no address, the proxy itself is the client:
     many share its limit then, but nobody escapes one. Raises UnknownClientError for a

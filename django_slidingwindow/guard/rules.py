@@ -60,7 +60,7 @@ class Rule:
 
 
 def requirements_for(request: HttpRequest) -> tuple[Requirement, ...]:
-    """The requirements of all the rules that match; not only the first one's."""
+    """Return the requirements of all the rules that match; not only the first one's."""
     return tuple([rule.requirement for rule in _rules() if rule.matches(request)])
 
 
@@ -70,7 +70,7 @@ def _rules() -> tuple[Rule, ...]:
 
 
 def read_rule(number: int, config: Any) -> Rule:
-    """The rule that a dict in the settings describes."""
+    """Return the rule that a dict in the settings describes."""
     for path, problem in rule_problems(number, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
     profiles, methods = _texts(config["profiles"]), methods_from(config.get("methods"))
@@ -85,7 +85,7 @@ def read_rule(number: int, config: Any) -> Rule:
 
 
 def rule_problems(number: int, config: Any) -> Iterator[tuple[str, str]]:
-    """Everything that is wrong with a rule's dict, as (path, problem)."""
+    """Return everything that is wrong with a rule's dict, as (path, problem)."""
     path = f"{NAME}['RULES'][{number}]"
     if not isinstance(config, Mapping):
         yield path, f"a rule is a dict, not {type(config).__name__}."

@@ -30,12 +30,12 @@ class Ask:
 
 
 def answer(question: Ask) -> Any:
-    """The answer, for sync code."""
+    """Return the answer, for sync code."""
     return question.sync(*question.args)
 
 
 async def aanswer(question: Ask) -> Any:
-    """The answer, for async code."""
+    """Return the answer, for async code."""
     return await question.asynch(*question.args)
 
 
@@ -59,7 +59,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Ask:
-    """A call of the project's own function, which nobody knows to be quick.
+    """Return a call of the project's own function, which nobody knows to be quick.
 
     In async code a sync function runs in a thread, so that it may use the database,
     and an `async def` runs on the loop. In sync code an `async def` gets a loop.
@@ -70,7 +70,7 @@ def ask(function: Callable[..., Any], *args: Any) -> Ask:
 def both_forms(
     function: Callable[..., Any],
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """The function for sync code and for async code."""
+    """Return the function for sync code and for async code."""
     if is_async(function):
         return partial(_on_a_loop, function), function
     return function, partial(in_thread, function)
@@ -81,5 +81,5 @@ def _on_a_loop(function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 
 
 async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
-    """The function's result, without blocking the loop."""
+    """Return the function's result, without blocking the loop."""
     return await sync_to_async(function)(*args)

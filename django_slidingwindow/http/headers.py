@@ -80,7 +80,7 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
 def apply(
     response: HttpResponseBase, decisions: Sequence[Decision], *, single: bool = False
 ) -> None:
-    """Adds the fields of decisions; those that the view has set itself stay.
+    """Add the fields of decisions; those that the view has set itself stay.
 
     `single` as for `field_values`.
     """
@@ -103,7 +103,7 @@ def apply(
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:
-    """Adds what every refusal has: how long to wait, if that helps, and that nobody keeps it.
+    """Add what every refusal has: how long to wait, if that helps, and that nobody keeps it.
 
     What the response has of that stays.
     """
@@ -122,7 +122,7 @@ def values_for(request: HttpRequest) -> dict[str, str]:
 
 
 def field_values(decisions: Sequence[Decision], *, single: bool = False) -> dict[str, str]:
-    """The fields by name; none where no limit was applied or the setting HEADERS is empty.
+    """Return the fields by name; none where no limit was applied or the setting HEADERS is empty.
 
     `single`: there is one decision, and one verdict that says the same.
     """
@@ -211,7 +211,7 @@ _forms: BoundedCache[tuple[str, int, int], _Form] = BoundedCache(1_024)
 
 
 def _form(told: Decision | Verdict) -> _Form:
-    """It rarely changes from one response to the next."""
+    """Return the fields of a policy, made once: they rarely change between responses."""
     policy = told.policy
     assert policy is not None  # whoever applies none has no fields
     key = told.profile, id(policy), told.limit
@@ -222,7 +222,7 @@ def _form(told: Decision | Verdict) -> _Form:
 
 
 def violated(decision: Decision) -> list[str]:
-    """The policies that refused, named as in the fields."""
+    """Return the policies that refused, named as in the fields."""
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
     return [
         name
@@ -232,7 +232,7 @@ def violated(decision: Decision) -> list[str]:
 
 
 def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
-    """What the policies are, and what is left of each."""
+    """Return what the policies are, and what is left of each."""
     policies: list[str] = []
     left: list[str] = []
     for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
@@ -245,7 +245,7 @@ def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
 
 
 def _partition_key(key: str) -> str:
-    """A keyed hash of whom the window counts, never the identifier itself."""
+    """Return a keyed hash of the window's identifier, never the identifier itself."""
     whom = key.partition("}")[0]
     digest = hmac.digest(conf.hash_key, f"pk:{whom}".encode(), "sha256")
     return base64.b64encode(digest[:_PARTITION_KEY_BYTES]).decode()

@@ -23,7 +23,7 @@ _known = BoundedCache(1_024)
 
 
 def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
-    """Of policies that are told together, which rarely changes from one response to the next."""
+    """Return names and texts of policies, made once: they rarely change between responses."""
     key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
     found = _known.get(key)
     if found is None:
@@ -33,7 +33,7 @@ def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
 
 
 def describe(told: Sequence[tuple[str, Policy, int]]) -> list[Named]:
-    """The same of profiles' names, policies and the limits that were applied."""
+    """Return names and texts of policies, given their profiles and the applied limits."""
     counts = Counter(profile for profile, _, _ in told)
     named: dict[str, Named] = {}
     for profile, policy, limit in told:
@@ -50,6 +50,6 @@ def describe(told: Sequence[tuple[str, Policy, int]]) -> list[Named]:
 
 
 def _quoted(name: str) -> str:
-    """The name as a structured-field string, which is ASCII."""
+    """Return the name as a structured-field string, which is ASCII."""
     text = quote(name, safe=_PRINTABLE, errors="surrogatepass")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -47,7 +47,7 @@ _COUNTS: dict[str, Callable[[int], str]] = {
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """429, or 503 where it is the server that cannot tell; never to be cached."""
+    """Return a 429, or a 503 if it is the server that cannot decide; never to be cached."""
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
@@ -56,7 +56,7 @@ def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
 
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """The same; what may block, a page of the project's own, is made in a thread."""
+    """Do what `refusal` does; a page of the project's own, which may block, runs in a thread."""
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
@@ -65,12 +65,12 @@ async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
 
 
 def status_of(decision: Decision) -> int:
-    """The status that a refusal is answered with."""
+    """Return the status that a refusal is answered with."""
     return UNAVAILABLE if decision.source == DENY else TOO_MANY_REQUESTS
 
 
 def _question(request: HttpRequest, decision: Decision) -> Ask:
-    """The project's own response, or a page."""
+    """Return the project's own response, or a page."""
     own = conf.response
     if own is None:
         return ask(_page, request, decision)
@@ -78,7 +78,7 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
 
 
 def finish(response: Response, decision: Decision) -> Response:
-    """The response to a refusal, whoever made it, with what each of them needs."""
+    """Return the response to a refusal, whoever made it, with what each of them needs."""
     return _finish(response, client_seconds(decision))
 
 
@@ -90,7 +90,7 @@ def _finish(response: Response, seconds: int | None) -> Response:
 
 
 def _form(request: HttpRequest) -> str:
-    """The form of the answer: "text", "json" or "html"."""
+    """Return the form of the answer: "text", "json" or "html"."""
     accept = request.META.get("HTTP_ACCEPT")
     if accept is None:
         return "text"
@@ -103,7 +103,7 @@ def _form(request: HttpRequest) -> str:
 
 
 def _preferred_form(request: HttpRequest) -> str:
-    """json or html for who asks for them; text for who takes anything, or prefers text."""
+    """Return "json" or "html" if the client asks for it, else "text"."""
     try:
         # Django 5.2 keeps those that the client will not have.
         accepted = [media_type for media_type in request.accepted_types if media_type.quality]
@@ -126,7 +126,7 @@ def _form_of(media_type: MediaType) -> str | None:
 
 
 def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> HttpResponse | None:
-    """Text or JSON; None for who wants a page, and where the project answers by itself."""
+    """Return text or JSON; None for a client that wants a page, or if the project answers."""
     if conf.response is not None:
         return None
     form = _form(request)
@@ -159,7 +159,7 @@ def _body(form: str, language: str | None, known: _Known, policies: tuple[str, .
 
 
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """The project's 429.html (or 503.html), else our own."""
+    """Return the project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
     seconds = client_seconds(decision)
     title, advice = _words((status, decision.reason, seconds))
@@ -179,14 +179,14 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
 
 @lru_cache(maxsize=1)
 def _own_template() -> Template:
-    """By an engine of its own, so it is there whatever TEMPLATES says."""
+    """Return our page, by an engine of its own: it is there whatever TEMPLATES says."""
     folder = Path(__file__).parent.parent / "templates"
     engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
     return engine.get_template("django_slidingwindow/429.html")
 
 
 def _words(known: _Known) -> tuple[str, str]:
-    """Title and advice, in the language that is active."""
+    """Return title and advice, in the language that is active."""
     status, reason, seconds = known
     if status == UNAVAILABLE:
         title = gettext("Service unavailable")

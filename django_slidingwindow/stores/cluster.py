@@ -104,7 +104,7 @@ class ClusterStore:
         return list(map(_checked_or_error, replies))
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
-        """The next cursor and some keys that match; "0" begins and ends.
+        """Return the next cursor and some keys that match; "0" begins and ends.
 
         The cursor names a node and that node's own cursor: all primaries in turn.
         """
@@ -127,7 +127,7 @@ class ClusterStore:
         return (f"{rest[1]}/0" if len(rest) > 1 else "0"), keys
 
     def client(self) -> Any:
-        """A redis-py client of the cluster that holds the windows."""
+        """Return a redis-py client of the cluster that holds the windows."""
         return self._factory.client(self._urls)
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
@@ -144,7 +144,7 @@ class ClusterStore:
         return [str(address) for address in self.topology.primaries] or [""]
 
     def close(self) -> None:
-        """Closes idle connections; event loops close their own."""
+        """Close idle connections; event loops close their own."""
         for server in list(self._servers.values()):
             server.close()
 

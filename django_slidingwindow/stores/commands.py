@@ -26,22 +26,22 @@ _LOADS = 3
 
 
 def bulk(value: bytes) -> bytes:
-    """One argument in the Redis protocol."""
+    """Return one argument in the Redis protocol."""
     return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
 def packed(keys: tuple[str, ...]) -> bytes:
-    """Keys as arguments in the Redis protocol."""
+    """Return keys as arguments in the Redis protocol."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in map(str.encode, keys)])
 
 
 def pack(*arguments: bytes) -> bytes:
-    """A command in the Redis protocol."""
+    """Return a command in the Redis protocol."""
     return b"*%d\r\n" % len(arguments) + b"".join(map(bulk, arguments))
 
 
 def text(value: bytes | str) -> str:
-    """A name in a reply, which an alias may have decoded."""
+    """Return a name in a reply, which an alias may have decoded."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -169,7 +169,7 @@ def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[b
 
 @cache
 def _layout(windows: int) -> struct.Struct:
-    """How lua/evaluate.lua packs a `Reply`."""
+    """Return how lua/evaluate.lua packs a `Reply`."""
     return struct.Struct(">Bq" + "BIqq" * windows)
 
 

@@ -50,7 +50,7 @@ def is_outage(error: Exception) -> bool:
 
 
 def store_error(error: Exception) -> StoreError:
-    """The one error that leaves a store."""
+    """Return the one error that leaves a store."""
     # A redirection that nobody follows (AskError is MovedError's base): the alias names
     # a node of a cluster, and not the cluster.
     outage = is_outage(error) or isinstance(error, AskError)

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def drive(flow: Generator[Question, Any, Result], answer: Callable[[Question], Any]) -> Result:
-    """The flow's result. What `answer` raises is raised where the flow asked."""
+    """Return the flow's result. What `answer` raises is raised where the flow asked."""
     try:
         question = next(flow)
         while True:
@@ -28,7 +28,7 @@ def drive(flow: Generator[Question, Any, Result], answer: Callable[[Question], A
 async def adrive(
     flow: Generator[Question, Any, Result], answer: Callable[[Question], Awaitable[Any]]
 ) -> Result:
-    """As `drive`, awaiting each answer."""
+    """Do what `drive` does, awaiting each answer."""
     try:
         question = next(flow)
         while True:

@@ -63,7 +63,7 @@ class MemoryStore:
         return [""]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
         return self.charge(keys, rules)

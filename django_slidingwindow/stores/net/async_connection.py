@@ -59,7 +59,7 @@ class _Call:
             self.answer.set_exception(error)
 
     def withdraw(self) -> None:
-        """End a call of which nothing was sent."""
+        """End a call before anything of it was sent."""
         self.stop()
         if not self.answer.cancel() and not self.answer.cancelled():
             # Marks it as seen, where another error was first.
@@ -246,7 +246,7 @@ class Multiplexer:
 
 
 async def _disconnect(connection: Any) -> None:
-    """Closes at once: TLS would first say goodbye, and outlive a loop that shuts down."""
+    """Close at once: TLS would first say goodbye, and outlive a loop that shuts down."""
     if connection._writer is not None:
         connection._writer.transport.abort()
     await connection.disconnect(nowait=True)

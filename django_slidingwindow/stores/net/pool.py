@@ -195,7 +195,7 @@ class Connections:
 
 
 def ask_once(settings: ConnectionSettings, payload: bytes, deadline: float | None) -> Any:
-    """The reply to one command, on a connection of its own."""
+    """Return the reply to one command, on a connection of its own."""
     connection = settings.sync()
     connection.deadline = deadline
     try:

@@ -32,7 +32,7 @@ class Sentinels:
         self._name = pool.service_name
 
     def find(self, deadline: float | None) -> ConnectionSettings:
-        """The primary's settings, as the first sentinel that knows it says."""
+        """Return the primary's settings, as the first sentinel that knows it says."""
         return drive(
             self._asked(), lambda settings: ask_once(settings, self._question, half_way(deadline))
         )
@@ -59,7 +59,7 @@ class Sentinels:
 
 
 def half_way(deadline: float | None) -> float | None:
-    """The time in the middle between now and a deadline: leaves some for whoever is next."""
+    """Return the time in the middle between now and a deadline: leaves some for whoever is next."""
     if deadline is None:
         return None
     now = time.monotonic()

@@ -48,7 +48,7 @@ class Server:
         return await self._multiplexer().exchange(payload, replies, deadline)
 
     def close(self) -> None:
-        """Closes idle connections; event loops close their own."""
+        """Close idle connections; event loops close their own."""
         self._connections.close()
 
     def start_afresh(self) -> None:
@@ -78,7 +78,7 @@ class Server:
 def exchange_all(
     asked: Sequence[tuple[Server, bytes, int]], deadline: float | None
 ) -> list[list[Any] | Exception]:
-    """What several servers reply, or their errors: all is sent before anything is read."""
+    """Return what several servers reply, or their errors: all is sent before anything is read."""
     found: list[Any] = [None] * len(asked)
     begun: dict[int, Generator[None, None, list[Any]]] = {}
     busy = []

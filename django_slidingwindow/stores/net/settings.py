@@ -64,7 +64,7 @@ class ConnectionSettings:
 
     @classmethod
     def of(cls, pool: ConnectionPool, budget: float | None) -> ConnectionSettings:
-        """Such connections as the pool makes, within the budget if its own time-out is longer."""
+        """Return the settings of a pool, with the budget if its own time-out is longer."""
         options = pool.connection_kwargs
         limits = [options.get("socket_timeout"), budget]
         return cls(
@@ -75,18 +75,18 @@ class ConnectionSettings:
         )
 
     def at(self, host: str, port: int) -> ConnectionSettings:
-        """The same for another server."""
+        """Return the same settings for another server."""
         return replace(self, options={**self.options, "host": host, "port": port})
 
     def deadline(self, within: float | None = None) -> float | None:
-        """When a call that starts now has to end; `within` seconds if that is sooner."""
+        """Return when a call that starts now has to end; `within` seconds if that is sooner."""
         limit = self.limit
         if within is not None and (limit is None or within < limit):
             limit = within
         return None if limit is None else time.monotonic() + limit
 
     def sync(self) -> Any:
-        """A connection that is yet to be connected, and has a `deadline` to be set.
+        """Return a connection that is yet to be connected, and has a `deadline` to be set.
 
         A script that is sent again may have run before: there are no retries.
         """
@@ -108,7 +108,7 @@ class ConnectionSettings:
 
 @cache
 def _own_options(connection_class: type) -> frozenset[str]:
-    """The options of a project's own class that redis-py's do not have."""
+    """Return the options of a project's own class that redis-py's do not have."""
     own = [base for base in connection_class.__mro__ if not base.__module__.startswith("redis.")]
     names = {name for base in own for name in signature(base.__init__).parameters}  # type: ignore[misc]
     return frozenset(names - set(signature(AbstractConnection.__init__).parameters))
@@ -158,7 +158,7 @@ class Deadline:
             self._timeout = math.nan if left is None else left
 
     def _ignore(self, value: float | None) -> None:
-        """redis-py sets its time-outs; the deadline takes their place."""
+        """Ignore the time-outs that redis-py sets: the deadline takes their place."""
 
     socket_timeout = property(left, _ignore)
     socket_connect_timeout = property(left, _ignore)
@@ -230,7 +230,7 @@ class _Socket:
 
 
 def _reader_like(parser: Any) -> Any:
-    """What reads replies as redis-py's parser does; None if that is not the one by hiredis."""
+    """Return a reader like that of redis-py's parser; None if that is not the one by hiredis."""
     if not (HIREDIS_AVAILABLE and isinstance(parser, DefaultParser)):
         return None
     import hiredis

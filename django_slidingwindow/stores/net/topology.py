@@ -40,7 +40,7 @@ class Topology:
         """All that serve slots, sorted by their names."""
 
     def owner(self, slot: int) -> Address | None:
-        """The primary of a slot, or None if nobody is known to serve it."""
+        """Return the primary of a slot, or None if nobody is known to serve it."""
         return self._owners[slot]
 
     def sure_owner(self, slot: int) -> Address | None:
@@ -56,12 +56,12 @@ class Topology:
         return failed_at is not None and failed_at >= self._learned_at
 
     def sources(self) -> list[Address]:
-        """Whom to ask for the map: those that have not failed, or long ago, first."""
+        """Return the nodes to ask for the map, those first that have not failed, or long ago."""
         known = dict.fromkeys([*self.primaries, *self._nodes, *self._seeds])
         return sorted(known, key=lambda address: self._failures.get(address, 0.0))
 
     def failed(self, address: Address) -> None:
-        """A node did not answer, or cannot serve."""
+        """Return a node did not answer, or cannot serve."""
         self._failures[address] = self._clock()
 
     def answered(self, address: Address) -> None:
@@ -69,12 +69,12 @@ class Topology:
             self._failures.pop(address, None)
 
     def moved(self, slot: int, address: Address) -> None:
-        """A node has named another for a slot: the rest of the map may be as old."""
+        """Return a node has named another for a slot: the rest of the map may be as old."""
         self._owners[slot] = address
         self._outdated = True
 
     def learn(self, asked: Address, ranges: Sequence[Any]) -> None:
-        """Takes over the reply to CLUSTER SLOTS of the node that was asked."""
+        """Take over the reply to CLUSTER SLOTS of the node that was asked."""
         owners: list[Address | None] = [None] * SLOTS
         nodes: dict[Address, None] = {}
         primaries: set[Address] = set()

@@ -18,7 +18,7 @@ class Select:
 
 
 def watch(sock: Any) -> Any:
-    """What `has_data` asks about a connected socket."""
+    """Return what `has_data` asks about a connected socket."""
     poll = _poll_class()()
     # By its number: gevent's sockets are none that the system's own poll knows.
     poll.register(sock.fileno(), _READABLE)
