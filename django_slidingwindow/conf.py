@@ -35,6 +35,11 @@ class Conf:
         return self._get("CACHE", "default")
 
     @cached_property
+    def transport(self) -> str:
+        """How checks reach Redis: "direct", or "client" for django-redis's own client."""
+        return self._get("TRANSPORT", "direct")
+
+    @cached_property
     def profiles(self) -> Mapping[str, Any]:
         value: Mapping[str, Any] = self._get("PROFILES", {})
         if not isinstance(value, Mapping):

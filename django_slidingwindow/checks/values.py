@@ -59,6 +59,7 @@ _SWITCH = Value(lambda value: isinstance(value, bool), "True or False")
 
 VALUES: Mapping[str, Value] = {
     "CACHE": _TEXT._replace(wanted="the name of a cache"),
+    "TRANSPORT": _one_of("direct", "client"),
     "PROFILES": _DICT._replace(wanted="a dict of profiles by name"),
     "IDENTITIES": _DICT._replace(wanted="a dict of dotted paths by axis"),
     "RULES": _LIST._replace(wanted="a list of dicts"),

@@ -21,7 +21,7 @@ logger = logging.getLogger("django_slidingwindow")
 def make_limiter() -> Limiter:
     """Return a limiter over the store that the settings name."""
     return Limiter(
-        store_of(conf.cache, budget=conf.latency_budget),
+        store_of(conf.cache, transport=conf.transport, budget=conf.latency_budget),
         prefix=conf.prefix,
         fallback=conf.fallback,
         processes=conf.fallback_processes,

@@ -23,24 +23,35 @@ from .net.sentinel import half_way
 from .net.server import Server, exchange_all
 from .net.settings import ConnectionSettings
 from .net.topology import Address, Topology
-from .protocol import Call, Reply, WindowRules
+from .protocol import Call, Reply, Store, WindowRules
 from .redis import PATIENCE, RedisStore, scan
 
 
 def store_of(
-    alias: str, *, budget: float | None = None, clock: Callable[[], int] | None = None
-) -> RedisStore | ClusterStore:
+    alias: str,
+    *,
+    transport: str = "direct",
+    budget: float | None = None,
+    clock: Callable[[], int] | None = None,
+) -> Store:
     """Return the store for an alias: of a cluster if its connection factory makes clusters.
 
+    `transport` is "direct" for connections of its own, or "client" for django-redis's client.
     An alias that cannot be used raises ImproperlyConfigured at the first call of the store.
     """
     factory = None
     with suppress(Exception):
         cache: Any = caches[alias]
         factory = cache.client.connection_factory
-    if isinstance(factory, ClusterConnectionFactory):
-        return ClusterStore(alias, budget=budget, clock=clock)
-    return RedisStore(alias, budget=budget, clock=clock)
+    clustered = isinstance(factory, ClusterConnectionFactory)
+    if transport == "client":
+        # Few projects need it, and a process that starts imports only what it needs.
+        from .client import ClientStore, ClusterClientStore
+
+        through = ClusterClientStore if clustered else ClientStore
+        return through(alias, budget=budget, clock=clock)
+    own = ClusterStore if clustered else RedisStore
+    return own(alias, budget=budget, clock=clock)
 
 
 class ClusterStore:

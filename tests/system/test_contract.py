@@ -12,6 +12,7 @@ import pytest
 
 from django_slidingwindow.algorithms.timing import tick_us
 from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
@@ -44,7 +45,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "client"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -52,12 +53,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["sync", "async"])
 def engine(kind: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
     clock = Clock()
-    store: MemoryStore | RedisStore
-    if kind == "redis":
-        request.getfixturevalue("redis")
-        store = RedisStore("default", clock=clock)
-    else:
+    store: Any
+    if kind == "memory":
         store = MemoryStore(clock=clock)
+    else:
+        request.getfixturevalue("redis")
+        store = (RedisStore if kind == "redis" else ClientStore)("default", clock=clock)
     run = partial(ask, store)
     if request.param == "async":
         loop: asyncio.AbstractEventLoop = request.getfixturevalue("loop")
@@ -66,8 +67,8 @@ def engine(kind: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
             return loop.run_until_complete(store.arun(call))
 
     engine = Bench(run, clock)
-    engine.kind = kind
-    if isinstance(store, RedisStore):
+    engine.kind = "memory" if kind == "memory" else "redis"
+    if engine.kind == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         with server.client(decode_responses=False) as client:
             engine.dump = lambda: {key: client.dump(key) for key in client.scan_iter()}

@@ -1,0 +1,239 @@
+"""Windows in Redis through django-redis's own client, for TRANSPORT "client"."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from redis.client import NEVER_DECODE
+from redis.exceptions import ClusterError, RedisClusterException, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ..decisions import REDIS
+from ..exceptions import StoreError
+from .aliases import client_of
+from .commands import Command, encode, known_script, prepare, text
+from .errors import checked, store_error
+from .flows import drive
+from .net.routing import slot_of
+from .net.threads import in_thread
+from .protocol import Call, Reply, WindowRules
+from .redis import PATIENCE
+
+
+class ClientStore:
+    """The windows of one alias. Every command is a call of `execute_command` of its client.
+
+    The client and its connections are django-redis's, with the alias's time-outs and retries.
+    It has no asynchronous form, so an event loop waits for a thread.
+    """
+
+    source = REDIS
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        budget: float | None = None,
+    ) -> None:
+        """`clock` in microseconds, for tests; `budget` in seconds, after which nothing is sent."""
+        self.alias = alias
+        self._clock = clock
+        self._budget = budget
+
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        reply: Reply = self._ask(self._charging(keys, rules), self._deadline())
+        return reply
+
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+        reply: Reply = await self._aask(self._charging(keys, rules), self._deadline())
+        return reply
+
+    def run(self, call: Call) -> Any:
+        return self._ask(encode(call, self._clock), self._deadline(call.within))
+
+    async def arun(self, call: Call) -> Any:
+        return await self._aask(encode(call, self._clock), self._deadline(call.within))
+
+    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answers to all the calls, sent one after the other."""
+        deadline = time.monotonic() + PATIENCE
+        return [self._ask(encode(call, self._clock), deadline) for call in calls]
+
+    def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
+        """Return the next cursor and some keys that match; "0" begins and ends."""
+        try:
+            after, found = self.client().scan(cursor, match=match, count=count)
+        except Exception as error:
+            raise _store_error(error) from error
+        return str(after), [text(key) for key in found]
+
+    def client(self) -> Any:
+        """Return django-redis's client, which differs between threads."""
+        return client_of(self.alias)
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        return None
+
+    def node(self, key: str) -> str:
+        return ""
+
+    def nodes(self) -> Sequence[str]:
+        return [""]
+
+    def close(self) -> None:
+        """Do nothing: the connections are django-redis's."""
+
+    def _charging(self, keys: tuple[str, ...], rules: WindowRules) -> Command:
+        prepared = prepare(rules)
+        return Command(prepared.charge(keys, self._clock), keys, prepared.script)
+
+    def _deadline(self, within: float | None = None) -> float | None:
+        limits = [limit for limit in (self._budget, within) if limit is not None]
+        return time.monotonic() + min(limits) if limits else None
+
+    def _ask(self, command: Command, deadline: float | None, context: Any = None) -> Any:
+        """Return the answer to a command, after the server has learned its script."""
+        # Entered for each command alone: the thread keeps its own client of django-redis.
+        execute = self._execute if context is None else partial(context.run, self._execute)
+
+        def send(payload: bytes) -> Any:
+            if deadline is not None and time.monotonic() > deadline:
+                raise RedisTimeoutError("the time limit has passed")
+            try:
+                return execute(client, command.keys, *arguments(payload))
+            except ResponseError as error:
+                return error
+
+        try:
+            client = self.client()
+            reply = drive(known_script(command, send(command.payload)), send)
+        except ImproperlyConfigured:
+            raise
+        except Exception as error:
+            # A client class of the project's own may raise anything.
+            raise _store_error(error) from error
+        return checked(reply)
+
+    async def _aask(self, command: Command, deadline: float | None) -> Any:
+        """Wait for a thread that asks, in the context of this task: hooks may need it."""
+        limit = None if deadline is None else deadline - time.monotonic()
+        ask = partial(self._ask, context=copy_context())
+        try:
+            return await asyncio.wait_for(in_thread(ask, command, deadline=deadline), limit)
+        except (asyncio.TimeoutError, RedisTimeoutError) as error:
+            # What the thread has sent may still run.
+            raise store_error(RedisTimeoutError("no answer within the time limit")) from error
+
+    def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
+        return client.execute_command(name, *rest, **{NEVER_DECODE: True})
+
+
+class ClusterClientStore(ClientStore):
+    """The windows of one alias whose client is redis-py's RedisCluster."""
+
+    _cluster: Any = None
+
+    def run_together(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answers to calls, which are made one after the other, or their errors."""
+        deadline = self._deadline(calls[0].within)
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                answers.append(self._ask(encode(call, self._clock), deadline))
+            except StoreError as error:
+                answers.append(error)
+        return answers
+
+    async def arun_together(self, calls: Sequence[Call]) -> list[Any]:
+        deadline = self._deadline(calls[0].within)
+
+        async def answer(call: Call) -> Any:
+            try:
+                return await self._aask(encode(call, self._clock), deadline)
+            except StoreError as error:
+                return error
+
+        return await asyncio.gather(*map(answer, calls))
+
+    def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
+        """Do the same on all primaries in turn; the cursor names one and that one's own cursor."""
+        name, _, inner = cursor.rpartition("/")
+        try:
+            cluster = self.client()
+            primaries = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
+            rest = [node for node in primaries if node.name >= name]
+            if not rest:
+                return "0", []
+            # A node that has left is passed over.
+            inner = inner if rest[0].name == name else "0"
+            cursors, found = cluster.scan(inner, match, count, target_nodes=rest[0])
+        except Exception as error:
+            raise _store_error(error) from error
+        keys = [text(key) for key in found]
+        (after,) = cursors.values()
+        if after:
+            return f"{rest[0].name}/{after}", keys
+        return (f"{rest[1].name}/0" if len(rest) > 1 else "0"), keys
+
+    def client(self) -> Any:
+        """Return the one client of this process. The first call connects it."""
+        try:
+            self._cluster = super().client()
+        except ImproperlyConfigured as error:
+            if isinstance(error.__cause__, RedisClusterException):
+                raise ClusterError(str(error.__cause__)) from error
+            raise
+        return self._cluster
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        slots: dict[int, list[int]] = {}
+        for position, key in enumerate(keys):
+            slots.setdefault(slot_of(key), []).append(position)
+        return list(slots.values()) if len(slots) > 1 else None
+
+    def node(self, key: str) -> str:
+        with suppress(AttributeError, RedisClusterException):  # not connected, or not covered
+            return str(self._cluster.get_node_from_key(key).name)
+        return ""
+
+    def nodes(self) -> Sequence[str]:
+        primaries = self._cluster.get_primaries() if self._cluster else []
+        return [node.name for node in primaries] or [""]
+
+    def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
+        if name == _LOAD:
+            # Only the node that lacks it: another one may be away.
+            node = client.get_node_from_key(keys[0])
+            return client.execute_command(name, *rest, target_nodes=node)
+        return super()._execute(client, keys, name, *rest)
+
+
+def arguments(payload: bytes) -> tuple[Any, ...]:
+    """Return a packed command's name, as redis-py and hooks expect it, and its arguments."""
+    found, at = [], payload.index(b"\r\n") + 2
+    while at < len(payload):
+        start = payload.index(b"\r\n", at) + 2
+        end = start + int(payload[at + 1 : start - 2])
+        found.append(payload[start:end])
+        at = end + 2
+    if found[0] == b"SCRIPT":
+        return _LOAD, *found[2:]
+    return found[0].decode(), *found[1:]
+
+
+_LOAD = "SCRIPT LOAD"
+
+
+def _store_error(error: Exception) -> StoreError:
+    if isinstance(error, RedisClusterException):
+        # It is not a RedisError: no node of the cluster answers, or none has the slot.
+        error = ClusterError(str(error))
+    return store_error(error)
