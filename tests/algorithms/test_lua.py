@@ -16,6 +16,7 @@ from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION, script
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 SETS = list(chain.from_iterable(combinations(sorted(ALGORITHMS), size) for size in range(1, 5)))
 
 
-@pytest.fixture
-def store(redis: Redis) -> Iterator[RedisStore]:
+@pytest.fixture(params=[RedisStore, ClientStore])
+def store(redis: Redis, request: pytest.FixtureRequest) -> Iterator[RedisStore | ClientStore]:
     redis.script_flush()
-    store = RedisStore("default")
+    store = request.param("default")
     yield store
     store.close()
 
@@ -44,7 +45,7 @@ def check(*policies: Policy, name: str = "acme", writes: bool = True, cost: int 
     return Evaluate(keys, tuple(WindowRule(policy, cost) for policy in policies), writes)
 
 
-def counted(store: RedisStore, policy: Policy) -> int:
+def counted(store: RedisStore | ClientStore, policy: Policy) -> int:
     return policy.limit - store.run(check(policy, writes=False, cost=0))[3]
 
 
@@ -70,7 +71,7 @@ def scripts_flushed_all_the_time(redis_server: RedisServer) -> Iterator[threadin
 
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
 def test_each_set_of_algorithms_is_one_script_that_the_server_then_knows(
-    redis: Redis, store: RedisStore, algorithms: tuple[str, ...]
+    redis: Redis, store: RedisStore | ClientStore, algorithms: tuple[str, ...]
 ) -> None:
     used = script("evaluate", algorithms)
     assert redis.script_exists(used.sha) == [False]
@@ -83,7 +84,7 @@ def test_each_set_of_algorithms_is_one_script_that_the_server_then_knows(
 
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
 def test_each_set_of_algorithms_has_a_refund_script(
-    redis: Redis, store: RedisStore, algorithms: tuple[str, ...]
+    redis: Redis, store: RedisStore | ClientStore, algorithms: tuple[str, ...]
 ) -> None:
     call = check(*policies(algorithms), cost=3)
     stamp = store.run(call)[1]
@@ -95,7 +96,9 @@ def test_each_set_of_algorithms_has_a_refund_script(
     assert [counted(store, policy) for policy in policies(algorithms)] == [1] * len(algorithms)
 
 
-def test_an_operator_sees_the_version_in_what_is_loaded(redis: Redis, store: RedisStore) -> None:
+def test_an_operator_sees_the_version_in_what_is_loaded(
+    redis: Redis, store: RedisStore | ClientStore
+) -> None:
     with redis.monitor() as monitor:
         store.run(check(*policies(("compact",))))
         loaded = next(
@@ -109,7 +112,7 @@ def test_an_operator_sees_the_version_in_what_is_loaded(redis: Redis, store: Red
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 async def test_scripts_flushed_between_calls_lose_nothing(
-    redis: Redis, store: RedisStore, algorithm: str
+    redis: Redis, store: RedisStore | ClientStore, algorithm: str
 ) -> None:
     [policy] = policies((algorithm,))
     for hits in range(1, 11):
@@ -120,7 +123,9 @@ async def test_scripts_flushed_between_calls_lose_nothing(
     assert counted(store, policy) == 20
 
 
-def test_scripts_flushed_before_a_pipeline_lose_nothing(redis: Redis, store: RedisStore) -> None:
+def test_scripts_flushed_before_a_pipeline_lose_nothing(
+    redis: Redis, store: RedisStore | ClientStore
+) -> None:
     mixed = [check(*policies(algorithms), name=str(i)) for i in range(5) for algorithms in SETS]
     for expected in (999, 998):
         redis.script_flush()
@@ -136,7 +141,7 @@ def test_scripts_flushed_before_a_pipeline_lose_nothing(redis: Redis, store: Red
 
 
 def test_scripts_flushed_during_pipelines_lose_nothing(
-    redis: Redis, redis_server: RedisServer, store: RedisStore
+    redis: Redis, redis_server: RedisServer, store: RedisStore | ClientStore
 ) -> None:
     [policy] = policies(("compact",))
     with scripts_flushed_all_the_time(redis_server) as flushed:
@@ -149,7 +154,7 @@ def test_scripts_flushed_during_pipelines_lose_nothing(
 
 
 def test_scripts_flushed_during_many_threads_calls_lose_nothing(
-    redis: Redis, redis_server: RedisServer, store: RedisStore
+    redis: Redis, redis_server: RedisServer, store: RedisStore | ClientStore
 ) -> None:
     both = policies(("compact", "log"))
 
@@ -162,7 +167,7 @@ def test_scripts_flushed_during_many_threads_calls_lose_nothing(
 
 
 async def test_scripts_flushed_during_many_tasks_calls_lose_nothing(
-    redis: Redis, redis_server: RedisServer, store: RedisStore
+    redis: Redis, redis_server: RedisServer, store: RedisStore | ClientStore
 ) -> None:
     [policy] = policies(("compact",))
     with scripts_flushed_all_the_time(redis_server):

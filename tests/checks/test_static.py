@@ -125,6 +125,8 @@ def test_key_that_is_no_text_is_unknown(settings: Any) -> None:
     [
         ("CACHE", None),
         ("CACHE", ""),
+        ("TRANSPORT", "redis"),
+        ("TRANSPORT", None),
         ("PROFILES", ["ip_public"]),
         ("IDENTITIES", "shop.identity"),
         ("RULES", {"path": "^/"}),
@@ -180,7 +182,13 @@ def test_wrong_hash_key_is_not_repeated(found: Any) -> None:
     [
         {"HEADERS": [], "HASH_KEY": None, "RESPONSE": None, "SHIELD_SECONDS": 0},
         {"HEADERS": ("draft", "x"), "LATENCY_BUDGET": 1, "IPV6_PREFIX": 128, "PREFIX": "rl:a"},
-        {"FALLBACK": "deny", "FALLBACK_PROCESSES": 64, "ENABLED": False, "LOG": False},
+        {
+            "FALLBACK": "deny",
+            "TRANSPORT": "direct",
+            "FALLBACK_PROCESSES": 64,
+            "ENABLED": False,
+            "LOG": False,
+        },
     ],
 )
 def test_right_values_are_left_alone(found: Any, user: dict[str, Any]) -> None:

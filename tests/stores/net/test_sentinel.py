@@ -10,6 +10,7 @@ from django_redis import get_redis_connection
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.load import Load
@@ -57,6 +58,21 @@ async def test_primary_is_found_through_the_sentinels(
     assert limits.check("many", "k").remaining == LIMIT - 1
     found = await limits.acheck("many", "k")
     assert (found.source, found.remaining) == (decisions.REDIS, LIMIT - 2)
+
+
+async def test_primary_is_found_by_the_client_of_django_redis(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels, LATENCY_BUDGET=10.0, TRANSPORT="client")
+    assert limits.check("many", "k").remaining == LIMIT - 1
+    found = await limits.acheck("many", "k")
+    assert (found.source, found.remaining) == (decisions.REDIS, LIMIT - 2)
+    assert isinstance(limits.get_limiter().store, ClientStore)
+    options = settings.CACHES["default"] | {"LOCATION": "redis://unheard-of/0?client_name=x"}
+    settings.CACHES = {"default": options}
+    with pytest.raises(StoreError, match="No master found") as raised:
+        ClientStore("default").run(Reset(("k",)))
+    assert raised.value.outage
 
 
 async def test_sentinel_that_is_away_or_hangs_is_passed_over(
