@@ -7,13 +7,23 @@ from typing import Any
 
 from django_slidingwindow import limits
 from django_slidingwindow.core.limiter import Limiter
-from django_slidingwindow.core.windows import ProfileCheck
+from django_slidingwindow.core.windows import ProfileCheck, WindowSet
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard.limiter_factory import CALLBACKS
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.cluster import store_of
 
-from .base import ALLOWED, OURS, UNSHIELDED, AsyncCheck, Case, Check, Contender, ViewContender
+from .base import (
+    ALLOWED,
+    BY_CLIENT,
+    OURS,
+    UNSHIELDED,
+    AsyncCheck,
+    Case,
+    Check,
+    Contender,
+    ViewContender,
+)
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
@@ -39,17 +49,29 @@ def _contender(algorithm: str) -> Contender:
     return Contender(name, make, make_async)
 
 
-def unshielded(case: Case) -> Check:
-    # Under keys of its own: those of the shielded one fill up by themselves.
-    limiter = Limiter(store_of("default", budget=30.0), prefix="bare", callbacks=CALLBACKS)
-    profile = registry.get(f"{case.name}_compact")
+def _unshielded(name: str, prefix: str, transport: str) -> Contender:
+    def limiter_of(case: Case) -> tuple[Limiter, Callable[[str], WindowSet]]:
+        store = store_of("default", transport=transport, budget=30.0)
+        # Under keys of its own: those of the shielded one fill up by themselves.
+        limiter = Limiter(store, prefix=prefix, callbacks=CALLBACKS)
+        profile = registry.get(f"{case.name}_compact")
+        return limiter, lambda identifier: limiter.windows(
+            [ProfileCheck(profile, identifier, profile.policies)]
+        )
 
-    def check(identifier: str) -> bool:
-        return limiter.charge(
-            limiter.windows([ProfileCheck(profile, identifier, profile.policies)])
-        ).allowed
+    def make(case: Case) -> Check:
+        limiter, windows = limiter_of(case)
+        return lambda identifier: limiter.charge(windows(identifier)).allowed
 
-    return check
+    def make_async(case: Case) -> AsyncCheck:
+        limiter, windows = limiter_of(case)
+
+        async def check(identifier: str) -> bool:
+            return (await limiter.acharge(windows(identifier))).allowed
+
+        return check
+
+    return Contender(name, make, make_async)
 
 
 def decorated(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +92,8 @@ def three(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
 
 CONTENDERS = [
     _contender("compact"),
-    Contender(UNSHIELDED, unshielded),
+    _unshielded(UNSHIELDED, "bare", "direct"),
+    _unshielded(BY_CLIENT, "client", "client"),
     _contender("log"),
     _contender("buckets"),
     _contender("counter"),
