@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage
+from redis.connection import parse_url
 
 from ..registry import near
 from ..stores.aliases import fault_of, locations
@@ -40,6 +42,8 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
         return
     yield from _shared_pools(project, alias, config)
     yield from _short_time_out(project, alias, _options(config))
+    if project.conf.transport == "client":
+        yield from _through_client(project, alias, config)
     yield from _ignored_keys(project, alias, config)
 
 
@@ -68,6 +72,25 @@ def _short_time_out(
     budget = project.conf.latency_budget
     if seconds and seconds < budget and "LATENCY_BUDGET" in project.given:
         yield catalog.SHORT_TIME_OUT(alias=alias, seconds=seconds, budget=budget)
+
+
+def _through_client(
+    project: Project, alias: str, config: Mapping[str, Any]
+) -> Iterator[CheckMessage]:
+    """Report where django-redis's client does not keep what the direct transport does."""
+    options = _options(config)
+    pool: dict[str, Any] = {}
+    with suppress(ValueError):  # the address may be that of a factory of the project's own
+        pool = parse_url(locations(config)[0])
+    pool = {**(options.get("CONNECTION_POOL_KWARGS") or {}), **pool}
+    retries = [name for name in ("retry", "retry_on_error", "retry_on_timeout") if pool.get(name)]
+    # A Retry of none overrules the other two.
+    if retries and not ("retry" in retries and pool["retry"].get_retries() == 0):
+        yield catalog.CLIENT_RETRIES(alias=alias, names=", ".join(retries))
+    seconds = pool.get("socket_timeout", options.get("SOCKET_TIMEOUT"))
+    if not seconds or seconds > project.conf.latency_budget:
+        wait = f"{seconds} s" if seconds else "as long as redis-py does"
+        yield catalog.CLIENT_TIME_OUT(alias=alias, wait=wait)
 
 
 def _ignored_keys(

@@ -44,6 +44,11 @@ SHORT_HASH_KEY = _add(
 )
 
 # The cache alias
+CLIENT_RETRIES = _add(
+    "W010",
+    "TRANSPORT is 'client', and the cache {alias!r} sends commands again ({names}).",
+    "Remove that from its options: a check whose reply was lost may have been charged.",
+)
 NO_ALIAS = _add("E011", *aliases.NO_ALIAS)
 DJANGO_BACKEND = _add("E012", *aliases.DJANGO_BACKEND)
 OTHER_BACKEND = _add("E013", *aliases.OTHER_BACKEND)
@@ -68,6 +73,11 @@ IGNORED_KEYS = _add(
     "Set SLIDING_WINDOW['PREFIX']: it begins every key of the limits. Sites that share a database "
     "and have the same PREFIX share their windows. Where that is right, write the default, "
     "'throttle', and this is not said again.",
+)
+CLIENT_TIME_OUT = _add(
+    "W020",
+    "TRANSPORT is 'client', and the cache {alias!r} waits {wait} for a reply.",
+    "Set its OPTIONS['SOCKET_TIMEOUT'] and OPTIONS['SOCKET_CONNECT_TIMEOUT'] to LATENCY_BUDGET.",
 )
 OF_ALIAS = {
     aliases.DJANGO_BACKEND: DJANGO_BACKEND,

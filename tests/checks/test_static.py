@@ -18,6 +18,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.urls import path
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from django_slidingwindow.checks import callables
 from django_slidingwindow.checks.catalog import CATALOG
@@ -293,6 +295,52 @@ def test_time_out_shorter_than_the_budget_is_told(
     assert "after 0.05 s, before LATENCY_BUDGET (0.2 s)" in one(found(LATENCY_BUDGET=0.2), "W017")
     assert found(LATENCY_BUDGET=0.05) == []
     assert found() == [], "the budget is not the project's own"
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "wait"),
+    [
+        ("redis://127.0.0.1:1/0", {}, "as long as redis-py does"),
+        ("redis://127.0.0.1:1/0", {"SOCKET_TIMEOUT": 1}, "1 s"),
+        ("redis://127.0.0.1:1/0?socket_timeout=2", {"SOCKET_TIMEOUT": 0.1}, "2.0 s"),
+        ("named", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 3}}, "3 s"),
+    ],
+)
+def test_client_that_waits_longer_than_the_budget_is_told(
+    found: Any, settings: Any, location: str, options: dict[str, Any], wait: str
+) -> None:
+    options["CONNECTION_FACTORY"] = "django_redis.pool.ConnectionFactory"
+    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
+    assert f"waits {wait} for a reply" in one(found(TRANSPORT="client"), "W020")
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "pool", "names"),
+    [
+        ("", {"retry": Retry(NoBackoff(), 3)}, "retry"),
+        (
+            "?retry_on_timeout=yes",
+            {"retry_on_error": [OSError]},
+            "retry_on_error, retry_on_timeout",
+        ),
+    ],
+)
+def test_client_that_sends_again_is_told(
+    found: Any, settings: Any, query: str, pool: dict[str, Any], names: str
+) -> None:
+    options = {"SOCKET_TIMEOUT": 0.1, "CONNECTION_POOL_KWARGS": pool}
+    location = f"{REDIS['LOCATION']}{query}"
+    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
+    assert f"sends commands again ({names})" in one(found(TRANSPORT="client"), "W010")
+    assert found() == []
+
+
+def test_client_within_the_budget_that_sends_once_is_left_alone(found: Any, settings: Any) -> None:
+    pool = {"retry": Retry(NoBackoff(), 0), "retry_on_timeout": True}
+    options = {"SOCKET_TIMEOUT": 0.1, "CONNECTION_POOL_KWARGS": pool}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert found(TRANSPORT="client") == []
 
 
 def make_connection(**options: Any) -> None: ...
