@@ -66,7 +66,7 @@ def _shared_pools(
 def _short_time_out(
     project: Project, alias: str, options: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    """Longer ones do no harm: the limits have connections of their own, within the budget."""
+    """Longer ones do no harm to the direct transport, whose connections end with the budget."""
     seconds = options.get("SOCKET_TIMEOUT")
     seconds = options.get("CONNECTION_POOL_KWARGS", {}).get("socket_timeout", seconds)
     budget = project.conf.latency_budget

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ class ClientStore:
         clock: Callable[[], int] | None = None,
         budget: float | None = None,
     ) -> None:
-        """`clock` in microseconds, for tests; `budget` in seconds, after which nothing is sent."""
+        """`clock` in microseconds, for tests; `budget` in seconds: after it no command is begun."""
         self.alias = alias
         self._clock = clock
         self._budget = budget
@@ -69,10 +69,8 @@ class ClientStore:
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
         """Return the next cursor and some keys that match; "0" begins and ends."""
-        try:
+        with _only_store_errors():
             after, found = self.client().scan(cursor, match=match, count=count)
-        except Exception as error:
-            raise _store_error(error) from error
         return str(after), [text(key) for key in found]
 
     def client(self) -> Any:
@@ -112,14 +110,9 @@ class ClientStore:
             except ResponseError as error:
                 return error
 
-        try:
+        with _only_store_errors():
             client = self.client()
             reply = drive(known_script(command, send(command.payload)), send)
-        except ImproperlyConfigured:
-            raise
-        except Exception as error:
-            # A client class of the project's own may raise anything.
-            raise _store_error(error) from error
         return checked(reply)
 
     async def _aask(self, command: Command, deadline: float | None) -> Any:
@@ -129,7 +122,7 @@ class ClientStore:
         try:
             return await asyncio.wait_for(in_thread(ask, command, deadline=deadline), limit)
         except (asyncio.TimeoutError, RedisTimeoutError) as error:
-            # What the thread has sent may still run.
+            # What the thread has begun goes on.
             raise store_error(RedisTimeoutError("no answer within the time limit")) from error
 
     def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
@@ -166,7 +159,7 @@ class ClusterClientStore(ClientStore):
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
         """Do the same on all primaries in turn; the cursor names one and that one's own cursor."""
         name, _, inner = cursor.rpartition("/")
-        try:
+        with _only_store_errors():
             cluster = self.client()
             primaries = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
             rest = [node for node in primaries if node.name >= name]
@@ -175,8 +168,6 @@ class ClusterClientStore(ClientStore):
             # A node that has left is passed over.
             inner = inner if rest[0].name == name else "0"
             cursors, found = cluster.scan(inner, match, count, target_nodes=rest[0])
-        except Exception as error:
-            raise _store_error(error) from error
         keys = [text(key) for key in found]
         (after,) = cursors.values()
         if after:
@@ -205,7 +196,7 @@ class ClusterClientStore(ClientStore):
         return ""
 
     def nodes(self) -> Sequence[str]:
-        primaries = self._cluster.get_primaries() if self._cluster else []
+        primaries = [] if self._cluster is None else self._cluster.get_primaries()
         return [node.name for node in primaries] or [""]
 
     def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
@@ -232,8 +223,15 @@ def arguments(payload: bytes) -> tuple[Any, ...]:
 _LOAD = "SCRIPT LOAD"
 
 
-def _store_error(error: Exception) -> StoreError:
-    if isinstance(error, RedisClusterException):
-        # It is not a RedisError: no node of the cluster answers, or none has the slot.
-        error = ClusterError(str(error))
-    return store_error(error)
+@contextmanager
+def _only_store_errors() -> Iterator[None]:
+    """Turn any error into a StoreError: a client class of the project's own may raise anything."""
+    try:
+        yield
+    except ImproperlyConfigured:
+        raise
+    except RedisClusterException as error:
+        # No node of the cluster answers, or none has the slot. It is not a RedisError.
+        raise store_error(ClusterError(str(error))) from error
+    except Exception as error:
+        raise store_error(error) from error

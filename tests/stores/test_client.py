@@ -159,9 +159,11 @@ async def test_alias_that_cannot_be_used_is_told() -> None:
         store.charge((key("acme"),), rules())
     with pytest.raises(ImproperlyConfigured, match="nowhere"):
         await store.acharge((key("acme"),), rules())
+    with pytest.raises(ImproperlyConfigured, match="nowhere"):
+        store.scan("0", "*", 10)
 
 
-async def test_nothing_is_sent_after_the_time_limit(redis: Redis) -> None:
+async def test_nothing_is_begun_after_the_time_limit(redis: Redis) -> None:
     late = ClientStore("default", budget=-1.0)
     with pytest.raises(StoreError, match="time limit has passed") as one:
         late.charge((key("acme"),), rules())
