@@ -39,7 +39,7 @@ TESTED_IN = {
     "stores/net/test_pool.py": """
         stores.net.async_connection stores.net.server stores.net.settings stores.net.watching""",
     "stores/net/test_routing.py": "stores.net.topology",
-    "stores/test_cluster.py": "cluster core.multi_slot",
+    "stores/test_cluster.py": "cluster core.multi_slot stores.factory",
     "stores/test_redis.py": "stores.errors stores.protocol",
     "system/test_contract.py": "algorithms.in_memory",
     "test_limits.py": "guard.current_limiter guard.limiter_factory",

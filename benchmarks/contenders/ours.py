@@ -11,7 +11,7 @@ from django_slidingwindow.core.windows import ProfileCheck, WindowSet
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard.limiter_factory import CALLBACKS
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.cluster import store_of
+from django_slidingwindow.stores.factory import store_of
 
 from .base import (
     ALLOWED,

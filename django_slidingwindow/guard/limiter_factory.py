@@ -12,7 +12,7 @@ from ..core.limiter import Limiter
 from ..core.shield import Shield
 from ..decisions import Decision
 from ..exceptions import StoreError
-from ..stores.cluster import store_of
+from ..stores.factory import store_of
 from ..stores.memory import MemoryStore
 
 logger = logging.getLogger("django_slidingwindow")

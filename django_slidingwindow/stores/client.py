@@ -21,7 +21,7 @@ from .aliases import client_of
 from .commands import Command, encode, known_script, prepare, text
 from .errors import checked, store_error
 from .flows import drive
-from .net.routing import slot_of
+from .net.routing import groups_by_slot
 from .net.threads import in_thread
 from .protocol import Call, Reply, WindowRules
 from .redis import PATIENCE
@@ -185,10 +185,7 @@ class ClusterClientStore(ClientStore):
         return self._cluster
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        slots: dict[int, list[int]] = {}
-        for position, key in enumerate(keys):
-            slots.setdefault(slot_of(key), []).append(position)
-        return list(slots.values()) if len(slots) > 1 else None
+        return groups_by_slot(keys)
 
     def node(self, key: str) -> str:
         with suppress(AttributeError, RedisClusterException):  # not connected, or not covered

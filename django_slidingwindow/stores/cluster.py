@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from django.core.cache import caches
@@ -18,40 +17,24 @@ from .aliases import with_connections
 from .commands import Command, encode, prepare
 from .errors import checked, store_error
 from .flows import adrive, drive
-from .net.routing import Pause, Route, Send, SendAll, Step, discover, route, route_all, slot_of
+from .net.routing import (
+    Pause,
+    Route,
+    Send,
+    SendAll,
+    Step,
+    discover,
+    groups_by_slot,
+    route,
+    route_all,
+    slot_of,
+)
 from .net.sentinel import half_way
 from .net.server import Server, exchange_all
 from .net.settings import ConnectionSettings
 from .net.topology import Address, Topology
-from .protocol import Call, Reply, Store, WindowRules
-from .redis import PATIENCE, RedisStore, scan
-
-
-def store_of(
-    alias: str,
-    *,
-    transport: str = "direct",
-    budget: float | None = None,
-    clock: Callable[[], int] | None = None,
-) -> Store:
-    """Return the store for an alias: of a cluster if its connection factory makes clusters.
-
-    `transport` is "direct" for connections of its own, or "client" for django-redis's client.
-    An alias that cannot be used raises ImproperlyConfigured at the first call of the store.
-    """
-    factory = None
-    with suppress(Exception):
-        cache: Any = caches[alias]
-        factory = cache.client.connection_factory
-    clustered = isinstance(factory, ClusterConnectionFactory)
-    if transport == "client":
-        # Few projects need it, and a process that starts imports only what it needs.
-        from .client import ClientStore, ClusterClientStore
-
-        through = ClusterClientStore if clustered else ClientStore
-        return through(alias, budget=budget, clock=clock)
-    own = ClusterStore if clustered else RedisStore
-    return own(alias, budget=budget, clock=clock)
+from .protocol import Call, Reply, WindowRules
+from .redis import PATIENCE, scan
 
 
 class ClusterStore:
@@ -142,10 +125,7 @@ class ClusterStore:
         return self._factory.client(self._urls)
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        slots: dict[int, list[int]] = {}
-        for position, key in enumerate(keys):
-            slots.setdefault(slot_of(key), []).append(position)
-        return list(slots.values()) if len(slots) > 1 else None
+        return groups_by_slot(keys)
 
     def node(self, key: str) -> str:
         address = self.topology.owner(slot_of(key))

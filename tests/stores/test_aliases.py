@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from django_slidingwindow import limits
 from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.stores.cluster import store_of
+from django_slidingwindow.stores.factory import store_of
 
 URL = "redis://127.0.0.1:1"
 REDIS = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"{URL}/0"}

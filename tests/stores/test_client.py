@@ -19,8 +19,8 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
 from django_slidingwindow.stores.client import ClientStore, ClusterClientStore, arguments
-from django_slidingwindow.stores.cluster import store_of
 from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.factory import store_of
 from django_slidingwindow.stores.net.routing import slot_of
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
 from tests.support.servers.redis import HOST, free_port, wait_until

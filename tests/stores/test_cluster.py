@@ -20,7 +20,8 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
-from django_slidingwindow.stores.cluster import ClusterStore, store_of
+from django_slidingwindow.stores.cluster import ClusterStore
+from django_slidingwindow.stores.factory import store_of
 from django_slidingwindow.stores.net.routing import slot_of
 from django_slidingwindow.stores.net.server import Server
 from django_slidingwindow.stores.net.topology import SLOTS, Address

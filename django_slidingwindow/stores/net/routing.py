@@ -72,6 +72,14 @@ def slot_of(key: str) -> int:
     return key_slot(key.encode())
 
 
+def groups_by_slot(keys: tuple[str, ...]) -> list[list[int]] | None:
+    """Return the positions of keys that lie in one slot together; None if all do."""
+    slots: dict[int, list[int]] = {}
+    for position, key in enumerate(keys):
+        slots.setdefault(slot_of(key), []).append(position)
+    return list(slots.values()) if len(slots) > 1 else None
+
+
 def route(topology: Topology, command: Command) -> Route:
     """Return the reply to a command, wherever in the cluster its keys are."""
     slot = slot_of(command.keys[0])
