@@ -15,7 +15,7 @@ OBSERVED = "observe"  # admitted, though an observing profile would have refused
 LIMIT = "limit"
 FALLBACK = "fallback"  # refused by this process's own windows while the store is away
 DENY = "deny"  # refused because the store is away
-IDENTITY_ERROR = "identity_error"  # whom to count could not be told
+IDENTITY_ERROR = "identity_error"  # the identifier could not be found
 
 # Sources of a decision.
 REDIS = "redis"

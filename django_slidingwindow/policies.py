@@ -1,4 +1,4 @@
-"""Policies (how much in how long) and profiles (whom a set of policies counts)."""
+"""Policies (how much in how long) and profiles (policies, and what they count by)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ LimitCallable: TypeAlias = "Callable[[str, HttpRequest | None], LimitValue]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A named set of policies, whom it counts, and what it does."""
+    """A named set of policies, what they count by, and what they do."""
 
     name: str
     axis: str
@@ -218,11 +218,11 @@ class Profile:
         try:
             return _policies_of(*given)
         except TypeError:
-            # What cannot be looked up is no limit, and told to be none.
+            # A value that cannot be looked up is no limit, and the error says so.
             return _policies_of.__wrapped__(*given)
 
 
-# Many are told the same, and to read it takes longer than a check. By type: True is no limit of 1.
+# Many get the same answer, and to read it takes longer than a check. By type: True is not 1.
 @lru_cache(maxsize=4096, typed=True)
 def _policies_of(
     name: str, own_window: float | None, algorithm: str, resolution: int, *values: object

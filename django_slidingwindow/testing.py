@@ -29,7 +29,7 @@ from .stores.memory import MemoryStore
 
 
 class FrozenClock:
-    """A clock that moves when it is told to. Called, it gives microseconds, as stores want."""
+    """A clock that moves only by `advance`. Called, it returns microseconds, as stores want."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -143,7 +143,7 @@ def _parse_key(key: str, prefix: str) -> KeyParts | None:
     )
 
 
-# Whoever looks at a million keys parses them one by one.
+# A search parses a million keys one by one.
 @lru_cache(maxsize=8)
 def _key_pattern(prefix: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(prefix)}:{_PARTS}:{_SUFFIX}")

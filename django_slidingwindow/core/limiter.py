@@ -215,7 +215,7 @@ class Limiter:
         return self._report(self._fallback.decide(windows, True, self.breaker), start)
 
     def _report(self, decision: Decision, start: float | None) -> Decision:
-        """Return the decision, after whoever listens has heard of it."""
+        """Return the decision, after the callback was called with it."""
         if self._listeners.receivers and self._callbacks.checked is not None:
             self._callbacks.checked(decision, None if start is None else self._clock() - start)
         return decision

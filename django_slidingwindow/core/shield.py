@@ -34,8 +34,8 @@ class Shield:
         self._clock = clock
         self._lock = threading.Lock()
         self.refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
-        """By question; whoever has many questions asks first whether there are any."""
-        # By key, so that whoever is charged back need not look through all of them.
+        """By question. A limiter looks first whether there are any at all."""
+        # By key, so that a refund need not look through all of them.
         self._questions: dict[str, set[Hashable]] = {}
         self.forgotten = 0
         """How often windows were forgotten; see `remember`."""

@@ -79,7 +79,7 @@ class WaitingLines:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Whoever is thrown away by the garbage collector leaves too, in whatever thread that is.
+        # A caller that the garbage collector throws away leaves too, in whatever thread that is.
         self._lock = threading.RLock()
         self._lines: dict[WindowSet, _WaitingLine] = {}
 

@@ -26,7 +26,7 @@ class BoundProfile(NamedTuple):
 
     profile: Profile
     find: Find
-    """Returns whom a request counts against."""
+    """Returns the identifier of a request."""
     blocks: bool
     """Whether `find` may block; an event loop then asks the resolvers one by one."""
     resolvers: Sequence[Resolver]

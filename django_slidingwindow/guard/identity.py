@@ -1,4 +1,4 @@
-"""Whom a request counts against.
+"""Which identifier a request counts against.
 
 | axis | identifier |
 |---|---|
@@ -48,11 +48,11 @@ _ADDRESS = "ip:"
 _SIGNED_COOKIES = "django.contrib.sessions.backends.signed_cookies"
 
 Find: TypeAlias = "Callable[[HttpRequest], str | None]"
-"""Whom a request counts against; None for nobody."""
+"""Returns the identifier of a request; None if it is not counted."""
 
 
 class Resolver(NamedTuple):
-    """How one part of an axis tells whom a request counts against."""
+    """How one part of an axis finds the identifier of a request."""
 
     read: Callable[..., str | None]
     """A function of the request and of what was loaded, if anything has to be."""

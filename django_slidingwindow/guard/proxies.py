@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 UNIX = "unix"
-"""In TRUSTED_PROXIES: whoever connects by a unix socket, and so has no address."""
+"""In TRUSTED_PROXIES: a proxy that connects by a unix socket, and so has no address."""
 X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
 
 logger = logging.getLogger("django_slidingwindow")
@@ -46,7 +46,7 @@ def parse_network(value: Any, setting: str) -> Network:
 
 
 class Hop:
-    """Somebody whom a request has passed."""
+    """A client or proxy that a request has passed."""
 
     __slots__ = ("address", "counted", "trusted")
 
@@ -60,7 +60,7 @@ class Hop:
 
 
 class _Trust:
-    """Whose word is believed, and where it is written."""
+    """Which proxies are trusted, and which header they write."""
 
     __slots__ = ("header", "networks", "nobody", "unix")
 

@@ -18,7 +18,7 @@ STATE = "_rate_limit_state"
 """The request's attribute that holds it."""
 
 Counted: TypeAlias = "tuple[str, int]"
-"""Whom a profile counts, and how many hits were asked for."""
+"""The identifier that a profile counts, and how many hits were asked for."""
 
 
 class Check:

@@ -2,7 +2,7 @@
 
 `draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651);
 `legacy` is what drafts 00 to 06 had; `x` is the older habit. Seconds are rounded up,
-so a client that waits as long as it is told gets in.
+so a client that waits that long gets in.
 
 Fields are written where Django keeps them, by their names in lower case: its own way there
 encodes each name and value to see whether it may, which takes longer than all the rest that is
@@ -84,8 +84,8 @@ def apply(
 
     `single` as for `field_values`.
     """
-    told, before = getattr(response, _WRITTEN, _NOTHING)
-    if told == decisions or not decisions:
+    written, before = getattr(response, _WRITTEN, _NOTHING)
+    if written == decisions or not decisions:
         # By the decorator, and nothing was decided since.
         return
     fields = _fields(decisions, single)
@@ -131,10 +131,10 @@ def field_values(decisions: Sequence[Decision], *, single: bool = False) -> dict
 
 def _fields(decisions: Sequence[Decision], single: bool) -> _Fields:
     if single:
-        told = decisions[0]
-        form = _forms.get((told.profile, id(told.policy), told.limit)) or _form(told)
+        one = decisions[0]
+        form = _forms.get((one.profile, id(one.policy), one.limit)) or _form(one)
         if not form.keyed:
-            return _known[form, told.remaining, client_seconds(told)]
+            return _known[form, one.remaining, client_seconds(one)]
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
@@ -158,7 +158,7 @@ class _Form:
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
         self.keyed = conf.headers_partition_key
-        """Whether the draft's fields tell whom the window counts as well."""
+        """Whether the draft's fields have a hash of the identifier as well."""
         self.quoted: str | None = None
         """The name; None where the draft's fields are not wanted."""
         self.fixed: _Fields = {}
@@ -210,14 +210,14 @@ _known = _Known(2_048)
 _forms: BoundedCache[tuple[str, int, int], _Form] = BoundedCache(1_024)
 
 
-def _form(told: Decision | Verdict) -> _Form:
+def _form(outcome: Decision | Verdict) -> _Form:
     """Return the fields of a policy, made once: they rarely change between responses."""
-    policy = told.policy
-    assert policy is not None  # whoever applies none has no fields
-    key = told.profile, id(policy), told.limit
+    policy = outcome.policy
+    assert policy is not None  # without a policy there are no fields
+    key = outcome.profile, id(policy), outcome.limit
     found = _forms.get(key)
     if found is None:
-        found = _forms.keep(key, _Form(told.profile, policy, told.limit))
+        found = _forms.keep(key, _Form(outcome.profile, policy, outcome.limit))
     return found
 
 
@@ -246,8 +246,8 @@ def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
 
 def _partition_key(key: str) -> str:
     """Return a keyed hash of the window's identifier, never the identifier itself."""
-    whom = key.partition("}")[0]
-    digest = hmac.digest(conf.hash_key, f"pk:{whom}".encode(), "sha256")
+    owner = key.partition("}")[0]
+    digest = hmac.digest(conf.hash_key, f"pk:{owner}".encode(), "sha256")
     return base64.b64encode(digest[:_PARTITION_KEY_BYTES]).decode()
 
 

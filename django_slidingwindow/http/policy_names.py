@@ -32,11 +32,11 @@ def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
     return found[0]
 
 
-def describe(told: Sequence[tuple[str, Policy, int]]) -> list[Named]:
+def describe(policies: Sequence[tuple[str, Policy, int]]) -> list[Named]:
     """Return names and texts of policies, given their profiles and the applied limits."""
-    counts = Counter(profile for profile, _, _ in told)
+    counts = Counter(profile for profile, _, _ in policies)
     named: dict[str, Named] = {}
-    for profile, policy, limit in told:
+    for profile, policy, limit in policies:
         name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
         number = 1
         unique = name

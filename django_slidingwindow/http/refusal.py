@@ -78,7 +78,7 @@ def _question(request: HttpRequest, decision: Decision) -> Ask:
 
 
 def finish(response: Response, decision: Decision) -> Response:
-    """Return the response to a refusal, whoever made it, with what each of them needs."""
+    """Return the response to a refusal with the headers that every refusal needs."""
     return _finish(response, client_seconds(decision))
 
 

@@ -1,4 +1,4 @@
-"""One flow, two drivers: logic as a generator that asks, and whoever drives it does the I/O."""
+"""One flow, two drivers: a generator yields questions, and a driver does the I/O."""
 
 from __future__ import annotations
 

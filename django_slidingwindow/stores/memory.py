@@ -225,7 +225,7 @@ def _answer(
     """Whether it admits, what remains, retry and reset."""
     limit, cost, retry = rule.policy.limit, rule.cost, 0
     if not cost:
-        # Who asks for nothing is told of the window as it was.
+        # A request that costs nothing sees the window as it was.
         added = dropped = 0
     if refused:
         retry = -1 if cost > limit else view.passes(limit, cost, added)

@@ -59,7 +59,7 @@ class Sentinels:
 
 
 def half_way(deadline: float | None) -> float | None:
-    """Return the time in the middle between now and a deadline: leaves some for whoever is next."""
+    """Return the time halfway to a deadline, so that some is left for the next one asked."""
     if deadline is None:
         return None
     now = time.monotonic()
