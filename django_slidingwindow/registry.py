@@ -78,7 +78,7 @@ class Registry:
                 raise ImproperlyConfigured(
                     f"unknown rate-limit profile {name!r}: {near(str(name), self.configs())}"
                 )
-            # Into the dict from above: if another has replaced it meanwhile, that one has newer settings.
+            # Into the dict from above: one that has replaced it meanwhile has newer settings.
             profile = profiles[name] = read_profile(name, config)
         return profile
 
