@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .conf import conf
-from .core.windows import WindowSet
 from .decisions import Decision
 from .guard import current_limiter
 from .guard.current_limiter import get_limiter
@@ -16,6 +15,7 @@ from .registry import registry
 
 if TYPE_CHECKING:
     from .core.limiter import Limiter
+    from .core.windows import WindowSet
 
 __all__ = [
     "aacquire",
@@ -115,7 +115,7 @@ def _windows(
     if not enabled:
         policies = ()
     template = limiter.template(profile, policies, cost)
-    return WindowSet(template, template.keys(identifier))
+    return limiter.join((template,), template.keys(identifier))
 
 
 async def _awindows(

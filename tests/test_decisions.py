@@ -112,13 +112,9 @@ class Answered:
 
 def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
     answer = Answered()
-    made = decisions.draft_decision()
-    told = decision()
-    for name in Decision.__slots__:
-        if name not in ("verdicts", "receipt"):
-            setattr(made, name, getattr(told, name))
-    made._answer = (lambda given: given), answer
-    made.__class__ = Decision
+    fields = [name for name in Decision.__slots__ if name not in ("verdicts", "receipt")]
+    values = [getattr(decision(), name) for name in fields]
+    made = decisions.make_decision(*values, "a key", ((lambda given: given), answer))
     assert answer.asked == 0
     assert made.verdicts == made.verdicts == ()
     assert answer.asked == 1

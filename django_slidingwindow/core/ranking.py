@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..decisions import Decision, Verdict
-from ..stores.protocol import Reply, WindowRule
+
+if TYPE_CHECKING:
+    from ..stores.protocol import Reply, WindowRule
 
 Outcome = TypeVar("Outcome", Decision, Verdict)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import decisions as reasons
 from ..conf import conf
-from ..core.windows import WindowSet
 from ..decisions import Decision
 from ..policies import parse_cost
 from ..registry import registry
@@ -96,10 +95,7 @@ def resolve(
         templates += (template,)
         keys += template.keys(identifier)
         counted[profile.name] = identifier, cost
-    windows = None
-    if templates:
-        one = len(templates) == 1
-        windows = WindowSet(templates[0], keys) if one else limiter.join(templates, keys)
+    windows = limiter.join(templates, keys) if templates else None
     return Check(requirements, windows, counted, chosen)
 
 

@@ -34,7 +34,7 @@ def ask(store: Store, call: Call) -> list[int]:
     """Asks as a limiter does: where windows are charged, by the way that is made for that."""
     if isinstance(call, Evaluate) and call.writes:
         return list(store.charge(call.keys, WindowRules(call.rules)))
-    return store.run(call)
+    return list(store.run(call))
 
 
 class Said(NamedTuple):

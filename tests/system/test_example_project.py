@@ -191,7 +191,7 @@ from django_slidingwindow.models import Rejection
 from shop.models import Tenant
 call_command("migrate", verbosity=0)
 call_command("demo_data")
-print("again")
+print("again", flush=True)
 call_command("demo_data")
 print("rows:", Tenant.objects.count(), Rejection.objects.count() > 300)
 """

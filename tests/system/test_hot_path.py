@@ -25,6 +25,7 @@ from rest_framework.views import APIView
 from django_slidingwindow import limits
 from django_slidingwindow.contrib import drf, ninja
 from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.rejections import recorder
 from tests.system.test_footprint import commands_of
 
 if TYPE_CHECKING:
@@ -288,13 +289,13 @@ def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str)
 
 # Lower them with the code. They leave room for what differs between releases of Python.
 MOST_CALLS = {
-    "check": 44,
-    "refused check": 28,
+    "check": 46,
+    "refused check": 30,
     "decorator": 68,
     "tenant": 69,
     "limit by function": 112,
     "profile and cost by function": 110,
-    "three profiles": 128,
+    "three profiles": 132,
     "refused": 55,
     "two decorators": 146,
     "middleware": 80,
@@ -355,7 +356,11 @@ def test_acquire_with_a_free_slot_makes_few_calls() -> None:
 def test_refusal_with_its_log_row_makes_few_calls(settings: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LOG": True}
     ask = through_django(settings, f"/{list(VIEWS).index('refused')}/")
-    assert functions_of(ask) <= 44
+    try:
+        assert functions_of(ask) <= 44
+    finally:
+        # Written now, and not by the log's thread during another test.
+        recorder.flush()
 
 
 def test_async_code_makes_few_calls() -> None:

