@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import path
 
 from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.guard import usages
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
 from tests.support.docs_pages import PATIENT, blocks, code_in, pages
@@ -28,7 +29,9 @@ pytestmark = [pytest.mark.urls(__name__), pytest.mark.django_db]
 
 
 @pytest.fixture(autouse=True)
-def _paid(settings: Any, redis: Any) -> None:
+def _paid(settings: Any, redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The views of other tests name profiles that this project does not have.
+    monkeypatch.setattr(usages, "_usages", {})
     settings.SLIDING_WINDOW = {
         **PATIENT,
         "PROFILES": {"tenant_paid": {"axis": "tenant", "rates": ["5/m", "10000/d"]}},

@@ -11,6 +11,7 @@ STARTING_MODULES = {
     "test_browser",
     "test_browser_demo",
     "test_concurrency",
+    "test_conformance",
     "test_demo",
     "test_example_project",
     "test_footprint",
