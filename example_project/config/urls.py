@@ -10,6 +10,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/login/", views.login, name="login"),
     path("api/orders/", views.orders, name="orders"),
+    path("api/exports/", views.exports, name="exports"),
     path("api/rates/", views.rates, name="rates"),
     path("api/invoices/", views.Invoices.as_view(), name="invoices"),
     path("api/customers/", views.Customers.as_view(), name="customers"),

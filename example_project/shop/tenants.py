@@ -41,5 +41,20 @@ def tenant_required(view: Callable[..., HttpResponseBase]) -> Callable[..., Http
     return wrapper
 
 
+def paid_plan_required(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Turn away strangers (401) and tenants on the free plan (403)."""
+
+    @wraps(view)
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        tenant = tenant_of(request)
+        if tenant is None:
+            return unknown_key()
+        if tenant.plan != Tenant.Plan.PAID:
+            return JsonResponse({"detail": "Exports are part of the paid plan."}, status=403)
+        return view(request, *args, **kwargs)
+
+    return wrapper
+
+
 def unknown_key() -> JsonResponse:
     return JsonResponse({"detail": "Send a known API key as X-API-Key."}, status=401)

@@ -25,7 +25,7 @@ from django_slidingwindow.decorators import RateLimitMixin, rate_limit
 
 from .jobs import start_report
 from .models import Report, Tenant
-from .tenants import plan, tenant_of, tenant_required, unknown_key
+from .tenants import paid_plan_required, plan, tenant_of, tenant_required, unknown_key
 
 
 @rate_limit("ip_public")
@@ -39,6 +39,13 @@ def status(request: HttpRequest) -> HttpResponse:
 def orders(request: HttpRequest) -> JsonResponse:
     """The plan of the tenant decides: tenant_free or tenant_paid."""
     return JsonResponse({"orders": [{"number": 1, "total": "99.00"}]})
+
+
+@paid_plan_required
+@rate_limit(profile="tenant_paid")
+def exports(request: HttpRequest) -> HttpResponse:
+    """Only for the paid plan, so the profile is always the same: 10,000 a day."""
+    return HttpResponse("number,total\n1,99.00\n", content_type="text/csv")
 
 
 @rate_limit(profile=plan)

@@ -87,6 +87,16 @@ def test_without_a_key_only_the_address_is_counted(demo: Demo, path: str) -> Non
     assert response.headers["RateLimit-Policy"] == '"ip_public";q=120;w=60'
 
 
+def test_exports_have_the_limit_of_the_paid_plan(demo: Demo) -> None:
+    exported = demo.get("/api/exports/", key="globex")
+    assert exported.status == 200
+    assert '"tenant_paid";q=10000;w=86400' in exported.headers["RateLimit-Policy"]
+    assert demo.get("/api/exports/").status == 401
+    free = demo.get("/api/exports/", key="acme")
+    assert free.status == 403
+    assert "tenant_paid" not in free.headers["RateLimit-Policy"], "the view was not reached"
+
+
 def test_writing_an_invoice_costs_five(demo: Demo) -> None:
     def left() -> int:
         return int(demo.get("/api/invoices/", key="initech").headers["RateLimit-Remaining"])
