@@ -22,7 +22,7 @@ SLACK = 0.05
 
 def boundary(lab: Lab) -> Cell:
     """Let clients burst at many phases of the clock, and keep trying for a window."""
-    (window, phases), tries = (1, 10) if lab.quick else (2, 20), 20
+    (window, phases), tries = (1, 4) if lab.quick else (2, 20), 20
     with lab.host(Rate(limit=LIMIT, window=window), patient=True) as host:
         start = _start(host, lab)
         schedule = []
@@ -50,13 +50,14 @@ def most_in(answers: list[Answer], window: float) -> int:
 
 
 def readmission(lab: Lab) -> Cell:
-    """Fill a window, keep trying for three more, and see when the client is admitted again."""
-    window, tries = (1, 20) if lab.quick else (2, 50)
+    """Fill a window, keep trying for a few more, and see when the client is admitted again."""
+    window, tries, windows = (1, 20, 2) if lab.quick else (2, 50, 4)
     with lab.host(Rate(limit=LIMIT, window=window), patient=True) as host:
         start, client = _start(host, lab), lab.client()
         schedule = [Question(client, at=start)] * LIMIT
         schedule += [
-            Question(client, at=start + number * window / tries) for number in range(1, 4 * tries)
+            Question(client, at=start + number * window / tries)
+            for number in range(1, windows * tries)
         ]
         (answers,) = _asked(host, schedule).values()
     refused = next((answer.sent for answer in answers if answer.outcome == REFUSED), math.inf)
@@ -142,6 +143,7 @@ def _waits(lab: Lab, window: int, host: Host, begin: float) -> Wait | None:
     admitted = {client for client, answer in answers.items() if answer.outcome == ADMITTED}
     truth = next((n for n, client in enumerate(ladder, 1) if client in admitted), None)
     # A question that was held up proves nothing.
-    surely_early = answers[early].received - refusals[early].sent < told - 1
-    is_early = early in admitted and surely_early
+    is_early = any(
+        answers[client].received - refusals[client].sent < told - 1 for client in admitted - {late}
+    )
     return Wait(told, truth, late in admitted and not is_early)
