@@ -13,7 +13,7 @@ from pathlib import Path
 import django
 from django.core.management import call_command
 
-from . import report
+from . import readme, report
 from .bench import SIZES, Bench
 from .chapters import CHAPTERS
 from .contenders.base import missing
@@ -36,6 +36,8 @@ def main() -> None:
         django.setup()
         call_command("migrate", verbosity=0)
         _measure(Bench(server, SIZES[options.size], Progress()), options)
+    if options.output == DOCS:
+        readme.write()
     print(options.output / PAGE)
 
 

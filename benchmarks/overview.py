@@ -20,7 +20,8 @@ _HITS = ("1", "10", "100", "1000", "10000")
 _OPENING = """
 What a rate limit costs, measured with `tox -e bench` (`tox -e bench -- --quick` takes a minute).
 `compact` is the default algorithm of django_slidingwindow. The numbers come from
-`docs/benchmarks/results.json`, which that command writes.
+`docs/benchmarks/results.json`, which that command writes. [Conformance]({folder}/conformance.md)
+compares the same libraries in situations that rate limiters get wrong.
 """
 _ADDED = """
 Time added to a trivial Django view, in microseconds of CPU: the Python process and Redis together.
@@ -49,7 +50,7 @@ the first table.
 
 def overview(results: Results, folder: str) -> str:
     """Return the opening of the page; a part without results is left out."""
-    parts = [f"{flat(_OPENING)}\n"]
+    parts = [f"{flat(_OPENING.format(folder=folder))}\n"]
     if results.of("views", "allowed"):
         parts += ["### What a limit adds to a request\n", f"{flat(_ADDED)}\n"]
         parts += [f"![What a limit adds to a request]({folder}/{ADDED}.svg)\n", _added(results)]

@@ -1,6 +1,7 @@
 """The report: tables in Markdown, and pictures beside it.
 
-`python -m benchmarks.report` writes the pages again from the stored results.
+`python -m benchmarks.report` writes the pages, and the README's comparison, again from the stored
+results.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from . import readme
 from .chapters import CHAPTERS, GOALS_HEAD, HEAD, Column, tenth, times, whole
 from .contenders.base import BARE, LEAST_VIEW, LEAST_WINDOWS
 from .facts import PACKAGES
@@ -196,3 +198,4 @@ def _lines(title: str, across: str, up: str, rows: list[Row]) -> str:
 if __name__ == "__main__":
     stored = Results.load(DOCS / "benchmarks" / "results.json")
     write(stored, DOCS / "benchmarks", DOCS / PAGE, {})
+    readme.write()

@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from .. import readme
 from ..facts import facts, occasion
 from ..progress import Progress
 from ..server import running
@@ -14,7 +15,7 @@ from .scenarios import SCENARIOS, measured
 from .table import AGAIN, MEASURED, Table
 from .worker import load
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "benchmarks"
+FOLDER = readme.STORED
 HERE = "benchmarks.conformance.contenders"
 CONTENDERS = {
     "ours": f"{HERE}.ours:OURS",
@@ -48,6 +49,8 @@ def main() -> None:
                 progress.step(slug)
             progress.end()
             table.save(options.output)
+    if options.output == FOLDER:
+        readme.write()
     print(table.markdown())
 
 

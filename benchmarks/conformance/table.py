@@ -14,10 +14,6 @@ MARKS = {GOOD: "✔", BAD: "✘", ABSENT: "–"}
 JSON, PAGE = "conformance.json", "conformance.md"
 MEASURED, AGAIN = "measured", "partly measured again"
 HEAD = """\
----
-orphan: true
----
-
 # Conformance
 
 Written by `tox -e conformance` (`python -m benchmarks.conformance`): this app and its peers in the

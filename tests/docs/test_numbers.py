@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import readme, report
+from benchmarks.conformance.__main__ import CONTENDERS
+from benchmarks.conformance.table import MARKS, Table
 from benchmarks.contenders.base import BY_DECORATOR, BY_MIDDLEWARE, CHECK, OURS
 from benchmarks.results import Results
 from tests.support.docs_pages import DOCS, pages, table
@@ -25,6 +27,37 @@ def test_benchmark_pages_are_made_from_the_stored_results(tmp_path: Path) -> Non
     for name in written:
         made, shown = (tmp_path / name).read_text(), (DOCS / name).read_text()
         assert made == shown, f"docs/{name}: run python -m benchmarks.report"
+
+
+def test_comparison_in_the_readme_is_made_from_the_stored_results() -> None:
+    text = pages()["README.md"]
+    before, _, rest = text.partition(readme.BEGIN)
+    _, _, after = rest.partition(readme.END)
+    emptied = f"{before}{readme.BEGIN}{readme.END}{after}"
+    assert readme.rewritten(emptied) == text, "README.md: run python -m benchmarks.report"
+
+
+def test_every_cell_of_the_comparison_has_a_mark_and_words() -> None:
+    rows = table("README.md", "Comparison")
+    assert len(rows) == 12
+    for title, *cells in rows:
+        assert len(cells) == len(CONTENDERS), title
+        for cell in cells:
+            mark, _, words = cell.partition(" ")
+            assert mark in MARKS.values(), title
+            assert words, title
+
+
+def test_comparison_names_what_makes_it_and_where_others_are_as_good() -> None:
+    for words in ("`tox -e conformance`", "`tox -e bench`", "Where others are as good or better"):
+        assert words in flat("README.md")
+
+
+def test_both_results_of_the_comparison_are_of_the_same_releases() -> None:
+    conformance = Table.load(readme.STORED).facts
+    assert [STORED.facts[name] for name in readme.LIBRARIES] == [
+        conformance[name] for name in readme.LIBRARIES
+    ]
 
 
 def test_scaling_page_has_the_measured_time_of_redis() -> None:

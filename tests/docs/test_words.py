@@ -242,20 +242,3 @@ def test_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
     assert first[1] == version
     files = [ROOT / "setup.cfg", ROOT / "pyproject.toml", DOCS / "conf.py", ROOT / "README.md"]
     assert not [path.name for path in files if version in Path(path).read_text()]
-
-
-def test_readme_has_the_times_of_the_last_benchmark() -> None:
-    names = [
-        "**ours, decorator**",
-        "django-ratelimit (fixed window)",
-        "django-smart-ratelimit, decorator",
-        "Django REST framework's throttling",
-    ]
-    (row,) = [row for row in table("README.md", "Comparison") if "EVALSHA" in row[0]]
-    measured = [
-        {row[0]: float(row[1].split()[0]) for row in table("docs/benchmarks.md", f"Django: {case}")}
-        for case in ("allowed", "refused")
-    ]
-    for cell, name in zip(row[1:], names, strict=True):
-        for number, times in zip(cell.split(" / "), measured, strict=True):
-            assert float(number) == pytest.approx(times[name], abs=0.0501)
