@@ -95,8 +95,8 @@ def write() -> None:
 
 def rewritten(text: str) -> str:
     """Return the README with the comparison that the stored results make."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
     made = comparison(Table.load(STORED), Results.load(STORED / "results.json"))
     return f"{before}{BEGIN}\n{made}\n{END}{after}"
 
