@@ -1,4 +1,4 @@
-"""The log, the live keys and the profiles in Django's admin."""
+"""The admin of the rejection log, with pages for live keys and profiles."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ else:
 
 @admin.register(Rejection)
 class RejectionAdmin(_ModelAdmin):
-    """Read-only. Every query of its list is served by an index, and none counts rows."""
+    """A read-only list. Every query uses an index, and none counts rows."""
 
-    # Who, by which rule and how often first: a narrow screen shows the beginning.
+    # The most important columns come first, because a narrow screen shows only those.
     list_display = (
         "at",
         "who",
@@ -90,7 +90,7 @@ class RejectionAdmin(_ModelAdmin):
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """The filters alone: any other would scan the table."""
+        """Allow only the filters, because any other lookup would scan the table."""
         return lookup in PARAMETERS
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RejectionChangeList]:
@@ -123,7 +123,7 @@ class RejectionAdmin(_ModelAdmin):
     ) -> HttpResponse:
         query = request.GET.urlencode()
         links = {
-            # Of whom the list is, if it is of somebody.
+            # Keep the profile and the identifier that the list is filtered by.
             "live_url": pages.url(
                 self,
                 "live",
@@ -136,7 +136,7 @@ class RejectionAdmin(_ModelAdmin):
         return super().changelist_view(request, {**links, **(extra_context or {})})
 
     def export_view(self, request: HttpRequest) -> Any:
-        """What the list shows, from its first page on, as CSV."""
+        """Export the filtered list as CSV, from its first page on."""
         pages.require_view(self, request)
         try:
             changelist = self.get_changelist_instance(request)
@@ -151,7 +151,7 @@ class RejectionAdmin(_ModelAdmin):
         if not row.identifier:
             return "-"
         log = pages.url(self, "changelist", q=row.identifier)
-        # Its direction of writing must not turn around what stands beside it.
+        # <bdi> keeps a right-to-left identifier from reordering the text beside it.
         return format_html('<a href="{}"><bdi>{}</bdi></a>', log, row.identifier)
 
     @admin.display(description=_("view"))

@@ -1,4 +1,4 @@
-"""What happens when Django starts: as little as can be."""
+"""The app config. It does as little as possible when Django starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SlidingWindowConfig(AppConfig):
 
 
 def _start_log(request: Any, decision: Decision) -> None:
-    """Load the rejection log with the first refusal: many processes refuse nothing."""
+    """Import the rejection log at the first refusal, because many processes never refuse."""
     from .rejections.recorder import record
 
     signals.refusal_log = record

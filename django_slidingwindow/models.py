@@ -1,4 +1,4 @@
-"""The rejection log: who was refused, by which rule, when and how often."""
+"""The model of the rejection log: who was refused, by which policy, when and how often."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .rejections.fields import ExactTextField, text_after
 
 class RejectionQuerySet(models.QuerySet["Rejection"]):
     def beginning(self, identifier: str) -> RejectionQuerySet:
-        """Rows whose identifier begins so, found through the index."""
+        """Return the rows whose identifier starts with this text. Uses the index."""
         end = text_after(identifier)
         found = self.filter(identifier__gte=identifier)
         return found if end is None else found.filter(identifier__lt=end)
 
     def before(self, minute: datetime, pk: int) -> RejectionQuerySet:
-        """Rows that the default order lists after this one."""
-        # Not an OR of two ranges: the first condition is one range of the index.
+        """Return the rows that come after this one in the default order."""
+        # This form, and not an OR of two ranges, lets the database scan one range of the index.
         return self.filter(minute__lte=minute).exclude(minute=minute, pk__gte=pk)
 
 
 class Rejection(models.Model):
-    """The refusals that one window, view, method, reason and source had in one minute."""
+    """The refusals of one minute with the same window, view, method, reason and source."""
 
     minute = models.DateTimeField(_("minute"))
     digest = models.UUIDField(
@@ -72,11 +72,11 @@ class Rejection(models.Model):
         default_permissions = ("view",)
         permissions = (("unblock", _("Can unblock a live key")),)
         constraints = (
-            # The minute first: new rows go to one end of the index.
+            # `minute` comes first, so that new rows go to the end of the index.
             models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_rejection"),
         )
-        # One for each filter of the admin. Databases append the primary key, or sort
-        # within a minute: either way the list's order comes from the index.
+        # One index for each filter of the admin. Databases append the primary key, or sort
+        # within a minute. In both cases the order of the list comes from the index.
         indexes = (
             models.Index(fields=("minute",), name="slidingwindow_minute"),
             models.Index(fields=("profile", "minute"), name="slidingwindow_profile"),
@@ -92,7 +92,7 @@ class Rejection(models.Model):
 
     @property
     def policy(self) -> str:
-        """The policy for people: 120/60s."""
+        """Return the policy as text, such as "120/60s"; empty if there is none."""
         if self.limit is None or self.window is None:
             return ""
         return Policy(limit=self.limit, window=self.window).label

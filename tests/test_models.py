@@ -1,4 +1,4 @@
-"""The log's table: what it holds and how it is searched."""
+"""The model of the rejection log and its queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_migrations_are_up_to_date() -> None:
     call_command("makemigrations", "django_slidingwindow", "--check", "--dry-run", verbosity=0)
 
 
-def test_row_reads_as_a_sentence() -> None:
+def test_str_has_profile_identifier_minute_and_hits() -> None:
     minute = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
     with override_settings(TIME_ZONE="Europe/Berlin"):
         assert str(row(minute=minute, hits=7)) == "ip_public 203.0.113.9 2026-11-16 13:34: 7"
@@ -34,12 +34,12 @@ def test_row_reads_as_a_sentence() -> None:
     ("limit", "window", "policy"),
     [(120, 60.0, "120/60s"), (1, 0.25, "1/0.25s"), (5, 34_560_000.0, "5/34560000s")],
 )
-def test_policy_is_told_for_people(limit: int, window: float, policy: str) -> None:
+def test_policy_is_readable(limit: int, window: float, policy: str) -> None:
     assert row(limit=limit, window=window).policy == policy
 
 
 @pytest.mark.parametrize("missing", ["limit", "window"])
-def test_policy_is_empty_where_there_was_none(missing: str) -> None:
+def test_policy_is_empty_when_there_is_none(missing: str) -> None:
     assert row(**{missing: None}).policy == ""
 
 
@@ -53,11 +53,13 @@ def test_policy_is_empty_where_there_was_none(missing: str) -> None:
         ("x\ud7ff", "x\ue000"),
     ],
 )
-def test_text_after_is_above_all_that_begins_so(beginning: str, after: str | None) -> None:
+def test_text_after_sorts_after_all_texts_with_the_prefix(
+    beginning: str, after: str | None
+) -> None:
     assert text_after(beginning) == after
 
 
-def test_identifier_field_is_the_same_after_a_migration_rebuilds_it() -> None:
+def test_exact_text_field_deconstructs() -> None:
     field = Rejection._meta.get_field("identifier")
     _, path, args, kwargs = field.deconstruct()
     assert path == "django_slidingwindow.rejections.fields.ExactTextField"
@@ -66,7 +68,7 @@ def test_identifier_field_is_the_same_after_a_migration_rebuilds_it() -> None:
 
 @on_every_database
 @pytest.mark.usefixtures("log_database")
-def test_identifier_is_found_by_its_beginning_and_its_case_counts() -> None:
+def test_beginning_is_case_sensitive() -> None:
     names = ["acme", "acme-2", "acmf", "Acme", "ACME-3", "ac", "acme\u00e9", "acme\U0001f388"]
     Rejection.objects.bulk_create([row(identifier=name) for name in names])
 
@@ -80,7 +82,7 @@ def test_identifier_is_found_by_its_beginning_and_its_case_counts() -> None:
 
 
 @on_every_database
-def test_one_group_has_one_row_a_minute(log_database: str) -> None:
+def test_minute_and_digest_are_unique(log_database: str) -> None:
     first = row()
     first.save()
     constraints = connections[log_database].introspection.get_constraints(
@@ -91,7 +93,7 @@ def test_one_group_has_one_row_a_minute(log_database: str) -> None:
 
 
 @pytest.mark.django_db
-def test_rows_before_one_are_those_that_the_list_shows_after_it() -> None:
+def test_before_returns_the_rows_that_follow_in_the_list() -> None:
     minute = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
     for back in (0, 1, 1, 1, 2):
         row(minute=minute - timedelta(minutes=back)).save()

@@ -1,4 +1,4 @@
-"""The list of the log: pages that cost the same however long the log is."""
+"""The list of the rejection log. A page costs the same for any size of the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MICROSECONDS = 1_000_000
 
 
 class RejectionChangeList(ChangeList):
-    """Goes on after a row, not at a number: nothing is counted and nothing is skipped."""
+    """A list that is paged by position, not by page number: no row is counted or skipped."""
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         self.before = _parse_position(request.GET.get(BEFORE, ""))
@@ -34,13 +34,13 @@ class RejectionChangeList(ChangeList):
         self.title = _("Rejections")
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        # A position belongs to one list: the links to others must not keep it.
+        # A position is only valid for one list, so links to other lists must not keep it.
         self.params.pop(BEFORE, None)
         self.filter_params.pop(BEFORE, None)
         return super().get_queryset(request, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
-        """The one order that indexes serve, whatever the address asks for."""
+        """Return the default order, which has indexes. Ignore the order in the query string."""
         return list(Rejection._meta.ordering or ())
 
     def get_results(self, request: HttpRequest) -> None:
@@ -58,7 +58,7 @@ class RejectionChangeList(ChangeList):
 
     @property
     def newest(self) -> str:
-        """The link to the first page, from all others."""
+        """Return the link to the first page; empty on the first page."""
         return self.get_query_string() if self.before is not None else ""
 
     @property
@@ -71,42 +71,42 @@ class RejectionChangeList(ChangeList):
 
     @cached_property
     def summary(self) -> Summary | None:
-        """The picture of all that is listed; on the first page alone."""
+        """Return the chart and the most refused identifiers; None except on the first page."""
         if self.before is not None:
             return None
         return summarize(self.queryset, self.span or last(RECENT["24h"]))
 
     @property
     def drill_down(self) -> list[dict[str, Any]]:
-        """Links to days, or to the hours of the day that was chosen; from no query at all."""
+        """Return links to days, or to the hours of the chosen day, without a query."""
         chosen = self.time_filter.value() or ""
         day = chosen.partition("T")[0]
         span = self.span
         if span is None or day.count("-") != 2:
             return [
-                {"text": f"{date:%b} {date.day}", "href": self._when(date.isoformat())}
+                {"text": f"{date:%b} {date.day}", "href": self._time_link(date.isoformat())}
                 for date in days(min(conf.log_days, _MOST_DAYS))
             ]
         hours = [f"{hour:02}" for hour in range(24)]
         return [
-            {"text": _("All dates"), "href": self._when(None)},
-            {"text": day, "href": self._when(day), "chosen": chosen == day},
+            {"text": _("All dates"), "href": self._time_link(None)},
+            {"text": day, "href": self._time_link(day), "chosen": chosen == day},
             *(
                 {
                     "text": f"{hour}:00",
-                    "href": self._when(f"{day}T{hour}"),
+                    "href": self._time_link(f"{day}T{hour}"),
                     "chosen": chosen == f"{day}T{hour}",
                 }
                 for hour in hours
             ),
         ]
 
-    def _when(self, value: str | None) -> str:
+    def _time_link(self, value: str | None) -> str:
         return self.get_query_string({TimeFilter.parameter_name: value})
 
 
 def _position(row: Rejection) -> str:
-    """A row's place in the list, for an address."""
+    """Return the position of a row in the list, for a query string."""
     return f"{round(row.minute.timestamp() * _MICROSECONDS)}.{row.pk}"
 
 

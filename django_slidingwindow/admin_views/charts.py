@@ -1,4 +1,4 @@
-"""Pictures as inline SVG: no script, no style but classes, readable as a table beside them."""
+"""Charts as inline SVG, without scripts or inline styles. A table has the same numbers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from django.utils.translation import gettext as _
 WIDTH, HEIGHT = 720, 150
 LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 20
 COLORS = 8
-"""Classes sw-0 to sw-7 of the style sheet."""
+"""The number of colours: the classes sw-0 to sw-7 of the style sheet."""
 _LABELS = 12
-_SPARE = " sw-second"
-"""The class of a label for which a narrow screen has no room."""
+_HIDDEN_WHEN_NARROW = " sw-second"
+"""The class of labels that a narrow screen hides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One colour of a chart: a value for each column."""
+    """The values of one colour of a chart, one for each column."""
 
     name: str
     values: Sequence[int]
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Columns over time, the series stacked; `svg` and the table show the same."""
+    """Stacked columns over time. `svg` and the table show the same numbers."""
 
     id: str
     title: str
@@ -41,11 +41,11 @@ class Chart:
     """One for each column."""
     series: Sequence[Series]
     end: str = ""
-    """What stands at the right end, where the last column ends."""
+    """The label at the right end, where the last column ends."""
 
     @property
     def top(self) -> int:
-        """The highest column, rounded up to a number that is easy to read."""
+        """Return the highest column, rounded up to a number that is easy to read."""
         return round_up(max((sum(column) for column in self.columns), default=0))
 
     @property
@@ -54,7 +54,7 @@ class Chart:
 
     @property
     def rows(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The table: a label and the values of the series, without empty columns."""
+        """Return label and values of each column that is not empty, for the table."""
         return (
             (label, values)
             for label, values in zip(self.labels, self.columns, strict=False)
@@ -63,7 +63,7 @@ class Chart:
 
     @property
     def legend(self) -> list[tuple[str, str, str]]:
-        """Class, name and total of each series."""
+        """Return class, name and total of each series."""
         return [
             (color(i), series.name, f"{series.total:,}") for i, series in enumerate(self.series)
         ]
@@ -88,7 +88,7 @@ class Chart:
         )
 
     def _scale(self) -> SafeString:
-        """Lines at nothing, half and all of the height."""
+        """Return grid lines at the bottom, the middle and the top."""
         marks = {self.top, self.top // 2, 0}
         return format_html_join(
             "",
@@ -136,7 +136,7 @@ class Chart:
                 )
 
     def _marks(self) -> SafeString:
-        """As many labels as there is room for."""
+        """Return as many labels as there is room for."""
         every = -(-len(self.labels) // _LABELS) or 1
         shown = [(i, label) for i, label in enumerate(self.labels) if i % every == 0]
         marks = format_html_join(
@@ -144,7 +144,7 @@ class Chart:
             '<text class="sw-text sw-middle{}" x="{}" y="{}">{}</text>',
             (
                 (
-                    _SPARE if position % 2 else "",
+                    _HIDDEN_WHEN_NARROW if position % 2 else "",
                     _number(LEFT + (i + 0.5) * self._step),
                     HEIGHT - 6,
                     label,
@@ -167,10 +167,10 @@ class Chart:
 
 
 def meter(use: float | None, *, blocked: bool) -> SafeString:
-    """A bar of how much of a limit is used, with the share as text."""
+    """Return a bar that shows how much of a limit is used, and the percentage as text."""
     if use is None:
         return format_html('<span class="sw-quiet">{}</span>', _("no limit"))
-    # 100 only if it is full; 0.29 * 100 is a little less than 29.
+    # Rounded down: 100% means full. Round first, because 0.29 * 100 is a little less than 29.
     percent = f"{int(round(100 * use, 6))}%"
     level = "sw-full" if blocked else "sw-near" if use >= 0.8 else "sw-calm"
     return format_html(
@@ -184,7 +184,7 @@ def meter(use: float | None, *, blocked: bool) -> SafeString:
 
 
 def share(part: int, most: int) -> SafeString:
-    """A bar of one number among others."""
+    """Return a bar that shows one number relative to the largest."""
     return format_html(
         '<svg class="sw-meter" viewBox="0 0 100 10" preserveAspectRatio="none" '
         'aria-hidden="true"><rect class="sw-0" width="{}" height="10"/></svg>',
@@ -197,7 +197,7 @@ def color(number: int) -> str:
 
 
 def round_up(value: int) -> int:
-    """The next of 2, 4, 6, 8, 10, 12, 16, 20, 40, …, so that half of it is a whole number."""
+    """Return the next of 2, 4, 6, 8, 10, 12, 16, 20, 40, …, whose halves are whole numbers."""
     power = 1
     while value > 10 * power:
         power *= 10
@@ -206,7 +206,7 @@ def round_up(value: int) -> int:
 
 
 def short_number(value: int) -> str:
-    """1200000 as 1.2M."""
+    """Return a short form of a number, such as 1.2M for 1200000."""
     for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if value >= size:
             return f"{value / size:.1f}".removesuffix(".0") + letter

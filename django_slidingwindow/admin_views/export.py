@@ -1,4 +1,4 @@
-"""The list as CSV: streamed, bounded, and harmless in a spreadsheet."""
+"""Export the list as CSV: streamed, bounded, and safe in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ CHUNK = 2_000
 COLUMNS = [
     field.name for field in Rejection._meta.concrete_fields if field.name not in ("id", "digest")
 ]
-# What a spreadsheet takes for the start of a formula; of =, + - and @ the wide ones as well.
-# A cell starts with the text, and inside it behind each character that separates cells where
-# a spreadsheet is set so: the file's quotes mean nothing then, and may stand before a formula.
+# Positions where a spreadsheet could start a formula: before = + - @ and their full-width forms.
+# A cell starts at the beginning of a text. It also starts after ; tab and line breaks, because a
+# spreadsheet may use them as separators. It then treats the quotes of the file as text, so
+# quotes may come before the formula.
 _FORMULA = re.compile(r"""(^|[;\t\r\n])(?=[\s"']*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])""")
 
 
 class _Echo:
-    """A file that gives back what is written to it."""
+    """A file whose `write` returns the text, as `csv.writer` needs it for streaming."""
 
     def write(self, text: str) -> str:
         return text
 
 
 def export(request: HttpRequest, rows: RejectionQuerySet) -> StreamingHttpResponse:
-    """The newest of these rows, in their default order."""
+    """Return a response that streams the newest rows in their default order."""
     lines = _lines(rows)
-    # Under ASGI a plain iterator would be read to its end before the first byte is sent.
-    content: Any = _each(lines) if isinstance(request, ASGIRequest) else lines
+    # Under ASGI, Django would read a plain iterator to its end before it sends the first byte.
+    content: Any = _async_lines(lines) if isinstance(request, ASGIRequest) else lines
     return StreamingHttpResponse(
         content,
         content_type="text/csv; charset=utf-8",
@@ -44,7 +45,7 @@ def export(request: HttpRequest, rows: RejectionQuerySet) -> StreamingHttpRespon
     )
 
 
-async def _each(lines: Iterator[str]) -> AsyncIterator[str]:
+async def _async_lines(lines: Iterator[str]) -> AsyncIterator[str]:
     def following() -> str:
         return next(lines, "")
 
@@ -53,7 +54,7 @@ async def _each(lines: Iterator[str]) -> AsyncIterator[str]:
 
 
 def _lines(rows: RejectionQuerySet) -> Iterator[str]:
-    """A chunk of lines at a time, each with a query of its own that follows the index."""
+    """Yield the lines in chunks. Each chunk is one query that uses the index."""
     writer = csv.writer(_Echo())
     yield writer.writerow(COLUMNS)
     left, page = MOST_ROWS, rows
@@ -71,7 +72,7 @@ def _lines(rows: RejectionQuerySet) -> Iterator[str]:
 
 
 def cell(value: Any) -> str:
-    """A value as a spreadsheet shall show it, and not run it."""
+    """Return a value as text that a spreadsheet shows and never runs as a formula."""
     if value is None:
         return ""
     if hasattr(value, "isoformat"):

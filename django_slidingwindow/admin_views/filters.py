@@ -1,4 +1,4 @@
-"""The list's filters. Their choices come from the code and the settings, never from the table."""
+"""The filters of the list. Their choices come from code and settings, never from the table."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .times import RECENT, Span, parse_span
 
 REASONS = {
     decisions.LIMIT: _("over the limit"),
-    decisions.OBSERVED: _("observed, let in"),
-    decisions.FALLBACK: _("over the local limit, Redis away"),
-    decisions.DENY: _("denied, Redis away"),
-    decisions.IDENTITY_ERROR: _("nobody to count"),
+    decisions.OBSERVED: _("over the limit, but only observed"),
+    decisions.FALLBACK: _("over the local limit while Redis is away"),
+    decisions.DENY: _("denied while Redis is away"),
+    decisions.IDENTITY_ERROR: _("the identity could not be resolved"),
     OVERFLOW: _("beyond LOG_ROWS_PER_MINUTE, counted together"),
 }
 SOURCES = {
-    decisions.REDIS: _("counted there"),
-    decisions.SHIELD: _("a refusal remembered by the process"),
-    decisions.LOCAL: _("counted by the process, Redis away"),
-    decisions.ALLOW: _("nobody counted, let in"),
-    decisions.DENY: _("nobody counted, denied"),
+    decisions.REDIS: _("counted in Redis"),
+    decisions.SHIELD: _("a recent refusal, repeated by the process"),
+    decisions.LOCAL: _("counted by the process while Redis is away"),
+    decisions.ALLOW: _("not counted, admitted"),
+    decisions.DENY: _("not counted, denied"),
 }
 
 
 class _EqualFilter(admin.SimpleListFilter):
-    """Rows whose column, which is the parameter's name, has the chosen value."""
+    """Keep rows with the chosen value in the column that is named like the parameter."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value, name = self.value(), str(self.parameter_name)
-        # A name that cannot be printed, or NUL, stands in the log as %xx.
+        # The log stores unprintable characters and NUL as %xx.
         return queryset if value is None else queryset.filter(**{name: column(value, name)})
 
 
@@ -64,7 +64,7 @@ class ReasonFilter(_EqualFilter):
     parameter_name = "reason"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(code, f"{code}: {words}") for code, words in REASONS.items()]
+        return [(code, f"{code}: {text}") for code, text in REASONS.items()]
 
 
 class SourceFilter(_EqualFilter):
@@ -72,11 +72,11 @@ class SourceFilter(_EqualFilter):
     parameter_name = "source"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(code, f"{code}: {words}") for code, words in SOURCES.items()]
+        return [(code, f"{code}: {text}") for code, text in SOURCES.items()]
 
 
 class TimeFilter(admin.SimpleListFilter):
-    """A stretch of time: a recent one, or a day or an hour of the drill-down."""
+    """Keep rows of a span of time: a recent one, or a day or an hour of the drill-down."""
 
     title = _("time")
     parameter_name = "when"
@@ -101,9 +101,9 @@ class TimeFilter(admin.SimpleListFilter):
 
 
 FILTERS = (TimeFilter, ProfileFilter, AxisFilter, ReasonFilter, SourceFilter)
-PARAMETERS = frozenset(str(found.parameter_name) for found in FILTERS)
+PARAMETERS = frozenset(str(one.parameter_name) for one in FILTERS)
 
 
 def axes() -> list[str]:
-    """The axes of all profiles that can be used."""
+    """Return the axes of all valid profiles."""
     return sorted({state.profile.axis for state in overview.profiles() if state.profile})

@@ -1,4 +1,4 @@
-"""Live keys: what Redis holds now, one key with its hits, and letting somebody in again."""
+"""The pages for live keys: the list of windows, one key with its hits, and unblocking."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
 MOST_SCANS = 50
 MOST_SECONDS = 1.0
-"""How long a page searches; its last scan may take it some milliseconds further."""
+"""Seconds that a page searches. The last scan may exceed it by some milliseconds."""
 RECENT_REJECTIONS = 20
 COLUMNS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A window as a page shows it."""
+    """A window as it is shown on a page."""
 
     state: KeyState
     key_url: str
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def policy(self) -> str:
-        """With its limit, where one is known."""
+        """Return the rate, or only the window if no limit is known."""
         if self.state.limit is None:
             return self.window
         return rate_exact(self.state.limit, self.state.window)
@@ -69,8 +69,8 @@ class Row:
         return share(self.state.hits, self.state.limit)
 
     @property
-    def let_in(self) -> bool:
-        """Over the limit of a profile that only observes."""
+    def only_observed(self) -> bool:
+        """Return whether the window is over the limit of a profile that only observes."""
         return self.state.observed and self.state.remaining == 0
 
     @property
@@ -91,7 +91,7 @@ class Row:
 
 
 def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """A page of windows that match the search."""
+    """Show a page of windows that match the search."""
     require_view(model_admin, request)
     filters = Filters.from_query(request.GET)
     found, cursor, seen, problem = _search(filters, request.GET.get("cursor") or "0")
@@ -112,12 +112,12 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
 
 
 def _search(filters: Filters, cursor: str) -> tuple[list[KeyState], str, int, str]:
-    """The windows, the cursor to go on with, the keys looked at, and what is wrong."""
+    """Return the windows, the next cursor, the number of keys examined, and the problem."""
     found: list[KeyState] = []
     seen, until = 0, time.monotonic() + MOST_SECONDS
     try:
         for _scan in range(MOST_SCANS):
-            # Every key of a scan is shown, or a cursor could not go on where it ended.
+            # Show every key of a scan, because the cursor continues after all of them.
             result = inspection.scan(filters, cursor=cursor, count=KEYS_A_SCAN)
             found += result.states
             seen += result.seen
@@ -125,7 +125,7 @@ def _search(filters: Filters, cursor: str) -> tuple[list[KeyState], str, int, st
             if cursor == "0" or len(found) >= KEYS_A_PAGE or time.monotonic() >= until:
                 break
     except StoreError:
-        return found, "0", seen, _redis_is_away()
+        return found, "0", seen, _no_reply_text()
     except (ImproperlyConfigured, ValueError) as error:
         return [], "0", seen, str(error)
     found.sort(key=lambda state: (not state.blocked, -(state.use or 0.0), state.key))
@@ -133,7 +133,7 @@ def _search(filters: Filters, cursor: str) -> tuple[list[KeyState], str, int, st
 
 
 def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """One window: its state, its hits, and what the log knows of it."""
+    """Show one window: its state, its hits, and its rejections in the log."""
     require_view(model_admin, request)
     key = request.GET.get("key", "")
     state, chart, problem = None, None, ""
@@ -147,7 +147,7 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
         else:
             problem = _("There is no such window: it has no hits.")
     except StoreError:
-        problem = _redis_is_away()
+        problem = _no_reply_text()
     parts = parse_key(key, conf.prefix)
     return page(
         model_admin,
@@ -165,7 +165,7 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
 
 
 def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
-    """What the log says of the window, the newest first."""
+    """Return the rejections of the window, the newest first."""
     found = Rejection.objects.filter(
         identifier=logged_identifier(parts.identifier),
         axis=column(parts.axis, "axis"),
@@ -178,7 +178,7 @@ def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
 
 
 def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """Asks, and then forgets all the windows of the identifier in the profile."""
+    """Ask for confirmation, then delete all windows of the identifier in the profile."""
     require_view(model_admin, request)
     if not may_unblock(request):
         raise PermissionDenied
@@ -186,11 +186,11 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
     try:
         states = inspection.describe_all(key) or inspection.damaged(keys=[key])
         if request.method == "POST":
-            forgotten = [state for state in states if inspection.reset_key(state.key)]
-            _note(request, forgotten)
+            deleted = [state for state in states if inspection.reset_key(state.key)]
+            _record_unblocking(request, deleted)
             return HttpResponseRedirect(url(model_admin, "live"))
     except StoreError:
-        messages.error(request, _redis_is_away())
+        messages.error(request, _no_reply_text())
         return HttpResponseRedirect(url(model_admin, "live"))
     if not states:
         messages.warning(request, _("There is no such window: it has no hits."))
@@ -208,34 +208,34 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
     )
 
 
-def _note(request: HttpRequest, forgotten: list[KeyState]) -> None:
-    """Tells the user, and the admin's history."""
-    if not forgotten:
+def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
+    """Show a message to the user, and add entries to the history of the admin."""
+    if not deleted:
         messages.warning(request, _("There is no such window: it has no hits."))
         return
     content_type = ContentType.objects.get_for_model(Rejection)
-    for state in forgotten:
+    for state in deleted:
         LogEntry.objects.create(
             user_id=str(request.user.pk),
             content_type=content_type,
-            # No id: there is no row that the entry could link to.
+            # No id, because there is no row that the entry could link to.
             object_id=None,
-            object_repr=_remembered(state)[:200],
+            object_repr=_history_key(state)[:200],
             action_flag=CHANGE,
-            change_message=f"Unblocked: {state.hits} hits were forgotten.",
+            change_message=f"Unblocked: {state.hits} hits were deleted.",
         )
-    said = ngettext(
-        # Not the identifier first: the admin would write it with a capital letter.
-        "Let in again: %(who)s. %(count)d window was forgotten.",
-        "Let in again: %(who)s. %(count)d windows were forgotten.",
-        len(forgotten),
+    text = ngettext(
+        # The identifier is not the first word, because the admin would capitalize it.
+        "Unblocked: %(who)s. %(count)d window was deleted.",
+        "Unblocked: %(who)s. %(count)d windows were deleted.",
+        len(deleted),
     )
-    who = printable(forgotten[0].identifier)
-    messages.success(request, said % {"who": who, "count": len(forgotten)})
+    who = printable(deleted[0].identifier)
+    messages.success(request, text % {"who": who, "count": len(deleted)})
 
 
-def _remembered(state: KeyState) -> str:
-    """The key as the history may keep it."""
+def _history_key(state: KeyState) -> str:
+    """Return the key for the history, with a hashed identifier if LOG_IDENTIFIERS says so."""
     if conf.log_identifiers != "hash":
         return printable(state.key)
     before, after = state.key.partition("{")[0], state.key.rpartition("}")[2]
@@ -266,5 +266,5 @@ def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
     )
 
 
-def _redis_is_away() -> str:
+def _no_reply_text() -> str:
     return _("Redis does not answer, so live keys cannot be shown. The log is not affected.")

@@ -1,4 +1,4 @@
-"""What the admin's own pages have in common: who may see them, and their frame."""
+"""Shared code of the admin's own pages: permissions, addresses and the template frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNBLOCK = "django_slidingwindow.unblock"
 
 
 def url(model_admin: ModelAdmin[Rejection], page: str, **query: str) -> str:
-    """The address of one of the pages: changelist, export, live, key, unblock or profiles."""
+    """Return the URL of a page: changelist, export, live, key, unblock or profiles."""
     name = f"admin:django_slidingwindow_rejection_{page}"
     address = reverse(name, current_app=model_admin.admin_site.name)
     given = {key: value for key, value in query.items() if value}
@@ -25,7 +25,7 @@ def url(model_admin: ModelAdmin[Rejection], page: str, **query: str) -> str:
 
 
 def require_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> None:
-    """PermissionDenied for whoever may not see the log."""
+    """Raise PermissionDenied if the user may not view the log."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
 
@@ -37,7 +37,7 @@ def may_unblock(request: HttpRequest) -> bool:
 def page(
     model_admin: ModelAdmin[Rejection], request: HttpRequest, name: str, **context: Any
 ) -> TemplateResponse:
-    """A page in the admin's frame."""
+    """Return a page in the frame of the admin."""
     request.current_app = model_admin.admin_site.name
     return TemplateResponse(
         request,

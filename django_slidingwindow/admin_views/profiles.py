@@ -1,4 +1,4 @@
-"""The profiles page: what is configured, who uses it, and how many it refused today."""
+"""The page of profiles: their configuration, where they are used, and refusals today."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .wording import number
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A profile as the page shows it."""
+    """A profile as it is shown on the page."""
 
     state: ProfileState
     places: list[str]
-    """Where it is used."""
+    """The views and rules that use it."""
     hits: int
     """Refusals today."""
     log_url: str
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def cells(self) -> list[tuple[str, bool]]:
-        """The value of each key that has a column, and whether it needs attention."""
+        """Return the value of each key that has a column, and whether it needs attention."""
         return [
             (printable(str(value)), value == key.alert)
             for key in column_keys()
@@ -50,17 +50,17 @@ class Row:
 
     @property
     def remarks(self) -> list[str]:
-        """Keys without a column that are not the default."""
+        """Return the keys without a column whose values are not the default."""
         return [printable(remark) for remark in remarks(self.state.record())]
 
     @property
     def policies(self) -> list[tuple[str, str]]:
-        """The rate and the algorithm of each."""
+        """Return rate and algorithm of each policy."""
         return [(rate_exact(one.limit, one.window), one.algorithm) for one in self.state.policies]
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """All profiles by name."""
+    """Show all profiles by name."""
     require_view(model_admin, request)
     span = today()
     hits, shown = hits_by_profile(span)
@@ -88,10 +88,10 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
 
 
 def _places() -> dict[str, list[str]]:
-    """The views and rules that name each profile."""
+    """Return the views and rules that name each profile."""
     found: dict[str, list[str]] = defaultdict(list)
     for usage in usages():
-        # A function that chooses at each request names none beforehand.
+        # A view may have a function that chooses for each request; it names no profile here.
         for name in usage.profiles if isinstance(usage.profiles, tuple) else ():
             found[name].append(usage.view)
     for index, config in enumerate(conf.rules):
@@ -99,15 +99,15 @@ def _places() -> dict[str, list[str]]:
             continue
         rule: Any = read_rule(index, config)
         for name in rule.requirement.profiles:
-            found[name].append(_("rule %d: ") % (index + 1) + _described(config))
+            found[name].append(_("rule %d: ") % (index + 1) + _rule_text(config))
     return found
 
 
-def _described(config: Any) -> str:
-    """A rule in a line."""
-    said = []
+def _rule_text(config: Any) -> str:
+    """Return a rule as one line."""
+    parts = []
     for key in ("methods", "path", "name", "namespace"):
         value = config.get(key)
         if value:
-            said.append(value if isinstance(value, str) else " ".join(value))
-    return printable(" ".join(said) or _("all requests"))
+            parts.append(value if isinstance(value, str) else " ".join(value))
+    return printable(" ".join(parts) or _("all requests"))

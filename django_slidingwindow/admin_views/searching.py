@@ -1,4 +1,4 @@
-"""How an identifier is looked for in the log: whole, or by its beginning."""
+"""Search for an identifier in the log, complete or by its prefix."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..models import RejectionQuerySet
 from ..rejections.rows import logged_identifier
 from ..rejections.text import printable
 
-ANYTHING = "*"
+WILDCARD = "*"
 
 
 def search(rows: RejectionQuerySet, text: str) -> Any:
-    """Rows of the identifier; of all that begin so, if the text ends in "*"."""
+    """Return the rows of an identifier, or of a prefix if the text ends in "*"."""
     text = text.strip()
-    if text.endswith(ANYTHING):
-        return rows.beginning(printable(text[: -len(ANYTHING)]))
-    # As it is typed, as requests have it, and as the log has it.
+    if text.endswith(WILDCARD):
+        return rows.beginning(printable(text[: -len(WILDCARD)]))
+    # The text as typed, and the text and its canonical address as the log stores them.
     spellings = {text, *map(logged_identifier, (text, canonical_ip(text)))}
     if len(spellings) == 1:
-        # The index gives these in the order of the list.
+        # With one value, the index returns the rows in the order of the list.
         return rows.filter(identifier=spellings.pop())
     return rows.filter(identifier__in=sorted(spellings))

@@ -1,6 +1,6 @@
-"""The picture above the list: refusals over time by profile, and who was refused most.
+"""The summary above the list: refusals over time by profile, and the most refused identifiers.
 
-Bounded whatever the table holds: a stretch of time, and of that the newest rows.
+It is bounded for any size of the table: it covers a span of time, and of that the newest rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .times import Span
 from .wording import number
 
 MOST_ROWS = 300_000
-"""Rows that a picture is made of."""
+"""The most rows that a summary reads."""
 OFFENDERS = 5
 _STEPS = (
     (timedelta(hours=1), timedelta(minutes=1)),
@@ -34,7 +34,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """Somebody who was refused often."""
+    """An identifier that was refused often."""
 
     identifier: str
     axis: str
@@ -49,13 +49,13 @@ class Offender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What the picture shows."""
+    """The content of the summary."""
 
     chart: Chart
     offenders: Sequence[Offender]
     total: int
     since: datetime | None
-    """From when on it shows everything, if that is not the whole stretch."""
+    """The start of the part that is shown; None if the whole span is shown."""
 
     @property
     def total_text(self) -> str:
@@ -63,10 +63,10 @@ class Summary:
 
 
 def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejection], Span]:
-    """The rows of the stretch, or of its end if there are too many."""
+    """Return the rows of the span and the span; if there are too many, those of its end."""
     within = rows.filter(minute__gte=span.start, minute__lt=span.end)
     minutes = within.order_by("-minute").values_list("minute", flat=True)
-    # One row, found by walking so far along the index.
+    # At most one row: the newest one that is left out, found by reading the index.
     for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
         start = first_left_out + timedelta(minutes=1)
         return within.filter(minute__gte=start).order_by(), Span(start, span.end)
@@ -74,7 +74,7 @@ def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejecti
 
 
 def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
-    """The picture of these rows in this stretch of time."""
+    """Return the summary of these rows in this span of time."""
     within, shown = newest_rows(rows, span)
     counts = within.values_list("minute", "profile").annotate(total=Sum("hits"))
     chart = _chart(list(counts), span)
@@ -87,7 +87,7 @@ def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
 
 
 def hits_by_profile(span: Span) -> tuple[dict[str, int], Span]:
-    """Refusals of each profile, and the stretch in which they were counted."""
+    """Return the refusals of each profile, and the span in which they were counted."""
     within, shown = newest_rows(Rejection.objects.all(), span)
     counts = within.values_list("profile").annotate(total=Sum("hits"))
     return dict(counts), shown
@@ -133,7 +133,7 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
 
 
 def _columns(span: Span) -> list[datetime]:
-    """Where the columns start, at whole steps."""
+    """Return the start of each column, at a whole number of steps since midnight."""
     step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
     start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""Stretches of time that the log is looked at by, as they stand in an address."""
+"""Spans of time in the query string of the list."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import date, datetime, time, timedelta
 
 from django.utils import timezone
 
-# The years that every database knows in every time zone.
+# The years that every database supports in every time zone.
 _YEARS = range(1970, 9_999)
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start` up to, but without, `end`."""
+    """A span of time from `start` up to, but not including, `end`."""
 
     start: datetime
     end: datetime
@@ -25,7 +25,7 @@ class Span:
 
 
 def now() -> datetime:
-    """The present minute's end, in the current time zone."""
+    """Return the end of the current minute, in the current time zone."""
     moment = timezone.now()
     if timezone.is_aware(moment):
         moment = timezone.localtime(moment)
@@ -33,19 +33,19 @@ def now() -> datetime:
 
 
 def last(length: timedelta) -> Span:
-    """The stretch that ends now."""
+    """Return the span of this length that ends now."""
     end = now()
     return Span(end - length, end)
 
 
 def parse_span(text: str) -> Span:
-    """Of "24h", of a day "2026-11-16" or of an hour "2026-11-16T13"; else a ValueError."""
+    """Parse "24h", a day "2026-11-16" or an hour "2026-11-16T13". Raise ValueError otherwise."""
     if text in RECENT:
         return last(RECENT[text])
     day, _at_hour, hour = text.partition("T")
     start = date.fromisoformat(day)
     if start.year not in _YEARS:
-        raise ValueError(f"the log has no year {start.year}")
+        raise ValueError(f"the year {start.year} is out of range")
     if not hour:
         return Span(_at(start, 0), _at(start + timedelta(days=1), 0))
     start_at = _at(start, int(hour))
@@ -53,7 +53,7 @@ def parse_span(text: str) -> Span:
 
 
 def days(count: int) -> list[date]:
-    """The last days, the newest first."""
+    """Return the last `count` days, the newest first."""
     return [now().date() - timedelta(days=back) for back in range(count)]
 
 

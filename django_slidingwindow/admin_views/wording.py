@@ -1,4 +1,4 @@
-"""Values as the pages show them: short, exact where that matters, the same on every page."""
+"""Format values in the same way on every page: short, and exact where that matters."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def number(value: int) -> str:
 
 
 def wait(seconds: float | None) -> str:
-    """Return how long something still takes; None is for ever."""
+    """Return a duration as text; "never" for None."""
     return _("never") if seconds is None else duration_rounded_up(seconds)
 
 
 def policy(row: Rejection) -> str:
-    """The policy of a row of the log, if one was looked at."""
+    """Return the policy of a row of the log; "-" if it has none."""
     return "-" if row.limit is None or row.window is None else rate_exact(row.limit, row.window)
 
 
 def share(hits: int, limit: int | None) -> str:
-    """Hits beside their limit, if there is one: 99 / 100."""
+    """Return hits and limit, such as "99 / 100"; only the hits without a limit."""
     return number(hits) if limit is None else f"{number(hits)} / {number(limit)}"
 
 
 def minute(moment: datetime) -> str:
-    """A time stamp as log files have it, in the current time zone: 2026-11-15 23:43."""
+    """Return a time in the current time zone as in log files, such as "2026-11-15 23:43"."""
     return f"{_local(moment):%Y-%m-%d %H:%M}"
 
 

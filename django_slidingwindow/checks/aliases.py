@@ -1,4 +1,4 @@
-"""The cache alias: is it there, and can the limits work with it? No network."""
+"""Check the cache alias: whether it exists, and whether limits can use it. No network."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..stores.aliases import fault_of, locations
 from . import catalog
 from .project import Project
 
-# What a pool is made of, so that the second cache goes without its own.
-_OF_POOLS = frozenset(
+# Options of a connection pool. Two caches that share a pool cannot differ in them.
+_POOL_OPTIONS = frozenset(
     "USERNAME PASSWORD SOCKET_TIMEOUT SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS"
     " CONNECTION_POOL_KWARGS CONNECTION_FACTORY SENTINELS SENTINEL_KWARGS PARSER_CLASS".split()
 )
-# What an alias may say about its keys without a difference.
-_USUAL_KEYS: Mapping[str, tuple[Any, ...]] = {
+# Values of the options for keys that are equal to the default.
+_DEFAULT_KEY_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "KEY_PREFIX": ("", None),
     "VERSION": (1, None),
     "KEY_FUNCTION": (None, default_key_func, "django.core.cache.backends.base.default_key_func"),
@@ -29,7 +29,7 @@ _USUAL_KEYS: Mapping[str, tuple[Any, ...]] = {
 
 
 def check_alias(project: Project) -> Iterator[CheckMessage]:
-    """Report what makes the alias unusable; else what may surprise."""
+    """Report why the alias cannot be used; if it can, report options that may surprise."""
     alias = project.conf.cache
     config = project.caches.get(alias)
     if config is None:
@@ -38,7 +38,7 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
     found = fault_of(alias, config)
     if found is not None:
         fault, facts = found
-        yield catalog.OF_ALIAS[fault](**facts)
+        yield catalog.ALIAS_PROBLEMS[fault](**facts)
         return
     yield from _shared_pools(project, alias, config)
     yield from _short_time_out(project, alias, _options(config))
@@ -50,14 +50,14 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
 def _shared_pools(
     project: Project, alias: str, config: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    for other, its in project.caches.items():
-        if other == alias or not set(locations(its)) & set(locations(config)):
+    for other, other_config in project.caches.items():
+        if other == alias or not set(locations(other_config)) & set(locations(config)):
             continue
-        if its.get("BACKEND") != config["BACKEND"]:
+        if other_config.get("BACKEND") != config["BACKEND"]:
             continue
-        mine, others = _options(config), _options(its)
+        mine, theirs = _options(config), _options(other_config)
         names = sorted(
-            name for name in {*mine, *others} & _OF_POOLS if mine.get(name) != others.get(name)
+            name for name in {*mine, *theirs} & _POOL_OPTIONS if mine.get(name) != theirs.get(name)
         )
         if names:
             yield catalog.SHARED_POOL(alias=alias, other=other, names=", ".join(names))
@@ -66,7 +66,10 @@ def _shared_pools(
 def _short_time_out(
     project: Project, alias: str, options: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    """Longer ones do no harm to the direct transport, whose connections end with the budget."""
+    """Report a time-out below the budget.
+
+    Longer ones are harmless with the direct transport: its connections end with the budget.
+    """
     seconds = options.get("SOCKET_TIMEOUT")
     seconds = options.get("CONNECTION_POOL_KWARGS", {}).get("socket_timeout", seconds)
     budget = project.conf.latency_budget
@@ -77,14 +80,14 @@ def _short_time_out(
 def _through_client(
     project: Project, alias: str, config: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    """Report where django-redis's client does not keep what the direct transport does."""
+    """Report options that make django-redis's client retry, or wait longer than the budget."""
     options = _options(config)
     pool: dict[str, Any] = {}
-    with suppress(ValueError):  # the address may be that of a factory of the project's own
+    with suppress(ValueError):  # a connection factory of the project may use any address
         pool = parse_url(locations(config)[0])
     pool = {**(options.get("CONNECTION_POOL_KWARGS") or {}), **pool}
     retries = [name for name in ("retry", "retry_on_error", "retry_on_timeout") if pool.get(name)]
-    # A Retry of none overrules the other two.
+    # A `Retry` with 0 retries overrides the other two options.
     if retries and not ("retry" in retries and pool["retry"].get_retries() == 0):
         yield catalog.CLIENT_RETRIES(alias=alias, names=", ".join(retries))
     seconds = pool.get("socket_timeout", options.get("SOCKET_TIMEOUT"))
@@ -96,8 +99,10 @@ def _through_client(
 def _ignored_keys(
     project: Project, alias: str, config: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
-    """Report what the alias says about its keys: the windows have keys of their own."""
-    names = [name for name, usual in _USUAL_KEYS.items() if config.get(name) not in usual]
+    """Report options for keys in the alias: the keys of windows do not use them."""
+    names = [
+        name for name, defaults in _DEFAULT_KEY_OPTIONS.items() if config.get(name) not in defaults
+    ]
     if names and "PREFIX" not in project.given:
         yield catalog.IGNORED_KEYS(alias=alias, names=", ".join(names))
 

@@ -1,4 +1,4 @@
-"""Whom profiles count: can a request tell, with these settings?"""
+"""Check the axes of profiles: whether these settings can identify clients on them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..guard.identity import BUILT_IN, HEADER
 from ..policies import Profile
 from ..registry import near
 from . import catalog
-from .callables import accepts, found, name_of
+from .callables import accepts, load, name_of
 from .problem import Problem
 from .project import Project
 
 _SESSIONS = "django.contrib.sessions.middleware.SessionMiddleware"
 _ENGINES = "django.contrib.sessions.backends."
 _ON_THE_SERVER = {f"{_ENGINES}{name}" for name in ("db", "cache", "file")}
-"""Where the stores are defined that give no data for an id that they did not issue."""
+"""The modules of the session stores that have no data for an id that they did not issue."""
 _USERS = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
 
 def parts(profile: Profile) -> set[str]:
-    """The single axes that a profile looks at: both of ip+endpoint, and what it falls back to."""
+    """Return the single axes of a profile: "ip" and "endpoint" of "ip+endpoint", and fallbacks."""
     single = set(profile.axis.split("+"))
     if "user_or_ip" in single:
         single |= {"user", "ip"}
@@ -45,7 +45,7 @@ def check_axes(project: Project) -> Iterator[CheckMessage]:
 def check_resolvers(project: Project) -> Iterator[CheckMessage]:
     for axis, value in project.conf.identities.items():
         path = f"SLIDING_WINDOW['IDENTITIES'][{axis!r}]"
-        function, error = found(value)
+        function, error = load(value)
         if error is not None:
             yield catalog.NO_RESOLVER(path=path, error=error)
         elif not accepts(function, "request"):
@@ -58,7 +58,7 @@ def check_sessions(project: Project) -> Iterator[CheckMessage]:
 
 def check_session_engine(project: Project) -> Iterator[CheckMessage]:
     engine = project.session_engine
-    store, problem = found(f"{engine}.SessionStore")
+    store, problem = load(f"{engine}.SessionStore")
     if problem is not None or "session" in project.conf.identities:
         return  # Django itself reports an engine that cannot be imported
     if not any(base.__module__ in _ON_THE_SERVER for base in store.__mro__):

@@ -1,4 +1,4 @@
-"""What the project names by dotted path: is it there, and can it be called?"""
+"""Load callables that the project names by dotted path, and check their arguments."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 
-def found(value: Any) -> tuple[Any, str | None]:
-    """What a dotted path names, or what is wrong with the path."""
+def load(value: Any) -> tuple[Any, str | None]:
+    """Return the callable that a dotted path names, and the problem or None."""
     if not isinstance(value, str):
-        return value, None if callable(value) else f"{value!r} is no callable."
+        return value, None if callable(value) else f"{value!r} is not callable."
     try:
         target = import_string(value)
     except Exception as error:  # noqa: BLE001 -- the project's module may raise anything
         return None, f"{type(error).__name__}: {error}"
-    return target, None if callable(target) else f"{value!r} is no callable."
+    return target, None if callable(target) else f"{value!r} is not callable."
 
 
 def accepts(function: Any, *arguments: str) -> bool:
-    """Whether it can be called with so many positional arguments; True if nobody knows."""
+    """Return whether a function takes these positional arguments; True if it has no signature."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -33,7 +33,7 @@ def accepts(function: Any, *arguments: str) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """What people call it."""
+    """Return the dotted name of a function, or its repr."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)
     return f"{module}.{name}" if module and name else repr(function)

@@ -1,4 +1,4 @@
-"""What matters in production alone, and what only the Redis server can tell."""
+"""The checks of `check --deploy`: settings for production, and the Redis server."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .aliases import check_alias
 from .axes import parts
 from .project import Project
 from .rights import INSPECTION, command_of, needed, refusals
-from .server import Server, connected, is_cluster, links, place
+from .server import Server, address_of, connected, is_cluster, primaries
 
 _OLDEST = (6, 2)
 
 
 def check_all() -> list[CheckMessage]:
-    """All messages of the checks for `--deploy`."""
+    """Return all messages of the checks for `--deploy`."""
     try:
         project = Project.read(conf.user)
     except ImproperlyConfigured:
-        return []  # the other checks tell
+        return []  # reported by the static checks
     return [*check_settings(project), *check_servers(project)]
 
 
 def check_settings(project: Project) -> Iterator[CheckMessage]:
-    own = project.conf
-    if not own.enabled:
+    settings = project.conf
+    if not settings.enabled:
         yield catalog.SWITCHED_OFF()
-    if own.fallback == "local" and "FALLBACK_PROCESSES" not in project.given:
+    if settings.fallback == "local" and "FALLBACK_PROCESSES" not in project.given:
         yield catalog.ONE_PROCESS()
     if "TRUSTED_PROXIES" not in project.given:
         by_address = [p.name for p in project.profiles() if "ip" in parts(p)]
@@ -46,12 +46,12 @@ def check_settings(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_servers(project: Project) -> Iterator[CheckMessage]:
-    """Connects; every question is bounded in time."""
+    """Check the Redis servers of the alias. Every command has a time-out."""
     alias = project.conf.cache
     if any(message.level >= ERROR for message in check_alias(project)):
         return
     try:
-        found = links(alias)
+        found = primaries(alias)
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
         return
@@ -73,17 +73,17 @@ def _check_server(
             yield from check_facts(alias, server)
             yield from check_rights(project, alias, server)
     except AuthenticationError as error:
-        yield catalog.LOGIN_REFUSED(alias=alias, server=place(settings), error=error)
+        yield catalog.LOGIN_REFUSED(alias=alias, server=address_of(settings), error=error)
     except NoPermissionError as error:
-        # Of connecting itself: a database to select, or a name to give.
+        # Raised while connecting: by SELECT, or by CLIENT SETNAME.
         command = command_of(error)
-        yield catalog.MISSING_COMMANDS(alias=alias, server=place(settings), commands=command)
+        yield catalog.MISSING_COMMANDS(alias=alias, server=address_of(settings), commands=command)
     except (RedisError, OSError) as error:
         yield catalog.UNREACHABLE(alias=alias, error=error)
 
 
 def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
-    """What INFO says."""
+    """Check what INFO reports: version, role and eviction policy."""
     info = server.info()
     if info is None:
         yield catalog.NO_INFO(alias=alias, server=server.name)
@@ -98,13 +98,13 @@ def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
 
 def _check_eviction(server: Server, info: Mapping[str, str]) -> Iterator[CheckMessage]:
     policy = info.get("maxmemory_policy", "noeviction")
-    # Without a bound on memory nothing is ever evicted.
+    # Without maxmemory nothing is ever evicted.
     if policy != "noeviction" and info.get("maxmemory", "0") != "0":
         yield catalog.EVICTION(server=server.name, policy=policy)
 
 
 def check_rights(project: Project, alias: str, server: Server) -> Iterator[CheckMessage]:
-    """What the user of the alias may do, tried without doing it."""
+    """Check the rights of the alias's user, without running the commands."""
     prefix = project.conf.prefix
     key = make_key(prefix, "check", "rights", "deploy", Policy(limit=1, window=1))
     commands = needed(project.algorithms(), cluster=is_cluster(alias))

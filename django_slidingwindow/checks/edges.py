@@ -1,4 +1,4 @@
-"""Proxies, exemptions, the project's own response, and the middleware's place."""
+"""Check proxies, exemptions, the project's own response, and the middleware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.urls import get_resolver
 from ..guard.exemptions import STAFF
 from ..guard.proxies import UNIX
 from . import catalog
-from .callables import accepts, found
+from .callables import accepts, load
 from .project import Project
 from .views import view_names
 
@@ -37,7 +37,7 @@ def check_exemptions(project: Project) -> Iterator[CheckMessage]:
     for value in project.conf.exempt:
         problem = None if value == STAFF else _network_problem(value)
         if problem is not None and (callable(value) or _is_path(value)):
-            function, problem = found(value)
+            function, problem = load(value)
             if problem is None and not accepts(function, "request"):
                 problem = "cannot be called with (request)."
         if problem is not None:
@@ -55,7 +55,7 @@ def check_response(project: Project) -> Iterator[CheckMessage]:
     value = project.conf.response
     if value is None:
         return
-    function, problem = found(value)
+    function, problem = load(value)
     if problem is None and not accepts(function, "request", "decision"):
         problem = "cannot be called with (request, decision)."
     if problem is not None:
@@ -74,7 +74,7 @@ def check_rules_read(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_async_operations(project: Project) -> Iterator[CheckMessage]:
-    # Loaded by the views that use it; django-ninja need not be installed.
+    # Views that use it have imported it; django-ninja may not be installed.
     ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
     if ninja is None or project.middleware_like(_MIDDLEWARE) or view_names() is None:
         return
@@ -88,7 +88,7 @@ def _networks(values: Iterable[Any]) -> list[str]:
 
 def _network_problem(value: Any) -> str | None:
     if not isinstance(value, str):
-        return f"{type(value).__name__} is no network."
+        return f"{type(value).__name__} is not a network."
     try:
         ipaddress.ip_network(value)
     except ValueError as error:
@@ -97,5 +97,5 @@ def _network_problem(value: Any) -> str | None:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether a dotted path is meant, rather than an address that is misspelled."""
+    """Return whether a value looks like a dotted path, not like a misspelled address."""
     return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))

@@ -1,4 +1,4 @@
-"""What a check reports: an id, a text and a hint."""
+"""A kind of problem that a check reports: an id, a text and a hint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Problem:
 
     number: str
     text: str
-    """What is wrong, with the facts to fill in between braces."""
+    """What is wrong, as a format string for the facts."""
     hint: str
 
     @property

@@ -1,4 +1,4 @@
-"""Profiles: right in themselves, and known wherever they are named."""
+"""Check that profiles are valid, and that views and throttles only name existing ones."""
 
 from __future__ import annotations
 

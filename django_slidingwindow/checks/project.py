@@ -1,4 +1,4 @@
-"""What the checks look at, gathered once: every check is a function of it alone."""
+"""The input of all checks, collected once. Every check is a pure function of it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .views import view_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project's settings and code, as far as they concern the limits."""
+    """The settings and the code of a project that concern rate limits."""
 
     conf: Conf
-    """Of valid values alone; the default stands for a value that is not."""
+    """The settings; invalid values are replaced by the default."""
     given: frozenset[str]
-    """The keys of SLIDING_WINDOW that the project writes."""
+    """The keys of SLIDING_WINDOW that the project sets."""
     configs: Mapping[str, Any]
-    """All profiles by name as they are written, right or wrong."""
+    """All profiles by name as they are written, valid or not."""
     usages: Sequence[Usage]
     middleware: Sequence[str]
     session_engine: str
@@ -35,8 +35,8 @@ class Project:
 
     @classmethod
     def read(cls, user: Mapping[str, Any]) -> Project:
-        """The project as it is now, its views loaded."""
-        # A view says which profiles it uses when it is imported.
+        """Read the current settings and import all views."""
+        # A view registers the profiles that it uses when it is imported.
         view_names()
         own = Conf()
         vars(own)["user"] = valid(user)
@@ -54,14 +54,14 @@ class Project:
         )
 
     def profiles(self) -> Iterator[Profile]:
-        """Those in use that have no problem of their own."""
+        """Yield the valid profiles that are in use."""
         used = self._used()
         for name, config in self.configs.items():
             if name in used and not any(profile_problems(name, config)):
                 yield read_profile(name, config)
 
     def _used(self) -> set[str]:
-        """A built-in profile counts when something names it; whoever writes one, uses it."""
+        """Return the names of the profiles in use: the project's own, and all that are named."""
         used = {name for name in self.configs if self.configs[name] is not BUILT_IN.get(name)}
         for usage in self.usages:
             used.update(named_by(usage))
@@ -70,30 +70,30 @@ class Project:
         return used
 
     def rules(self) -> Iterator[tuple[int, Rule]]:
-        """The rules that have no problem of their own, with their place in the list."""
+        """Yield the valid rules with their index in the list."""
         for number, config in enumerate(self.conf.rules):
             if not any(rule_problems(number, config)):
                 yield number, read_rule(number, config)
 
     def algorithms(self) -> set[str]:
-        """Those that the profiles in use count with; `compact` always."""
+        """Return the algorithms of the profiles in use, and always `compact`."""
         found = {"compact"}
         for profile in self.profiles():
             found |= {policy.algorithm for policy in profile.policies} or {profile.algorithm}
         return found
 
     def middleware_like(self, path: str) -> int:
-        """How often MIDDLEWARE lists that class, or one derived from it."""
+        """Return how often MIDDLEWARE lists a class or one derived from it."""
         return sum(entry == path or _derives(entry, path) for entry in self.middleware)
 
 
 def named_by(usage: Usage) -> tuple[str, ...]:
-    """The profiles that a place in the code names; none if it chooses at each request."""
+    """Return the profiles that a view names; none if a function chooses for each request."""
     return usage.profiles if isinstance(usage.profiles, tuple) else ()
 
 
 def profiles_of(rule: Rule) -> tuple[str, ...]:
-    """The profiles that a rule names; unlike a decorator, it cannot leave the choice open."""
+    """Return the profiles that a rule names. Unlike a decorator, it cannot have a function."""
     profiles = rule.requirement.profiles
     assert isinstance(profiles, tuple)
     return profiles
@@ -102,6 +102,6 @@ def profiles_of(rule: Rule) -> tuple[str, ...]:
 def _derives(entry: str, path: str) -> bool:
     try:
         middleware, base = import_string(entry), import_string(path)
-    except Exception:  # noqa: BLE001 -- Django itself tells of what cannot be imported
+    except Exception:  # noqa: BLE001 -- Django itself reports what cannot be imported
         return False
     return isinstance(middleware, type) and issubclass(middleware, base)

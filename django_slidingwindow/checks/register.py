@@ -1,4 +1,4 @@
-"""Hands the checks to Django. What they need is imported when they run, not at start."""
+"""Register the checks with Django. Their modules are imported when they run, not at start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LABEL = "django_slidingwindow"
 
 
 def register_checks() -> None:
-    """Makes `manage.py check` run them, and `check --deploy` those that ask the server."""
+    """Register the checks of `manage.py check`, and those of `check --deploy`."""
     checks.register(check_project, TAG)
     checks.register(check_deployment, TAG, deploy=True)
 
@@ -21,8 +21,8 @@ def register_checks() -> None:
 def check_project(
     app_configs: Iterable[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """All that the settings and the code alone can tell; no network."""
-    if not _concerned(app_configs):
+    """Check the settings and the code, without the network."""
+    if not _includes_this_app(app_configs):
         return []
     from .static import check_all
 
@@ -32,14 +32,14 @@ def check_project(
 def check_deployment(
     app_configs: Iterable[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """What holds in production alone, the Redis server included."""
-    if not _concerned(app_configs):
+    """Check settings for production, and the Redis server."""
+    if not _includes_this_app(app_configs):
         return []
     from .deploy import check_all
 
     return check_all()
 
 
-def _concerned(app_configs: Iterable[AppConfig] | None) -> bool:
-    """Whether `manage.py check` was asked about every app, or this one among others."""
+def _includes_this_app(app_configs: Iterable[AppConfig] | None) -> bool:
+    """Return whether `manage.py check` runs for all apps, or for this one."""
     return app_configs is None or any(config.label == _LABEL for config in app_configs)

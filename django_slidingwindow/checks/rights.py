@@ -1,7 +1,7 @@
-"""What the app asks of a Redis user, and whether a server grants it.
+"""The commands that the app needs, and whether a Redis server allows them.
 
-A command that is queued by MULTI is checked against the user's rights at once, and
-DISCARD forgets it: so every right is tried, and nothing runs.
+After MULTI, the server checks the rights for each command when it is queued, and DISCARD
+removes all of them. So every right is tested, and nothing runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .server import Server
 
 Arguments = tuple[str, ...]
 
-# Each with the arguments that follow it; KEY stands for a key of the app.
+# Each command with its arguments; KEY stands for a key of the app.
 KEY = "<key>"
 ALWAYS: Mapping[str, Arguments] = {
     "EVALSHA": ("0" * 40, "1", KEY),
@@ -64,7 +64,7 @@ INSPECTION: Mapping[str, Arguments] = {
 
 
 def needed(algorithms: Iterable[str], *, cluster: bool = False) -> dict[str, Arguments]:
-    """The commands that limits with these algorithms run."""
+    """Return the commands that limits with these algorithms run."""
     commands = {**ALWAYS, **IN_CLUSTER} if cluster else dict(ALWAYS)
     for algorithm in sorted(algorithms):
         commands |= BY_ALGORITHM[algorithm]
@@ -77,36 +77,36 @@ class Refusals:
 
     commands: tuple[str, ...]
     keys: bool
-    """Some command may run, but not on the app's keys."""
+    """Whether a command may run, but not on the app's keys."""
 
 
 def refusals(server: Server, commands: Mapping[str, Arguments], key: str) -> Refusals | None:
-    """What the server refuses this user; None if it does not let itself be asked."""
-    questions = [
+    """Return what the server refuses to this user; None if MULTI or DISCARD is refused."""
+    queued = [
         (*name.split("|"), *(key if argument == KEY else argument for argument in arguments))
         for name, arguments in commands.items()
     ]
-    if any(isinstance(reply, ResponseError) for reply in server.ask(["MULTI"], ["DISCARD"])):
+    if any(isinstance(reply, ResponseError) for reply in server.send(["MULTI"], ["DISCARD"])):
         return None
-    _, *replies, _ = server.ask(["MULTI"], *questions, ["DISCARD"])
+    _, *replies, _ = server.send(["MULTI"], *queued, ["DISCARD"])
     refused = {
         name: str(reply)
         for name, reply in zip(commands, replies, strict=True)
         if isinstance(reply, NoPermissionError)
     }
-    about_keys = [name for name, said in refused.items() if _about_keys(said)]
+    about_keys = [name for name, error in refused.items() if _about_keys(error)]
     return Refusals(
         commands=tuple(name for name in refused if name not in about_keys),
         keys=bool(about_keys),
     )
 
 
-def _about_keys(refusal: str) -> bool:
+def _about_keys(error: str) -> bool:
     # "... to access one of the keys used as arguments" in 6.2, "... to access a key" later.
-    return "access" in refusal
+    return "access" in error
 
 
-def command_of(refusal: NoPermissionError) -> str:
-    """The command that a refusal names, or all that it says."""
-    named = re.search(r"'(\S+)' command", str(refusal))
-    return named[1].upper() if named else str(refusal)
+def command_of(error: NoPermissionError) -> str:
+    """Return the command that an error names, or its whole text."""
+    named = re.search(r"'(\S+)' command", str(error))
+    return named[1].upper() if named else str(error)

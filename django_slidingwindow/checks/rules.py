@@ -1,4 +1,4 @@
-"""The middleware's rules: right in themselves, and naming what exists."""
+"""Check that the rules of the middleware are valid and only name existing profiles and views."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def check_rule_views(project: Project) -> Iterator[CheckMessage]:
     namespaces = {name.rpartition(":")[0] for name in names}
     namespaces = {parent for name in namespaces for parent in _with_parents(name)}
     for number, rule in rules:
-        for key, known, named in (
+        for key, existing, named in (
             ("name", names, rule.names or ()),
             ("namespace", namespaces, [name.rstrip(":") for name in rule.namespaces or ()]),
         ):
             path = f"{NAME}['RULES'][{number}][{key!r}]"
             for name in sorted(named):
-                if name not in known:
-                    yield catalog.UNKNOWN_URL(path=path, name=name, near=near(name, known))
+                if name not in existing:
+                    yield catalog.UNKNOWN_URL(path=path, name=name, near=near(name, existing))
 
 
 def _with_parents(namespace: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The Redis servers behind an alias, for a few questions within a few seconds."""
+"""Connections to the Redis servers of an alias, for a few commands with a short time-out."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from ..stores.net.sentinel import Sentinels, half_way
 from ..stores.net.settings import ConnectionSettings
 from ..stores.net.topology import Address, Topology
 
-PATIENCE = 2.0
-"""Seconds for finding a server, and for all its answers to some questions."""
+TIMEOUT = 2.0
+"""Seconds for finding a server, and for all replies of one `send`."""
 
 
 def is_cluster(alias: str) -> bool:
-    """Whether the alias leads to a Redis Cluster."""
+    """Return whether the alias is a Redis Cluster."""
     return isinstance(_client(alias).connection_factory, ClusterConnectionFactory)
 
 
-def links(alias: str) -> list[ConnectionSettings]:
-    """A settings to each server that takes the alias's writes; raises what redis-py does."""
+def primaries(alias: str) -> list[ConnectionSettings]:
+    """Return the settings of each server that takes writes. Raise errors of redis-py."""
     if is_cluster(alias):
-        return _primaries(_client(alias))
+        return _cluster_primaries(_client(alias))
     pool = pool_of(alias)
     if isinstance(pool, SentinelConnectionPool):
-        return [Sentinels(pool, None).find(time.monotonic() + PATIENCE)]
+        return [Sentinels(pool, None).find(time.monotonic() + TIMEOUT)]
     return [ConnectionSettings.of(pool, None)]
 
 
-def _primaries(client: Any) -> list[ConnectionSettings]:
-    """Of a cluster; the nodes that the settings name if none of those tells the others."""
+def _cluster_primaries(client: Any) -> list[ConnectionSettings]:
+    """Return the primaries of a cluster; the configured nodes if none returns the topology."""
     seeds = [
         ConnectionSettings.of(client.connection_factory.pool(url), None) for url in client._server
     ]
     topology = Topology(
         [Address(settings.options["host"], settings.options["port"]) for settings in seeds]
     )
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
 
     def answer(step: Any) -> list[Any]:
         return [ask_once(seeds[0].at(*step.address), step.payload, half_way(deadline))]
@@ -66,27 +66,27 @@ def _client(alias: str) -> Any:
     return cache.client
 
 
-def place(settings: ConnectionSettings) -> str:
-    """Where a server is, for people."""
+def address_of(settings: ConnectionSettings) -> str:
+    """Return the address of a server as text."""
     options = settings.options
     return str(options.get("path") or f"{options.get('host')}:{options.get('port')}")
 
 
 class Server:
-    """One server, on one connection, that is never asked the same twice."""
+    """One server on one connection. Commands are never sent twice."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.name = place(settings)
+        self.name = address_of(settings)
         self._server = servers.Server(settings)
 
-    def ask(self, *commands: Iterable[str]) -> list[Any]:
-        """The reply to each; a server's error is returned, one of the connection raised."""
+    def send(self, *commands: Iterable[str]) -> list[Any]:
+        """Return the reply to each command. Error replies are returned, other errors raised."""
         payload = b"".join(pack(*(word.encode() for word in command)) for command in commands)
-        return self._server.exchange(payload, len(commands), time.monotonic() + PATIENCE)
+        return self._server.exchange(payload, len(commands), time.monotonic() + TIMEOUT)
 
     def info(self) -> Mapping[str, str] | None:
-        """The facts of INFO; None if this user may not ask."""
-        (reply,) = self.ask(["INFO"])
+        """Return the fields of INFO; None if this user may not run it."""
+        (reply,) = self.send(["INFO"])
         if isinstance(reply, ResponseError):
             return None
         lines = (line.partition(":") for line in reply.decode().splitlines())
@@ -98,7 +98,7 @@ class Server:
 
 @contextmanager
 def connected(settings: ConnectionSettings) -> Iterator[Server]:
-    """The server of a settings, until the end of the block."""
+    """Connect to a server, and close the connection at the end of the block."""
     server = Server(settings)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""All the checks that need nothing but the settings and the code."""
+"""All checks that only need the settings and the code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..conf import conf
 from . import aliases, axes, catalog, edges, profiles, rules, values
 from .project import Project
 
-OF_DICT: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
+DICT_CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
     values.check_keys,
     values.check_values,
     values.check_hash_key,
 )
-OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
+PROJECT_CHECKS: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     aliases.check_alias,
     profiles.check_profiles,
     profiles.check_limits,
@@ -43,11 +43,11 @@ OF_PROJECT: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
 
 
 def check_all() -> list[CheckMessage]:
-    """All messages, in the order of their subjects."""
+    """Return the messages of all static checks."""
     try:
         user = conf.user
     except ImproperlyConfigured:
         return [catalog.NOT_A_DICT()]
     project = Project.read(user)
-    messages = [message for check in OF_DICT for message in check(user)]
-    return messages + [message for check in OF_PROJECT for message in check(project)]
+    messages = [message for check in DICT_CHECKS for message in check(user)]
+    return messages + [message for check in PROJECT_CHECKS for message in check(project)]

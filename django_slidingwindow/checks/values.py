@@ -1,4 +1,4 @@
-"""What each key of SLIDING_WINDOW may be."""
+"""Check the keys of SLIDING_WINDOW and their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIN_HASH_KEY = 16
 
 
 class Value(NamedTuple):
-    """A test of a value, and what passes it in words."""
+    """A test for valid values, and a description of them."""
 
     test: Callable[[Any], bool]
     wanted: str
@@ -72,7 +72,9 @@ VALUES: Mapping[str, Value] = {
     "FALLBACK": _one_of(*FALLBACKS),
     "FALLBACK_PROCESSES": _whole(1),
     "FALLBACK_MAX_KEYS": _whole(1),
-    "SHIELD_SECONDS": Value(lambda value: _number(value) and value >= 0, "seconds, 0 for none"),
+    "SHIELD_SECONDS": Value(
+        lambda value: _number(value) and value >= 0, "a number of seconds, 0 for none"
+    ),
     "HEADERS": _some_of("draft", "legacy", "x"),
     "HEADERS_PARTITION_KEY": _SWITCH,
     "PREFIX": Value(
@@ -83,7 +85,9 @@ VALUES: Mapping[str, Value] = {
         lambda value: value is None or (isinstance(value, (str, bytes)) and bool(value)),
         "text, bytes or None",
     ),
-    "LATENCY_BUDGET": Value(lambda value: _number(value) and value > 0, "seconds above 0"),
+    "LATENCY_BUDGET": Value(
+        lambda value: _number(value) and value > 0, "a number of seconds above 0"
+    ),
     "IDENTITY_ERROR": _one_of("deny", "allow"),
     "EXEMPT": _LIST._replace(wanted="a list of networks and dotted paths"),
     "RESPONSE": Value(
@@ -100,13 +104,13 @@ VALUES: Mapping[str, Value] = {
 
 
 def known_keys() -> frozenset[str]:
-    """The keys that the app reads: one property of Conf each."""
+    """Return the keys that the app reads: one for each property of Conf."""
     properties = (name for name, value in vars(Conf).items() if isinstance(value, cached_property))
     return frozenset(name.upper() for name in properties if name != "user")
 
 
 def valid(user: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of the project's dict that can be worked with."""
+    """Return the entries of SLIDING_WINDOW with a known key and a valid value."""
     return {key: value for key, value in user.items() if key in VALUES and VALUES[key].test(value)}
 
 
@@ -120,7 +124,7 @@ def check_keys(user: Mapping[str, Any]) -> Iterator[CheckMessage]:
 def check_values(user: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for key, (test, wanted) in VALUES.items():
         if key in user and not test(user[key]):
-            # Half a secret is a secret.
+            # Never print a secret, not even a wrong one.
             value = "..." if key == "HASH_KEY" else user[key]
             yield catalog.WRONG_VALUE(key=key, value=value, wanted=wanted)
 

@@ -1,4 +1,4 @@
-"""The views of the project, as the URLconf has them."""
+"""The names of the views in the project's URLconf."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 
 def view_names() -> frozenset[str] | None:
-    """The names of all views with their namespaces; None if the URLconf cannot be imported.
+    """Return the names of all views with their namespaces; None if the URLconf cannot be imported.
 
-    Imports all the views, as Django's own checks do. One without a name has an empty one.
+    Imports all views, as Django's own checks do. A view without a name has an empty one.
     """
     try:
         return frozenset(_names(get_resolver(), ()))
-    except Exception:  # noqa: BLE001 -- Django itself tells of a URLconf that cannot be imported
+    except Exception:  # noqa: BLE001 -- Django itself reports a URLconf that cannot be imported
         return None
 
 

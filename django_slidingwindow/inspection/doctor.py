@@ -1,4 +1,4 @@
-"""Is everything in order? What `slidingwindow doctor` tells, as values."""
+"""The health checks of `slidingwindow doctor`, as values."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from .search import configured
 OK, INFO, WARNING, ERROR = "ok", "info", "warning", "error"
 
 _PROBES = 100
-# Seconds that the hosts' clocks may differ before times in the log confuse anybody.
+# Seconds by which the clocks of hosts may differ. More makes times in the log confusing.
 _CLOCK_TOLERANCE = 1.0
 _NO_REDIS = (StoreError, NotImplementedError, ImproperlyConfigured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one health check."""
 
     name: str
     level: str
     text: str
     data: dict[str, Any] = field(default_factory=dict)
-    """The same for programs."""
+    """The facts of the text, for programs."""
 
 
 def examine() -> list[Finding]:
-    """All findings: on the server, this process and the project's settings."""
+    """Return all findings about the server, this process and the project's settings."""
     return [*_server(), _breaker(), *_log(), *_system_checks()]
 
 
@@ -56,29 +56,29 @@ def _server() -> Iterator[Finding]:
     try:
         readings.store().run_many([_peek()])
     except _NO_REDIS as error:
-        text = f"the cache {conf.cache!r} gives no Redis: {error}"
+        text = f"cannot use Redis of the cache {conf.cache!r}: {error}"
         yield Finding(name="connection", level=ERROR, text=text, data=data)
         return
-    text = f"the cache {conf.cache!r} answers"
+    text = f"Redis of the cache {conf.cache!r} replies"
     yield Finding(name="connection", level=OK, text=text, data=data)
-    looks: dict[str, Callable[[], Finding]] = {
+    server_checks: dict[str, Callable[[], Finding]] = {
         "server": _version,
         "eviction": _eviction,
         "latency": _latency,
         "script": _script,
         "clock": _clock,
     }
-    for name, look in looks.items():
+    for name, check in server_checks.items():
         try:
             with readings.only_store_errors():
-                yield look()
+                yield check()
         except StoreError as error:
-            # This user may lack the right to ask; the system checks tell which ones matter.
-            yield Finding(name=name, level=WARNING, text=f"not known: {error}")
+            # The Redis user may lack a right; the system checks report those that matter.
+            yield Finding(name=name, level=WARNING, text=f"unknown: {error}")
 
 
 def _peek() -> Evaluate:
-    """A look at a window that is never written."""
+    """Return a call that reads a window which is never written."""
     policy = Policy(limit=1, window=1)
     key = make_key(get_limiter().prefix, "doctor", "latency", "doctor", policy)
     return Evaluate((key,), (WindowRule(policy, 1),), False)
@@ -100,27 +100,27 @@ def _eviction() -> Finding:
     policy, bound = info.get("maxmemory_policy", "noeviction"), info.get("maxmemory", 0)
     data = {"policy": policy, "maxmemory": bound}
     if policy != "noeviction" and bound:
-        text = f"{policy}: when memory is short, windows are dropped and limits start anew"
+        text = f"{policy}: when memory is short, Redis deletes windows and limits start again at 0"
         return Finding(name="eviction", level=WARNING, text=text, data=data)
-    text = f"{policy}, " + (f"at {bound:,} bytes" if bound else "memory without a bound")
+    text = f"{policy}, " + (f"maxmemory {bound:,} bytes" if bound else "no maxmemory")
     return Finding(name="eviction", level=OK, text=text, data=data)
 
 
 def _latency() -> Finding:
     peek = _peek()
-    took = [_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES)]
-    return latency(took, conf.latency_budget)
+    durations = [_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES)]
+    return latency(durations, conf.latency_budget)
 
 
-def latency(took: list[float], budget: float) -> Finding:
-    """What seconds of checks say, against those that one may take."""
-    took = sorted(took)
-    data = {f"p{share}_ms": round(_percentile(took, share) * 1000, 3) for share in (50, 95, 99)}
-    data["max_ms"] = round(took[-1] * 1000, 3)
+def latency(durations: list[float], budget: float) -> Finding:
+    """Compare the durations of checks with the budget. All are in seconds."""
+    ordered = sorted(durations)
+    data = {f"p{share}_ms": round(_percentile(ordered, share) * 1000, 3) for share in (50, 95, 99)}
+    data["max_ms"] = round(ordered[-1] * 1000, 3)
     text = ", ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
-    slow = _percentile(took, 99) > budget
+    slow = _percentile(ordered, 99) > budget
     if slow:
-        text += f": above LATENCY_BUDGET, {budget} s"
+        text += f": p99 is above LATENCY_BUDGET ({budget} s)"
     return Finding(name="latency", level=WARNING if slow else OK, text=text, data=data)
 
 
@@ -135,14 +135,14 @@ def _percentile(ordered: list[float], share: int) -> float:
 
 
 def _script() -> Finding:
-    """Scripts are loaded by the first check that needs them: absence is no fault."""
+    """Count the loaded scripts. Missing ones are fine: the first check that needs one loads it."""
     sets = {in_use(profile.policies) or (profile.algorithm,) for profile in configured()}
     shas = [script(end, names).sha for names in sorted(sets) for end in ("evaluate", "refund")]
     loaded = sum(map(bool, readings.client().script_exists(*shas)))
     return Finding(
         name="script",
         level=OK,
-        text=f"version {SCRIPT_VERSION}, {loaded} of {len(shas)} loaded (the rest on first use)",
+        text=f"version {SCRIPT_VERSION}, {loaded} of {len(shas)} loaded (others load when used)",
         data={"version": SCRIPT_VERSION, "loaded": loaded, "known": len(shas)},
     )
 
@@ -155,11 +155,11 @@ def _clock() -> Finding:
 
 
 def clock(ahead: float) -> Finding:
-    """What it means that Redis's clock is so many seconds ahead of this host's."""
+    """Judge the difference between the clocks of Redis and this host, in seconds."""
     off = abs(ahead) > _CLOCK_TOLERANCE
     text = f"Redis is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this host"
     if off:
-        text += ": limits follow Redis, but times in the log are the host's"
+        text += ": limits use the clock of Redis, but times in the log are those of the host"
     return Finding(
         name="clock",
         level=WARNING if off else OK,
@@ -173,7 +173,7 @@ def _breaker() -> Finding:
     return Finding(
         name="breaker",
         level=OK if state == CLOSED else WARNING,
-        text=f"{state} in this process; metrics tell of the others",
+        text=f"{state} in this process; see the metrics for other processes",
         data={"state": state},
     )
 
@@ -186,35 +186,35 @@ def _log() -> Iterator[Finding]:
     try:
         newest = Rejection.objects.using(alias).values_list("minute", flat=True).first()
     except Error as error:
-        text = f"the table in the database {alias!r} cannot be read: {error}"
+        text = f"cannot read the table in the database {alias!r}: {error}"
         yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
         return
     try:
         logwriter.try_to_write(alias)
     except Error as error:
-        text = f"the table in the database {alias!r} cannot be written: {error}"
+        text = f"cannot write to the table in the database {alias!r}: {error}"
         yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
         return
-    said = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
+    content = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
     data = {"database": alias, "newest": newest.isoformat() if newest else None}
-    yield writer(recorder.stats(), f"the database {alias!r}: {said}", data)
+    yield writer(recorder.stats(), f"the database {alias!r}: {content}", data)
 
 
-def writer(stats: recorder.Stats, said: str, data: dict[str, Any]) -> Finding:
-    """What the numbers say of this process's part of the log."""
+def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:
+    """Judge the counters of this process's rejection log. `table` describes the database."""
     text = (
-        f"{said}; in this process {stats.written:,} refusals written, {stats.dropped:,} dropped, "
+        f"{table}; in this process {stats.written:,} refusals written, {stats.dropped:,} dropped, "
         f"{stats.unwritten:,} waiting, {stats.failed:,} batches failed"
     )
     if stats.deaths:
-        text += f"; the thread that writes died {stats.deaths:,} times"
+        text += f"; the writing thread died {stats.deaths:,} times"
     if stats.error:
-        runs = "" if stats.running else " and no thread writes"
-        text += f"; the last attempt failed{runs}: {stats.error}"
-    troubled = stats.down or stats.dropped or stats.failed or stats.deaths or stats.error
+        no_thread = "" if stats.running else " and no writing thread is running"
+        text += f"; the last attempt failed{no_thread}: {stats.error}"
+    has_problem = stats.down or stats.dropped or stats.failed or stats.deaths or stats.error
     return Finding(
         name="log",
-        level=WARNING if troubled else OK,
+        level=WARNING if has_problem else OK,
         text=text,
         data={**data, **asdict(stats)},
     )
@@ -231,4 +231,4 @@ def _system_checks() -> Iterator[Finding]:
             data={"id": message.id, "hint": message.hint},
         )
     if not messages:
-        yield Finding(name="checks", level=OK, text="no system check has anything to say")
+        yield Finding(name="checks", level=OK, text="the system checks found no problem")

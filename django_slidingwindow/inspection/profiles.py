@@ -1,4 +1,4 @@
-"""What is configured, right or wrong, for people."""
+"""The configured profiles, valid or not, for the command and the admin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProfileState:
 
     name: str
     origin: str
-    """Who wrote it: the settings, an app that registered it, or this package."""
+    """Where it comes from: the settings, an app that registered it, or this package."""
     profile: Profile | None = None
     """None if it cannot be used."""
     problems: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class ProfileState:
 
     @property
     def dynamic(self) -> bool:
-        """Whether a callable returns the limit for each identifier."""
+        """Return whether a callable returns the limit for each identifier."""
         return self.profile is not None and self.profile.limit_for is not None
 
     @property
@@ -43,7 +43,7 @@ class ProfileState:
         return value if key.effective is None else key.effective(value)
 
     def record(self) -> dict[str, Any]:
-        """Return all of it for programs."""
+        """Return the profile as a dict for JSON."""
         return {
             "name": self.name,
             "origin": self.origin,
@@ -77,7 +77,7 @@ def _own_keys() -> list[ProfileKey]:
 
 
 def profiles() -> Iterator[ProfileState]:
-    """All profiles by name, those that cannot be used with their problems."""
+    """Yield all profiles by name; those that cannot be used have problems."""
     for name, config in sorted(registry.configs().items()):
         problems = tuple(f"{path}: {problem}" for path, problem in profile_problems(name, config))
         origin = SETTINGS if name in conf.profiles else REGISTERED

@@ -1,4 +1,4 @@
-"""What Redis says of windows: hits, the answer to a request, expiry, bytes.
+"""Read windows in Redis: hits, whether a request would be refused, expiry and size.
 
 Nothing is written. Many windows are read in one round trip.
 """
@@ -22,26 +22,26 @@ from ..stores.errors import store_error
 from ..stores.protocol import Evaluate, Reply, WindowReply, WindowRule
 from .search import Match
 
-# Windows that one script call looks at: it should not hold up requests.
-_A_CALL = 50
+# The most windows that one script call reads, so that it does not delay requests.
+_WINDOWS_PER_CALL = 50
 
 RulesFor: TypeAlias = "Callable[[Policy], tuple[WindowRule, ...]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A window as a request would find it. Times in seconds."""
+    """A window as a request would see it. Times are in seconds."""
 
     hits: int
     blocked: bool
-    """By the limit of the match: a request of cost 1 would be refused."""
+    """Whether the limit of the match would refuse a request of cost 1."""
     retry_after: float | None
     reset_after: float
 
 
 @contextmanager
 def only_store_errors() -> Iterator[None]:
-    """Turns what redis-py raises into StoreError."""
+    """Convert errors of redis-py to StoreError."""
     try:
         yield
     except (RedisError, OSError) as error:
@@ -49,21 +49,24 @@ def only_store_errors() -> Iterator[None]:
 
 
 def client() -> Any:
-    """A redis-py client of the server that holds the windows.
+    """Return a redis-py client for the server that holds the windows.
 
-    Its time-outs are the alias's own, perhaps none: ask it nothing before the store has
-    answered, whose patience is bounded.
+    It has the time-outs of the alias, perhaps none. Only use it after a call of the store, which
+    has a time-out, has succeeded.
     """
     return store().client()
 
 
 def store() -> Any:
-    """The store of this process's limiter, which can do more than a limiter asks."""
+    """Return the Redis store of this process's limiter.
+
+    The type is Any, because it has methods beyond the protocol of stores.
+    """
     return get_limiter().store
 
 
 def key_count() -> int:
-    """About how many keys there are, those of other applications included."""
+    """Return about how many keys the server has, including those of other applications."""
     with only_store_errors():
         server = client()
         if isinstance(server, RedisCluster):
@@ -72,45 +75,45 @@ def key_count() -> int:
 
 
 def looks(matches: list[Match]) -> list[Look | None]:
-    """Return each window as it is now; None for a key that another application wrote."""
+    """Return the current state of each window; None for a key that is not a window."""
     return [None if row is None else _look(*row) for row in _rows(matches, _look_rules)]
 
 
 def counts(matches: list[Match]) -> list[int | None]:
-    """Return the hits of each window alone, which is half the work."""
+    """Return only the hits of each window, which is half the work of `looks`."""
     rows = _rows(matches, _count_rules)
     return [None if row is None else MAX_LIMIT - row[0].remaining for row in rows]
 
 
-def _look(counted: WindowReply, asked: WindowReply) -> Look:
+def _look(counted: WindowReply, checked: WindowReply) -> Look:
     return Look(
         hits=MAX_LIMIT - counted.remaining,
-        blocked=not asked.admits,
-        retry_after=None if asked.retry < 0 else asked.retry / 1_000_000,
+        blocked=not checked.admits,
+        retry_after=None if checked.retry < 0 else checked.retry / 1_000_000,
         reset_after=counted.reset / 1_000_000,
     )
 
 
 @lru_cache(maxsize=1024)
 def _count_rules(policy: Policy) -> tuple[WindowRule, ...]:
-    """Ask how far the hits are from a very high limit: a request that costs nothing."""
+    """Return the rule that counts hits: a check of cost 0 against a very high limit."""
     return (WindowRule(replace(policy, limit=MAX_LIMIT), 0),)
 
 
 @lru_cache(maxsize=1024)
 def _look_rules(policy: Policy) -> tuple[WindowRule, ...]:
-    """Ask for all the hits, and what a request of cost 1 would be answered."""
+    """Return the rules that count hits and check a request of cost 1."""
     return *_count_rules(policy), WindowRule(policy, 1)
 
 
 def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | None]:
-    """Return what the script replies to each window's rules; None for what is no window."""
+    """Return the replies of the script to each window's rules; None if a key is not a window."""
     keys = tuple(match.key for match in matches)
     chunks = [
-        alike[at : at + _A_CALL]
+        alike[at : at + _WINDOWS_PER_CALL]
         for group in store().groups(keys) or [range(len(keys))]
         for alike in _by_policy(matches[i] for i in group)
-        for at in range(0, len(alike), _A_CALL)
+        for at in range(0, len(alike), _WINDOWS_PER_CALL)
     ]
     found: dict[str, list[WindowReply]] = {}
     for chunk, reply in _replies(chunks, rules):
@@ -122,7 +125,7 @@ def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | Non
 
 
 def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
-    """Windows that are asked the same: what the call says of them is packed once."""
+    """Group windows by policy: a call packs the arguments of a policy once."""
     found: dict[Policy, list[Match]] = {}
     for match in matches:
         found.setdefault(match.policy, []).append(match)
@@ -137,7 +140,7 @@ def _replies(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[
     except StoreError as error:
         if error.outage:
             raise
-    # One key that is no window has spoiled the call: it shall spoil only itself.
+    # A key that is not a window made the call fail. Read one by one, so that only it fails.
     for match in (match for chunk in chunks for match in chunk):
         try:
             yield [match], store().run_many([_peek([match], rules)])[0]
@@ -147,12 +150,12 @@ def _replies(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[
 
 
 def _peek(matches: list[Match], rules: RulesFor) -> Evaluate:
-    asked = [(match.key, rule) for match in matches for rule in rules(match.policy)]
-    return Evaluate(tuple(key for key, _ in asked), tuple(rule for _, rule in asked), False)
+    pairs = [(match.key, rule) for match in matches for rule in rules(match.policy)]
+    return Evaluate(tuple(key for key, _ in pairs), tuple(rule for _, rule in pairs), False)
 
 
 def sizes(keys: list[str]) -> list[tuple[int, int | None]]:
-    """PTTL in milliseconds (-2: no key, -1: no expiry) and bytes of each key."""
+    """Return PTTL in milliseconds (-2: no key, -1: no expiry) and size in bytes of each key."""
     if not keys:
         return []
     with only_store_errors():
@@ -162,18 +165,18 @@ def sizes(keys: list[str]) -> list[tuple[int, int | None]]:
             pipeline.memory_usage(key)
         replies = pipeline.execute(raise_on_error=False)
     return [
-        (_known(pttl, -1), _known(size, None))
+        (_unless_error(pttl, -1), _unless_error(size, None))
         for pttl, size in zip(replies[::2], replies[1::2], strict=True)
     ]
 
 
-def _known(reply: Any, otherwise: Any) -> Any:
-    # A server's user may lack the right to ask.
-    return otherwise if isinstance(reply, ResponseError) else reply
+def _unless_error(reply: Any, default: Any) -> Any:
+    # The Redis user may lack the right to run the command.
+    return default if isinstance(reply, ResponseError) else reply
 
 
 def hits(match: Match) -> list[tuple[float, int]]:
-    """The hits that count, as (age in seconds, count), the oldest first."""
+    """Return the hits in a window as (age in seconds, count), the oldest first."""
     algorithm = match.policy.algorithm
     with only_store_errors():
         if algorithm == "log":
@@ -182,7 +185,7 @@ def hits(match: Match) -> list[tuple[float, int]]:
             value = client().hgetall(match.key)
         else:
             value = client().get(match.key) or b""
-    # The clock after the value, so that no hit is younger than now.
+    # Read the clock after the value, so that no hit lies in the future.
     now = store().run_many([_peek([match], _count_rules)])[0].clock
     try:
         return decoding.DECODERS[algorithm](value, match.policy, now)

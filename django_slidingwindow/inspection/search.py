@@ -1,4 +1,4 @@
-"""Which windows are meant, and which configured profile a window belongs to."""
+"""Search for windows, and find the configured profile that a window belongs to."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _GLOB = re.compile(r"([*?\[\]\\^])")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A key that was searched for, and what is configured for it."""
+    """A key that was found, and its configured profile."""
 
     key: str
     parts: KeyParts
     profile: str | None
     policy: Policy
-    """How the window is read; its limit is the configured one if there is one."""
+    """How to read the window. It has the configured limit, or a very high one without a profile."""
     limit: int | None
     observed: bool = False
-    """The profile only observes: whoever is over its limit is let in."""
+    """Whether the profile only observes, so that requests over its limit are admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which windows a person looks for; without any field, all of them.
+    """The filters of a search for windows. Without any, all windows are found.
 
-    A field is an option of the commands and a parameter of the admin's page.
+    Each field is an option of the commands and a parameter of the admin page.
     """
 
     profile: str | None = None
     axis: str | None = None
     identifier: str | None = None
-    """A whole identifier, or the beginning of some and "*"."""
+    """A complete identifier, or a prefix and "*"."""
     blocked: bool = False
     """Only windows that would refuse a request of cost 1 now."""
 
@@ -56,7 +56,7 @@ class Filters:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> Filters:
-        """Return the filters in the query of an address; empty ones filter nothing."""
+        """Return the filters in a query string; empty values do not filter."""
         given: dict[str, Any] = {
             field.name: query.get(field.name, "").strip() or None for field in fields(cls)
         }
@@ -64,7 +64,7 @@ class Filters:
         return cls(**given)
 
     def query(self) -> dict[str, str]:
-        """Return what `from_query` reads."""
+        """Return the filters as a query string for `from_query`."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: "1" if value is True else value for name, value in given.items() if value}
 
@@ -73,7 +73,7 @@ ALL = Filters()
 
 
 class Search:
-    """The windows that filters allow. ImproperlyConfigured if there is no such profile."""
+    """Find windows by filters. Raise ImproperlyConfigured if the profile does not exist."""
 
     def __init__(self, filters: Filters = ALL) -> None:
         self._profile = None if filters.profile is None else registry.get(filters.profile)
@@ -82,7 +82,7 @@ class Search:
         self._identifier = filters.identifier
 
     def pattern(self, prefix: str) -> str:
-        """What SCAN is to match."""
+        """Return the MATCH pattern for SCAN."""
         stem = key_ends(prefix, self._axis or "", "")[0]
         before = _literal(stem) if self._axis else _literal(f"{prefix}:") + "*:{"
         inner = (
@@ -93,20 +93,20 @@ class Search:
         return f"{before}{inner}*{after}*"
 
     def exact_keys(self, limiter: Limiter) -> list[str] | None:
-        """The keys that a whole identifier has in the configured profiles; None to SCAN."""
+        """Return the keys of a complete identifier in all profiles; None if SCAN is needed."""
         if self._nothing:
             return []
         if self._identifier is None or self._identifier.endswith("*"):
             return None
         found: dict[str, None] = {}
         for profile in self._profiles:
-            # As a request would have it, and as it stands in a list of keys or in the log.
+            # Both as a request resolves it, and as keys and the log show it.
             for identifier in (canonical(profile.axis, self._identifier), self._identifier):
                 policies = _policies(profile, identifier)
                 found |= dict.fromkeys(
                     limiter.windows([ProfileCheck(profile, identifier, policies)]).keys
                 )
-            # A long identifier stands there as its beginning and a hash.
+            # Keys and the log show a long identifier as its beginning and a hash.
             shortened = escape_shortened(self._identifier)
             if shortened is not None:
                 before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
@@ -115,14 +115,14 @@ class Search:
         return list(found)
 
     def beside(self, match: Match) -> list[str]:
-        """The keys of the match's identifier under all policies of its profile."""
+        """Return the keys of a match's identifier for all policies of its profile."""
         if match.profile is None:
             return [match.key]
         policies = self._policies(registry.get(match.profile), match.parts)
         return [match.key, *(key_beside(match.key, policy) for policy in policies)]
 
     def match(self, key: str, prefix: str) -> Match | None:
-        """The key's place in the configuration; None if it is not what is searched for."""
+        """Return the key with its profile and policy; None if the filters exclude it."""
         parts = parse_key(key, prefix)
         if parts is None:
             return None
@@ -135,14 +135,14 @@ class Search:
         try:
             policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
         except PolicyError:
-            # Another application's key: no window is that long or short.
+            # A key of another application: the length of this window is not valid.
             return None
         return Match(key, parts, None, policy, None)
 
     def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:
         if not parts.shortened or profile.limit_for is None:
             return _policies(profile, parts.identifier)
-        # Only who is searched for by the whole identifier is known.
+        # The key has only a hash. The identifier is known if it was given completely.
         return () if self._identifier is None else _policies(profile, self._identifier)
 
     @cached_property
@@ -160,7 +160,7 @@ class Search:
 
 
 def configured() -> list[Profile]:
-    """All profiles that can be used; the system checks tell of the others."""
+    """Return all valid profiles; the system checks report the others."""
     profiles = []
     for name in registry.configs():
         try:

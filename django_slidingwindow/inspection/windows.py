@@ -1,7 +1,7 @@
-"""Live windows in Redis: who has how much left, and who is kept out.
+"""List and describe live windows in Redis: how much is left, and which ones block.
 
-For people, not for requests. Keys are found by SCAN, never by KEYS, and looked at
-many in a round trip. Raises StoreError when Redis is away.
+For the command and the admin, not for requests. Keys are found with SCAN, never with KEYS, and
+many are read in one round trip. Functions raise StoreError if Redis is down.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .reader import Look
 from .search import ALL, Filters, Match, Search
 
 KEYS_A_PAGE = 1_000
-"""Asked of SCAN at a time by whoever looks at all of them."""
+"""The COUNT of a SCAN over all keys."""
 
 Progress: TypeAlias = "Callable[[int, int], None]"
-"""Told the keys seen so far, and about how many there are in the database."""
+"""A function that is called with the keys seen so far, and about how many the database has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """One window as it is now."""
+    """The current state of one window."""
 
     key: str
     axis: str
@@ -36,42 +36,43 @@ class KeyState:
     window: float
     """Seconds."""
     profile: str | None
-    """The configured profile that counts in this window; None if there is none."""
+    """The configured profile that uses this window; None if there is none."""
     limit: int | None
     hits: int
     remaining: int | None
     use: float | None
-    """Hits by limit, 0 to 1."""
+    """Hits divided by the limit, from 0 to 1."""
     blocked: bool
     """Whether a request of cost 1 would be refused now."""
     observed: bool
-    """The profile only observes: whoever is over its limit is let in."""
+    """Whether the profile only observes, so that requests over its limit are admitted."""
     retry_after: float | None
-    """Seconds until it would pass; 0.0 when it would now, None for never."""
+    """Seconds until a request of cost 1 is admitted; 0.0 for now, None for never."""
     reset_after: float
-    """Seconds until the oldest counted hit leaves."""
+    """Seconds until the oldest hit leaves the window."""
     ttl: float | None
-    """Seconds until Redis forgets the key; None if it never does."""
+    """Seconds until the key expires; None if it does not."""
     bytes: int | None
-    """What the key takes in Redis; None where the server does not say."""
+    """The memory of the key in Redis; None if the server does not return it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some windows, and where to go on."""
+    """One page of windows."""
 
     states: list[KeyState]
     cursor: str
-    """For the next page; "0" when there is none."""
+    """The cursor of the next page; "0" if this is the last one."""
     seen: int
-    """Keys looked at."""
+    """The number of keys that were examined."""
 
 
 def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page:
-    """A page of windows, or of those that block; it may hold fewer or more than `count`.
+    """Return one page of the windows that match the filters.
 
-    A whole identifier is looked up in the windows of the configured profiles. One
-    that ends in "*" is searched for among all keys.
+    A page may hold fewer or more windows than `count`. A complete identifier is looked up
+    directly in the windows of the configured profiles. An identifier that ends in "*" is
+    searched for among all keys.
     """
     search = Search(filters)
     cursor, keys = _find(search, cursor, count)
@@ -81,14 +82,14 @@ def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page
 
 
 def walk(filters: Filters = ALL, *, progress: Progress | None = None) -> Iterator[KeyState]:
-    """All windows, page by page; a window may come twice while keys are being moved."""
+    """Yield all windows, page by page. SCAN may return a window twice."""
     search = Search(filters)
     for matches in _pages(search, progress):
         yield from _found(matches, filters.blocked)
 
 
 def keys_top(n: int, filters: Filters = ALL, *, progress: Progress | None = None) -> list[KeyState]:
-    """The n windows that are used most, in memory for n and a page, however many there are."""
+    """Return the n most used windows. Memory is bounded by n and one page."""
     search = Search(filters)
     heap: list[tuple[float, str]] = []
     kept: set[str] = set()
@@ -108,13 +109,13 @@ def keys_top(n: int, filters: Filters = ALL, *, progress: Progress | None = None
 
 
 def describe(key: str) -> KeyState | None:
-    """The window of a key; None if it is empty or none of ours."""
+    """Return the window of a key; None if it is empty or not a window."""
     states = _states(_matches([key], Search()))
     return states[0] if states else None
 
 
 def describe_all(key: str) -> list[KeyState]:
-    """The window of a key first, then those of the profile's other policies; [] if it is empty."""
+    """Return the window of a key and those of its profile's other policies; [] if it is empty."""
     search = Search()
     for match in _matches([key], search):
         states = _states(_matches(search.beside(match), search))
@@ -123,9 +124,9 @@ def describe_all(key: str) -> list[KeyState]:
 
 
 def damaged(filters: Filters = ALL, *, keys: Iterable[str] | None = None) -> list[KeyState]:
-    """Return the windows whose values cannot be read, as if they were empty.
+    """Return the windows whose values cannot be read, with 0 hits.
 
-    Checks of such a window are decided by the fallback until it is reset.
+    The fallback decides checks of such a window until it is reset.
     """
     search = Search(filters)
     pages = _pages(search, None) if keys is None else [_matches(keys, search)]
@@ -144,14 +145,14 @@ def damaged(filters: Filters = ALL, *, keys: Iterable[str] | None = None) -> lis
 
 
 def hits(key: str) -> list[tuple[float, int]]:
-    """The hits that count in a window, as (age in seconds, count), the oldest first."""
+    """Return the hits in the window of a key as (age in seconds, count), the oldest first."""
     for match in _matches([key], Search()):
         return readings.hits(match)
     return []
 
 
 def reset_key(key: str) -> bool:
-    """Forgets a window, in this process's memory as well; whether there was one."""
+    """Delete a window, also from the shield of this process. Return whether it existed."""
     limiter = get_limiter()
     return parse_key(key, limiter.prefix) is not None and limiter.reset([key]) > 0
 
@@ -193,7 +194,10 @@ def _counted(matches: list[Match]) -> Iterator[tuple[Match, int]]:
 
 
 def _found(matches: list[Match], blocked: bool) -> list[KeyState]:
-    """The windows; if `blocked`, those alone that block, at half the work for the others."""
+    """Return the states of matches. With `blocked`, return only windows that block.
+
+    Windows that do not block are then skipped after half the work.
+    """
     if blocked:
         matches = [match for match, count in _counted(matches) if _is_full(match, count)]
     return _states(matches)

@@ -1,6 +1,7 @@
-"""The refusals that wait to be written: added up, in a bounded number of rows.
+"""The buffer of refusals that are not yet written: counts by group, in a bounded number of rows.
 
-Two bounds: `max_rows` wait at a time, and LOG_ROWS_PER_MINUTE are begun in a minute.
+There are two bounds: at most `max_rows` rows wait at a time, and at most LOG_ROWS_PER_MINUTE
+new rows are started in a minute.
 """
 
 from __future__ import annotations
@@ -13,69 +14,69 @@ from .rows import Group, Tally, overflow
 
 
 class Tallies:
-    """Counts by group, safe among threads. What finds no room is counted as dropped."""
+    """Thread-safe counts by group. Refusals that do not fit are counted as dropped."""
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.recorded = 0
-        """Refusals taken in, or dropped for lack of room."""
+        """Refusals that were added, including those that were dropped because it was full."""
         self.dropped = 0
         """Refusals that will never be written."""
         self._lock = threading.Lock()
         self._rows: dict[Group, Tally] = {}
         self._minute = 0
-        self._begun: set[Group] = set()
-        """The rows of that minute, whether they wait or are written."""
+        self._started: set[Group] = set()
+        """The rows of that minute, both waiting and written."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, group: Group, tally: Tally) -> bool:
-        """True if so many rows wait that they should be written at once."""
+        """Add a tally. Return True if the buffer is half full and should be written at once."""
         with self._lock:
             self.recorded += tally.hits
-            known = self._rows.get(group)
-            if known is not None:
-                known.add(tally)
+            existing = self._rows.get(group)
+            if existing is not None:
+                existing.add(tally)
                 return False
             group = self._within_bound(group)
             return self._merge(group, tally) and len(self._rows) == self.max_rows // 2
 
     def take(self) -> dict[Group, Tally]:
-        """All that waits; nothing waits after that."""
+        """Return all waiting rows and empty the buffer."""
         with self._lock:
             rows, self._rows = self._rows, {}
         return rows
 
     def put_back(self, rows: Mapping[Group, Tally]) -> None:
-        """What could not be written waits again, as far as there is room."""
+        """Add rows that could not be written. Rows that do not fit are counted as dropped."""
         with self._lock:
             for group, tally in rows.items():
                 self._merge(group, tally)
 
     def drop(self, hits: int) -> None:
-        """Counts refusals that are given up."""
+        """Count refusals that will never be written."""
         with self._lock:
             self.dropped += hits
 
     def _within_bound(self, group: Group) -> Group:
-        """Return the group, or the one that collects what is beyond LOG_ROWS_PER_MINUTE."""
-        minute, begun = group.minute, self._begun
-        # A thread may be late by a minute; a clock that was set back is not.
+        """Return the group, or its overflow group if LOG_ROWS_PER_MINUTE is reached."""
+        minute, started = group.minute, self._started
+        # A thread may be up to a minute late. A larger step back means that the clock was set.
         if not minute <= self._minute <= minute + 1:
             self._minute = minute
-            begun.clear()
-        if group not in begun:
-            if len(begun) >= conf.log_rows_per_minute:
+            started.clear()
+        if group not in started:
+            if len(started) >= conf.log_rows_per_minute:
                 return overflow(group)
-            begun.add(group)
+            started.add(group)
         return group
 
     def _merge(self, group: Group, tally: Tally) -> bool:
-        """True if it made a new row."""
-        known = self._rows.get(group)
-        if known is not None:
-            known.add(tally)
+        """Add a tally to its row. Return True if the row is new."""
+        existing = self._rows.get(group)
+        if existing is not None:
+            existing.add(tally)
         elif len(self._rows) < self.max_rows:
             self._rows[group] = tally
             return True

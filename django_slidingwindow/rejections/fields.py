@@ -7,15 +7,15 @@ from typing import Any
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-# SQLite and Oracle compare so by default.
+# SQLite and Oracle compare by code points by default.
 _COLLATIONS = {"postgresql": "C", "mysql": "utf8mb4_bin"}
 
 
 class ExactTextField(models.CharField):  # type: ignore[type-arg]
-    """Text whose index tells upper from lower case and finds all that begins alike.
+    """Text whose index is case-sensitive and can be used to search for a prefix.
 
-    Under a language's collation MySQL takes ACME for acme, and PostgreSQL's index
-    cannot find a beginning.
+    With the collation of a language, MySQL treats ACME and acme as equal, and PostgreSQL
+    cannot use the index to search for a prefix.
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
@@ -24,12 +24,12 @@ class ExactTextField(models.CharField):  # type: ignore[type-arg]
         return parameters
 
 
-def text_after(beginning: str) -> str | None:
-    """The smallest text above all that begins so; None if there is none."""
-    for end in range(len(beginning), 0, -1):
-        following = ord(beginning[end - 1]) + 1
-        if following == 0xD800:  # surrogates are no text
+def text_after(prefix: str) -> str | None:
+    """Return the smallest text that sorts after all texts with this prefix; None if none does."""
+    for end in range(len(prefix), 0, -1):
+        following = ord(prefix[end - 1]) + 1
+        if following == 0xD800:  # surrogates cannot be encoded
             following = 0xE000
         if following <= 0x10FFFF:
-            return beginning[: end - 1] + chr(following)
+            return prefix[: end - 1] + chr(following)
     return None

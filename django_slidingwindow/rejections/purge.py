@@ -1,4 +1,4 @@
-"""Ends the rejection log at an age, in batches that hold no lock for long."""
+"""Delete old rows of the rejection log, in batches that hold locks only for a short time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ BATCH = 10_000
 
 
 def cutoff(days: float | None = None) -> datetime:
-    """The minute before which rows are too old; `days` is LOG_DAYS unless told."""
+    """Return the time before which rows are too old. `days` defaults to LOG_DAYS."""
     return timezone.now() - timedelta(days=conf.log_days if days is None else days)
 
 
 def count_old(before: datetime) -> int:
-    """How many rows a purge would delete; reads that part of the index on `minute`."""
+    """Return how many rows a purge would delete. Reads that part of the index on `minute`."""
     return Rejection.objects.using(log_alias()).filter(minute__lt=before).count()
 
 
 def old_rows(alias: str, before: datetime) -> QuerySet[Rejection, tuple[int, datetime]]:
-    """Primary key and minute of what is too old, in the order of the index."""
-    # By the minute alone: PostgreSQL would sort all rows of a minute for each batch of it.
+    """Return primary key and minute of the rows that are too old, in the order of the index."""
+    # Order by `minute` only. With `id` as well, PostgreSQL would sort all rows of a minute for
+    # each batch in it.
     old = Rejection.objects.using(alias).filter(minute__lt=before).order_by("minute")
     return old.values_list("id", "minute")
 
@@ -39,10 +40,10 @@ def purge(
     batch: int = BATCH,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Deletes rows older than that, the oldest first; how many.
+    """Delete the rows before this time, the oldest first, and return how many were deleted.
 
-    Each batch is a statement and a transaction of its own, found through the index on
-    `minute`: what was deleted stays so if the next one fails, and new rows never wait.
+    Each batch is one statement in its own transaction and is found through the index on
+    `minute`. Deleted batches stay deleted if a later one fails, and new rows never wait.
     """
     alias = log_alias()
     old = following = old_rows(alias, before)
@@ -55,7 +56,7 @@ def purge(
             return deleted
         found, _ = Rejection.objects.using(alias).filter(id__in=[row[0] for row in rows]).delete()
         deleted += found
-        # From here on: what was deleted lies in the index until the database cleans up.
+        # Continue from here: deleted rows stay in the index until the database cleans it up.
         following = old.filter(minute__gte=rows[-1][1])
         if progress is not None:
             progress(deleted)

@@ -1,11 +1,11 @@
-"""Has refusals written to the log, by a thread and in batches.
+"""Record refusals, and write them to the log in batches from a background thread.
 
-The request path adds to a count in memory, and no more. The thread, which starts with
-the first refusal, writes what has gathered every `INTERVAL` seconds. While the database
-is away requests go on, and what waits is bounded: what finds no room is counted.
+A request only adds to a count in memory. The thread starts with the first refusal and writes
+the counts every `INTERVAL` seconds. If the database is down, requests are not affected; the
+number of waiting rows is bounded, and refusals that do not fit are counted as dropped.
 
-In a TestCase nothing is written before `flush()`, which goes through the test's own
-connection and transaction; other tests wait for the thread, or call it as well.
+In a TestCase nothing is written before `flush()` is called, which uses the connection and the
+transaction of the test. Other tests can wait for the thread or call `flush()`.
 """
 
 from __future__ import annotations
@@ -31,49 +31,49 @@ from .writer import LogWriter, error_text, log_alias
 logger = logging.getLogger("django_slidingwindow.log")
 
 MAX_ROWS = 10_000
-"""Rows that may wait in a process: some 10 MB."""
+"""The most rows that wait in a process: about 10 MB."""
 INTERVAL = 2.0
-"""Seconds in which refusals gather."""
+"""Seconds between two batches."""
 LONGEST_PAUSE = 60.0
-"""Seconds between attempts while the database is away: twice as long each time, up to this."""
+"""The longest pause in seconds between attempts while the database is down. Pauses double."""
 EXIT_SECONDS = 10.0
-"""How long a process that ends waits for one more batch: twice what SQLite waits for a lock."""
+"""Seconds that an exiting process waits for a batch: twice what SQLite waits for a lock."""
 EXIT_LONGEST = 25.0
-"""How long for all of them: servers kill a worker that takes half a minute."""
+"""Seconds that an exiting process waits for all batches. Servers kill workers after 30."""
 EXIT_PAUSE = 0.2
-"""Seconds between attempts then."""
+"""Seconds between attempts while the process exits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What became of this process's refusals."""
+    """Counters of the rejection log in this process."""
 
     recorded: int
-    """Refusals. Each is written, dropped or unwritten."""
+    """All refusals. Each is written, dropped or unwritten."""
     written: int
-    """Refusals that the table counts."""
+    """Refusals that are in the table."""
     dropped: int
-    """Refusals that it never will."""
+    """Refusals that will never be written."""
     unwritten: int
     """Refusals that wait, or are being written now."""
     waiting: int
     """Rows that wait to be written."""
     batches: int
-    """Statements that wrote."""
+    """Statements that succeeded."""
     failed: int
-    """Statements that did not."""
+    """Statements that failed."""
     down: bool
-    """Whether the database was away when it was last asked."""
+    """Whether the last attempt found the database down."""
     running: bool
-    """Whether the thread that writes is alive; it starts with the first refusal."""
+    """Whether the writing thread is alive. It starts with the first refusal."""
     deaths: int
-    """How often that thread died and another took its place."""
+    """How often the writing thread died and was replaced."""
     error: str
-    """Why the last attempt to write failed; empty if it did not."""
+    """Why the last attempt to write failed; empty if it succeeded."""
 
 
 class Recorder:
-    """One process's part of the log."""
+    """The rejection log of one process."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Recorder:
         self.begin()
 
     def begin(self) -> None:
-        """Starts from nothing, as a forked child must: what waits there is its parent's."""
+        """Reset all state. A forked child calls this: the waiting rows belong to its parent."""
         self._tallies = Tallies(self._max_rows)
         self._sandbox = Sandbox()
         self._writer = LogWriter(self._tallies, self._sandbox)
@@ -99,36 +99,39 @@ class Recorder:
         self._due = threading.Event()
         self._urgent = threading.Event()
         self._stopping = False
-        self._exit_is_told = False
+        self._exit_registered = False
         self._ended = False
 
     def record(self, request: Any, decision: Decision) -> None:
-        """Counts a refusal. Asks no database and waits for none."""
+        """Count a refusal in memory, without a query."""
         held = testing() and self._sandbox.holds(log_alias(), self._tallies.take)
-        crowded = False
+        half_full = False
         for group, tally in refusals(request, decision, time.time()):
-            crowded |= self._tallies.add(group, tally)
+            half_full |= self._tallies.add(group, tally)
         if held:
             return
-        # To set what is set takes a lock; the thread clears it before it takes what waits.
+        # `Event.set` takes a lock even if it is set. The thread clears it before it takes rows.
         if not self._due.is_set():
             self._due.set()
-        if crowded:
+        if half_full:
             self._urgent.set()
         if self._thread is None:
             self._start()
 
     def flush(self) -> bool:
-        """Writes at once, through this thread's connection; False if the database is away."""
+        """Write now, on this thread's connection. Return False if the database is down."""
         return self._writer.write()
 
     def stop(self, seconds: float = EXIT_SECONDS, longest: float = EXIT_LONGEST) -> None:
-        """Lets the thread write what waits, and end; says what it could not write in time."""
+        """Let the thread write the waiting rows and end; log what it could not write in time.
+
+        Wait up to `seconds` for each batch, and up to `longest` for all of them.
+        """
         self._stopping = True
         thread, writer = self._thread, self._writer
         if thread is None:
-            if self._exit_is_told:
-                # No thread could be started, at first or after one died.
+            if self._exit_registered:
+                # The thread, or its replacement after a death, could not be started.
                 self._write()
                 writer.give_up()
             return
@@ -136,7 +139,7 @@ class Recorder:
         self._urgent.set()
         until = time.monotonic() + longest
         batches = None
-        # A database that is busy with others still gets on, one that is away does not.
+        # Go on while batches are written: the database is slow, but it is not down.
         while batches != writer.batches and (left := until - time.monotonic()) > 0:
             batches = writer.batches
             thread.join(min(seconds, left))
@@ -145,14 +148,14 @@ class Recorder:
         writer.give_up()
 
     def at_exit(self) -> None:
-        """Stops once, though a child of a fork has its parent's exit to go through as well."""
+        """Stop, but only once: a forked child also runs the exit handlers of its parent."""
         if not self._ended:
             self._ended = True
             self.stop()
 
     def stats(self) -> Stats:
         tallies, writer, thread = self._tallies, self._writer, self._thread
-        # The newest number first: a refusal must not be written before it was recorded.
+        # Read `recorded` last, so that it is never smaller than `written`.
         written, dropped = writer.written, tallies.dropped
         recorded = tallies.recorded
         return Stats(
@@ -170,7 +173,7 @@ class Recorder:
         )
 
     def _start(self) -> None:
-        """Start the thread, unless one runs or the process ends."""
+        """Start the thread, unless it runs or the process is exiting."""
         with self._starting:
             if self._thread is not None or self._stopping:
                 return
@@ -180,16 +183,16 @@ class Recorder:
             try:
                 thread.start()
             except RuntimeError as error:
-                # No memory or no more threads: the next refusal tries again.
-                self._note("the thread of the rejection log could not be started", error)
+                # Out of memory or of threads: the next refusal tries again.
+                self._log_error("could not start the thread of the rejection log", error)
             else:
                 self._thread = thread
-            if self._exit_is_told:
+            if self._exit_registered:
                 return
-            self._exit_is_told = True
+            self._exit_registered = True
         atexit.register(self.at_exit)
         if multiprocessing.parent_process() is not None:
-            # A child that multiprocessing has forked ends without atexit.
+            # A child that multiprocessing forked does not run atexit handlers.
             Finalize(None, self.at_exit, exitpriority=0)
 
     def _run(self) -> None:
@@ -200,7 +203,7 @@ class Recorder:
             with self._starting:
                 self._thread = None
                 self._deaths += 1
-            self._note("the thread of the rejection log died; another one is started", error)
+            self._log_error("the thread of the rejection log died; starting another one", error)
             self._due.set()
             self._start()
 
@@ -209,7 +212,7 @@ class Recorder:
         while True:
             self._due.wait()
             self._urgent.wait(pause)
-            # Read before it writes: what comes in meanwhile needs another round.
+            # Read before the write: refusals that arrive during it need another round.
             stopping = self._stopping
             self._due.clear()
             self._urgent.clear()
@@ -222,26 +225,26 @@ class Recorder:
                 self._due.set()
 
     def _write(self) -> bool:
-        """Write what waits; False if some of it may wait on. Raises no Exception."""
+        """Write the waiting rows. Return False if some may still wait. Never raise Exception."""
         done = False
         try:
             try:
                 done = self._writer.write()
             finally:
-                # None is kept: a fork or a failover would leave it in a bad state.
+                # Keep no connection: a fork or a failover would leave it in a bad state.
                 connections.close_all()
-        except Exception as error:  # noqa: BLE001 -- of a router, a driver, a receiver
-            self._note("the rejection log could not be written", error)
+        except Exception as error:  # noqa: BLE001 -- from a router, a driver or a receiver
+            self._log_error("could not write the rejection log", error)
         else:
             self._error = ""
         return done
 
-    def _note(self, what: str, error: BaseException) -> None:
-        """Log an unexpected error, once until a write succeeds."""
+    def _log_error(self, message: str, error: BaseException) -> None:
+        """Log an unexpected error, but not the same one again until a write has succeeded."""
         text = error_text(error)
         if text != self._error:
             self._error = text
-            logger.error(what, exc_info=error)
+            logger.error(message, exc_info=error)
 
 
 _recorder = Recorder()

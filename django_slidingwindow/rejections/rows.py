@@ -1,4 +1,4 @@
-"""From a refusal to a row of the log: what is counted together, and under which names."""
+"""Turn refusals into rows of the log: which ones are counted together, and the column values."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LENGTHS = {field.name: field.max_length for field in Rejection._meta.concrete_f
 
 
 class Group(NamedTuple):
-    """Refusals that are counted together: one row."""
+    """The values shared by all refusals that are counted in one row."""
 
     minute: int
     """Minutes since the epoch."""
     profile: str
     policy: Policy | None
     key: str
-    """Empty where no window was looked at."""
+    """Empty if no window was checked."""
     view: str
     method: str
     reason: str
@@ -47,18 +47,18 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What a group has seen. Time stamps in seconds since the epoch."""
+    """The counts of a group. Timestamps are seconds since the epoch."""
 
     hits: int
     first: float
     last: float
     retry_after: float | None
-    """The longest; None if waiting cannot help."""
+    """The longest wait in seconds; None if waiting cannot help."""
     client: str = ""
     user_agent: str = ""
 
     def add(self, other: Tally) -> None:
-        """Takes in what another has seen of the same group."""
+        """Add another tally of the same group."""
         self.hits += other.hits
         self.first = min(self.first, other.first)
         if other.last >= self.last:
@@ -69,13 +69,13 @@ class Tally:
 
 
 def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, Tally]]:
-    """What is logged of a decision: the policy that refused, or those that would have."""
+    """Return what to log for a decision: the refusing policy, or the observed ones."""
     client, user_agent = _client(request) if conf.log_client else ("", "")
     match = getattr(request, "resolver_match", None)
     view = "" if match is None else match.route or match.view_name or ""
     method = getattr(request, "method", None) or ""
     if method not in METHODS and method:
-        # A client may invent methods: each would be a row.
+        # A client can make up methods, and each one would be a row.
         method = OTHER_METHOD
     refused: Sequence[Decision | Verdict] = (decision,)
     if decision.allowed:
@@ -83,13 +83,13 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
             verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
     minute, reason, source = int(now // 60), decision.reason, decision.source
-    # One refusal is one hit, though several policies may have refused.
+    # One refusal is one hit, even if several policies refused.
     return [
         (
-            Group(minute, told.profile, told.policy, told.key, view, method, reason, source),
-            Tally(1, now, now, told.retry_after, client, user_agent),
+            Group(minute, one.profile, one.policy, one.key, view, method, reason, source),
+            Tally(1, now, now, one.retry_after, client, user_agent),
         )
-        for told in refused
+        for one in refused
     ]
 
 
@@ -98,18 +98,18 @@ def _client(request: Any) -> tuple[str, str]:
         address = str(client_address(request))
     except UnknownClientError:
         address = ""
-    # Cut here and not when it is written: thousands of rows may wait.
+    # Cut it here and not when it is written: thousands of rows may wait in memory.
     return address, request.META.get("HTTP_USER_AGENT", "")[: _LENGTHS["user_agent"]]
 
 
 def overflow(group: Group) -> Group:
-    """Return the group that collects what this minute has no more rows for, by profile."""
+    """Return the group that collects a profile's refusals beyond LOG_ROWS_PER_MINUTE."""
     return group._replace(policy=None, key="", view="", method="", reason=OVERFLOW, source="")
 
 
 def row_of(group: Group, tally: Tally) -> Rejection:
-    """The row, not saved, that stands for a group."""
-    axis, identifier, scope = _whom(group)
+    """Return the unsaved row for a group."""
+    axis, identifier, scope = _identity(group)
     policy = group.policy
     return Rejection(
         minute=_moment(group.minute * 60),
@@ -135,18 +135,19 @@ def row_of(group: Group, tally: Tally) -> Rejection:
 
 
 def logged_identifier(identifier: str) -> str:
-    """An identifier as the log holds it."""
+    """Return an identifier as the log stores it: printable and cut, or hashed."""
     if conf.log_identifiers == "hash" and identifier:
         return keyed_hash(identifier)
     return column(identifier, "identifier")
 
 
 def column(text: str, name: str) -> str:
-    """Return the text as the log holds it in this column: printable, and cut to its length."""
+    """Return a text as the log stores it in this column: printable, and cut to its length."""
     return printable(text)[: _LENGTHS[name]]
 
 
-def _whom(group: Group) -> tuple[str, str, str]:
+def _identity(group: Group) -> tuple[str, str, str]:
+    """Return axis, identifier and scope of a group; empty where they are not known."""
     parts = parse_key(group.key, conf.prefix)
     if parts is not None:
         return parts.axis, logged_identifier(parts.identifier), parts.scope
@@ -157,15 +158,18 @@ def _whom(group: Group) -> tuple[str, str, str]:
     return profile.axis, "", profile.scope
 
 
-def _digest(group: Group, *whom: str) -> uuid.UUID:
-    """Of what the row says of whom, not of the key: that may hold what is to be hashed."""
-    text = repr((*whom, *group._replace(minute=0, key="")))
-    # With a version: MariaDB takes no other.
+def _digest(group: Group, *identity: str) -> uuid.UUID:
+    """Hash everything that identifies a row, except the minute.
+
+    The key is left out: it may contain an identifier that the log must only store hashed.
+    """
+    text = repr((*identity, *group._replace(minute=0, key="")))
+    # MariaDB only accepts UUIDs with a version.
     return uuid.UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5)
 
 
 def _moment(stamp: float) -> datetime:
-    """A time stamp as the project's databases want it: naive without USE_TZ."""
+    """Return a timestamp as the project's databases expect it: naive without USE_TZ."""
     moment = datetime.fromtimestamp(stamp, datetime_timezone.utc)
     if timezone.is_naive(timezone.now()):
         return timezone.make_naive(moment, timezone.get_default_timezone())

@@ -1,7 +1,7 @@
-"""What keeps the refusals of a test run in the tests' own database.
+"""Keep the refusals of a test run out of the project's real database.
 
-Rows are written by another thread, outside of a TestCase's transaction, and perhaps
-after the test database is gone and its name means the real one again.
+Rows are written by another thread, outside of the transaction of a TestCase. This may happen
+after the test database was deleted, when its alias means the real one again.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from django.db import connections
 
 
 def testing() -> bool:
-    """Whether Django's test environment is set up."""
-    # Not `hasattr`: this is asked at each refusal, and an answer of no takes an exception.
+    """Return whether Django's test environment is set up."""
+    # Not `hasattr`: this runs for each refusal, and a missing name costs an exception.
     return "outbox" in vars(mail)
 
 
 class Sandbox:
-    """Knows the test whose refusals wait, and the database that it runs on."""
+    """Remember which test the waiting refusals belong to, and which database it uses."""
 
     def __init__(self) -> None:
         self._database: Any = None
         self._transaction: object = None
 
     def holds(self, alias: str, forget: Callable[[], object]) -> bool:
-        """Whether the refusal waits for `flush()`, since a TestCase's transaction is open.
+        """Return whether the refusal waits for `flush()`: the transaction of a TestCase is open.
 
-        Calls `forget` when what waits belongs to another test.
+        Call `forget` if the waiting refusals belong to another test.
         """
         self._database = _database(alias)
         blocks: list[Any] = connections[alias].atomic_blocks
@@ -41,7 +41,7 @@ class Sandbox:
         return transaction is not None
 
     def permits(self, alias: str) -> bool:
-        """Whether the database is still the one that the refusals belong to."""
+        """Return whether the database is still the one that the refusals belong to."""
         return self._database is None or self._database == _database(alias)
 
 

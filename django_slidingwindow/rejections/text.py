@@ -1,21 +1,21 @@
-"""Text of strangers made harmless for tables, terminals and logs."""
+"""Make untrusted text safe to show in tables, terminals and logs."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import quote
 
-# A "%" that could be taken for an escape is one itself, so that unquoting gives the text back.
-_TAKEN_FOR_ESCAPE = re.compile(r"%(?=[0-9A-Fa-f]{2})")
+# A "%" before two hex digits is escaped as well, so that unquoting returns the original text.
+_LOOKS_LIKE_ESCAPE = re.compile(r"%(?=[0-9A-Fa-f]{2})")
 
 
 def printable(text: str) -> str:
-    """The text with what cannot be seen, or turns the direction of reading, as %xx.
+    """Return the text with every unprintable character, such as a bidi control, as %xx.
 
-    `urllib.parse.unquote` gives the text back.
+    `urllib.parse.unquote` returns the original text.
     """
     if "%" in text:
-        text = _TAKEN_FOR_ESCAPE.sub("%25", text)
+        text = _LOOKS_LIKE_ESCAPE.sub("%25", text)
     if text.isprintable():
         return text
     return "".join(

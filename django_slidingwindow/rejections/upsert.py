@@ -1,6 +1,6 @@
-"""Adds rows to the log: one statement a batch, adding to the rows that are there.
+"""Write rows to the log, one statement per batch, and add them to the rows that exist.
 
-Django's own upsert can only overwrite.
+Django's own upsert can only overwrite a row.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..models import Rejection
 BATCH_ROWS = 500
 
 _ON_CONFLICT = ("ON CONFLICT ({minute}, {digest}) DO UPDATE SET", "excluded.{}")
-# What follows the rows, and how a value is named that found its row there already.
-# MySQL from 8.0.20 on prefers an alias to VALUES(), but MariaDB knows none.
+# The clause after the rows, and how it refers to the new value of a column.
+# MySQL 8.0.20 and later prefer an alias to VALUES(), but MariaDB does not support it.
 CLAUSES = {
     "sqlite": _ON_CONFLICT,
     "postgresql": _ON_CONFLICT,
     "mysql": ("ON DUPLICATE KEY UPDATE", "VALUES({})"),
 }
-# MySQL applies these from left to right and then knows the new value only: what is
-# compared comes last.
+# MySQL applies these from left to right, and an assigned column then has its new value.
+# So `last_at`, which other rules compare, comes last.
 _MERGE = {
     "hits": "{old} + {new}",
     "client": "CASE WHEN {new_last_at} < {old_last_at} THEN {old} ELSE {new} END",
@@ -39,7 +39,7 @@ _Row = TypeVar("_Row")
 
 
 def batches(rows: Sequence[_Row], using: str) -> Iterator[Sequence[_Row]]:
-    """The rows in portions that one statement can take."""
+    """Split rows into batches that one statement can write."""
     most = connections[using].features.max_query_params
     size = BATCH_ROWS if most is None else min(BATCH_ROWS, most // len(_FIELDS))
     for start in range(0, len(rows), size):
@@ -47,12 +47,12 @@ def batches(rows: Sequence[_Row], using: str) -> Iterator[Sequence[_Row]]:
 
 
 def lock_order(row: Rejection) -> Any:
-    """The order of rows in which no two writers wait for one another."""
+    """Return the sort key that prevents deadlocks between writers."""
     return row.minute, row.digest
 
 
 def write(rows: Sequence[Rejection], using: str) -> None:
-    """Adds one batch, in lock order and no row twice, to what is there."""
+    """Add one batch to the table. Rows are unique and in lock order."""
     connection = connections[using]
     if connection.vendor not in CLAUSES:
         _write_each(rows, using)
@@ -85,14 +85,14 @@ def _statement(connection: Any, rows: int) -> str:
     )
     row = f"({', '.join(['%s'] * len(_FIELDS))})"
     return (
-        # Names and rules of this module; the values are parameters.
+        # Only names and rules of this module are formatted; values are parameters.
         f"INSERT INTO {table} ({', '.join(quoted.values())}) "  # noqa: S608
         f"VALUES {', '.join([row] * rows)} {conflict.format(**quoted)} {merge}"
     )
 
 
 def _write_each(rows: Sequence[Rejection], using: str) -> None:
-    """For databases that are not known here: update, or else insert, row by row."""
+    """Update or insert row by row, for databases that are not in CLAUSES."""
     with transaction.atomic(using=using):
         for row in rows:
             if _update(row, using):

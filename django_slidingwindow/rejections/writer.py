@@ -1,4 +1,4 @@
-"""Writes what waits to the log's database, and accounts for it."""
+"""Write the buffered refusals to the database of the log, and count successes and failures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ logger = logging.getLogger("django_slidingwindow.log")
 
 Batch: TypeAlias = "Sequence[tuple[Rejection, Group]]"
 
-# MySQL's drivers know some errors of data only as operational ones: out of range,
-# truncated, a wrong value, text that the column's character set lacks, too long.
+# MySQL's drivers raise OperationalError for some data errors: out of range, truncated, wrong
+# value, text that the character set of the column cannot store, too long.
 _MYSQL_DATA = {1264, 1265, 1292, 1366, 1406}
 
 
 def log_alias() -> str:
-    """The database of the log, as the project's routers say."""
+    """Return the alias of the log's database, as chosen by the project's routers."""
     return router.db_for_write(Rejection)
 
 
 def try_to_write(alias: str) -> None:
-    """Write a row of the log and take it back; raises what the database says against it."""
+    """Write a row to the log and roll it back. Raise the error of the database, if any."""
     now = int(time.time())
     group = Group(now // 60, "doctor", None, "", "", "", "", "")
     with transaction.atomic(using=alias):
@@ -43,27 +43,27 @@ def try_to_write(alias: str) -> None:
 
 
 class LogWriter:
-    """One writer at a time; nothing that the database does is raised."""
+    """Write the buffer, one thread at a time. Database errors are handled, not raised."""
 
     def __init__(self, tallies: Tallies, sandbox: Sandbox) -> None:
         self.written = 0
-        """Refusals that the table counts."""
+        """Refusals that are in the table."""
         self.batches = 0
-        """Statements that wrote."""
+        """Statements that succeeded."""
         self.failed = 0
-        """Statements that did not."""
+        """Statements that failed."""
         self.down = False
-        """Whether the database was away when it was last asked."""
+        """Whether the last attempt found the database down."""
         self.error = ""
-        """What it said then; empty if it was not away."""
+        """The error of that attempt; empty if the database was not down."""
         self._tallies = tallies
         self._sandbox = sandbox
         self._lock = threading.Lock()
         self._taken: dict[Group, Tally] = {}
-        self._dropped_told = 0
+        self._dropped_reported = 0
 
     def write(self) -> bool:
-        """Writes all that waits; False if the database is away, and then it waits on."""
+        """Write all waiting rows. Return False, and keep them, if the database is down."""
         with self._lock:
             alias = log_alias()
             self._taken = self._tallies.take()
@@ -73,18 +73,21 @@ class LogWriter:
                 self._taken = {}
 
     def give_up(self) -> None:
-        """Count and log what a process that ends takes along, though a write may hang."""
+        """Count and log the refusals that are lost because the process exits.
+
+        Takes no lock, because a write may hang.
+        """
         rows = [*self._taken.values(), *self._tallies.take().values()]
         if not rows:
             return
         lost = sum(tally.hits for tally in rows)
         self._tallies.drop(lost)
         logger.error(
-            "this process ends before the rejection log is written: %d refusals are lost",
+            "the process exits before the rejection log is written: %d refusals are lost",
             lost,
             extra={"hits": lost},
         )
-        self._tell(len(rows), lost, 0.0, OperationalError("the process ends"))
+        self._send_signal(len(rows), lost, 0.0, OperationalError("the process exits"))
 
     def _write(self, waiting: dict[Group, Tally], alias: str) -> bool:
         if not self._sandbox.permits(alias):
@@ -93,19 +96,19 @@ class LogWriter:
         try:
             self._write_all(waiting, alias)
         except Error as error:
-            # If only the answer was lost, these rows will count twice.
+            # If the rows were written and only the reply was lost, they will count twice.
             self._tallies.put_back(waiting)
-            self._went_away(alias, error)
+            self._note_outage(alias, error)
             return False
         except BaseException:
             self._drop(waiting)
             raise
         if self.down:
-            self._came_back(alias)
+            self._note_recovery(alias)
         return True
 
     def _write_all(self, waiting: dict[Group, Tally], alias: str) -> None:
-        """Removes from `waiting` what is done with."""
+        """Write `waiting`, and remove from it the rows that are written or lost."""
         rows = [(row_of(group, tally), group) for group, tally in waiting.items()]
         rows.sort(key=lambda pair: upsert.lock_order(pair[0]))
         lost = sum(
@@ -113,17 +116,17 @@ class LogWriter:
         )
         if lost:
             logger.error(
-                "the database refused rows of the rejection log: %d refusals are lost",
+                "the database rejected rows of the rejection log: %d refusals are lost",
                 lost,
                 extra={"alias": alias, "hits": lost},
             )
 
     def _write_batch(self, batch: Batch, waiting: dict[Group, Tally], alias: str) -> int:
-        """The refusals that are lost, since the database will never take their rows."""
+        """Write a batch. Return the number of refusals in rows that the database rejected."""
         lost = 0
         if not self._execute([row for row, _ in batch], alias):
             if len(batch) > 1:
-                # Only the row that is wrong shall be lost, and hold up nobody.
+                # Write row by row, so that only the wrong row is lost.
                 return sum(self._write_batch([pair], waiting, alias) for pair in batch)
             lost = batch[0][0].hits
             self._tallies.drop(lost)
@@ -132,7 +135,7 @@ class LogWriter:
         return lost
 
     def _execute(self, rows: list[Rejection], alias: str) -> bool:
-        """False if the database refuses such rows; raises if it may take them later."""
+        """Write the rows. Return False if they are invalid; raise if a retry may succeed."""
         start = time.monotonic()
         hits = sum(row.hits for row in rows)
         error: Error | None = None
@@ -143,18 +146,18 @@ class LogWriter:
         except Error as failure:
             self.failed += 1
             error = failure
-            if not _is_refusal(failure):
+            if not _is_data_error(failure):
                 raise
         finally:
-            self._tell(len(rows), hits, time.monotonic() - start, error)
+            self._send_signal(len(rows), hits, time.monotonic() - start, error)
         return error is None
 
     def _drop(self, waiting: dict[Group, Tally]) -> None:
         self._tallies.drop(sum(tally.hits for tally in waiting.values()))
 
-    def _tell(self, rows: int, hits: int, seconds: float, error: Error | None) -> None:
+    def _send_signal(self, rows: int, hits: int, seconds: float, error: Error | None) -> None:
         dropped = self._tallies.dropped
-        new, self._dropped_told = dropped - self._dropped_told, dropped
+        new, self._dropped_reported = dropped - self._dropped_reported, dropped
         signals.tell(
             signals.log_written,
             type(self),
@@ -165,21 +168,21 @@ class LogWriter:
             dropped=new,
         )
 
-    def _went_away(self, alias: str, error: Error) -> None:
+    def _note_outage(self, alias: str, error: Error) -> None:
         self.error = error_text(error)
         if not self.down:
             self.down = True
             logger.warning(
-                "the rejection log cannot be written (%s); it is kept in memory",
+                "cannot write the rejection log (%s); refusals are kept in memory until it works",
                 self.error,
                 extra={"alias": alias, "waiting": len(self._tallies)},
             )
 
-    def _came_back(self, alias: str) -> None:
+    def _note_recovery(self, alias: str) -> None:
         self.down = False
         self.error = ""
         logger.warning(
-            "the rejection log is written again; %d refusals were lost since the start",
+            "the rejection log is being written again; %d refusals were lost since the start",
             self._tallies.dropped,
             extra={"alias": alias, "dropped": self._tallies.dropped},
         )
@@ -190,7 +193,7 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {printable(str(error).strip())}"
 
 
-def _is_refusal(error: Error) -> bool:
-    """Whether the rows are wrong, rather than the database away."""
-    refused = isinstance(error, (DataError, IntegrityError))
-    return refused or bool(_MYSQL_DATA.intersection(error.args[:1]))
+def _is_data_error(error: Error) -> bool:
+    """Return whether the rows are invalid, as opposed to a database that is down."""
+    is_data_error = isinstance(error, (DataError, IntegrityError))
+    return is_data_error or bool(_MYSQL_DATA.intersection(error.args[:1]))

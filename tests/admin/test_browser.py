@@ -1,4 +1,4 @@
-"""The admin in a real browser: what an operator does at night."""
+"""The admin in a real browser, as an operator uses it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _profiles() -> Iterator[None]:
 
 
 class Operator:
-    """Somebody at the browser, logged in."""
+    """A logged-in user at the browser."""
 
     def __init__(self, browser: WebDriver, server: str, user: User, client: Any) -> None:
         self.browser = browser
@@ -58,19 +58,19 @@ class Operator:
         self.look(seen_as or page)
 
     def look(self, name: str) -> None:
-        """Nothing failed; pictures in each width and theme, where TEST_SCREENSHOTS says."""
-        said = [
+        """Assert that nothing failed. With TEST_SCREENSHOTS, save every width and theme there."""
+        errors = [
             entry["message"]
             for entry in self.browser.get_log("browser")
             if entry["level"] == "SEVERE" and "favicon" not in entry["message"]
         ]
-        assert said == []
+        assert errors == []
         folder = os.environ.get("TEST_SCREENSHOTS")
         for width in WIDTHS if folder else ():
             self._picture(Path(str(folder)) / name, width)
 
     def resize(self, width: int) -> None:
-        """Narrower than a window can be; until the next page of another test."""
+        """Set the width, even below that of a window. The next test resets it."""
         self.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": 1300, "deviceScaleFactor": 1, "mobile": False},
@@ -79,7 +79,7 @@ class Operator:
     def _picture(self, path: Path, width: int) -> None:
         self.resize(width)
         for theme in ("light", "dark"):
-            # At once: a picture taken while colours change shows neither theme.
+            # Finish transitions, so that no picture is taken while colours change.
             self.browser.execute_script(
                 """document.documentElement.dataset.theme = arguments[0];
                 for (const running of document.getAnimations()) running.finish();""",
@@ -96,11 +96,11 @@ class Operator:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
 
     def click(self, text: str) -> None:
-        """Follow the link of that text."""
+        """Follow the link with this text."""
         self.follow(self.browser.find_element(By.LINK_TEXT, text))
 
     def follow(self, element: Any) -> None:
-        """Click, and return when the next page is there."""
+        """Click, and wait for the next page."""
         before = self.browser.find_element(By.TAG_NAME, "html")
         element.click()
         WebDriverWait(self.browser, 20).until(expected_conditions.staleness_of(before))
@@ -120,7 +120,7 @@ def viewer(chromium: WebDriver, live_server: Any, client: Any) -> Operator:
 
 @pytest.fixture
 def log() -> None:
-    """A day of refusals."""
+    """Fill the log with a day of refusals."""
     now = timezone.now().replace(second=0, microsecond=0)
     rows = [
         row(
@@ -145,7 +145,7 @@ def log() -> None:
 
 @pytest.fixture
 def blocked(redis: Any) -> None:
-    """203.0.113.9 is kept out of `login`, others are not."""
+    """Block 203.0.113.9 in `login`, and nobody else."""
     for _ in range(7):
         limits.check("login", "203.0.113.9")
     for count, who in ((99, "acme"), (60, "umbrella"), (7, HOSTILE)):
@@ -156,7 +156,7 @@ def blocked(redis: Any) -> None:
 
 
 @pytest.mark.usefixtures("log", "redis")
-def test_log_shows_a_picture_and_leads_to_one_offender(operator: Operator) -> None:
+def test_log_shows_a_chart_and_links_to_offenders(operator: Operator) -> None:
     operator.open("changelist")
     assert len(operator.all("svg.sw-chart rect")) > 50
     chart = operator.all("svg.sw-chart")[0]
@@ -174,7 +174,7 @@ def test_log_shows_a_picture_and_leads_to_one_offender(operator: Operator) -> No
 
 
 @pytest.mark.usefixtures("log", "redis")
-def test_log_is_filtered_by_profile_and_by_hour(operator: Operator) -> None:
+def test_log_filters_by_profile_and_hour(operator: Operator) -> None:
     operator.open("changelist")
     operator.click("tenant_free")
     assert {cell.text for cell in operator.all("td.field-profile")} == {"tenant_free"}
@@ -186,7 +186,7 @@ def test_log_is_filtered_by_profile_and_by_hour(operator: Operator) -> None:
 
 
 @pytest.mark.usefixtures("log", "blocked")
-def test_operator_finds_who_is_blocked_and_lets_him_in_again(operator: Operator) -> None:
+def test_operator_finds_and_unblocks_a_client(operator: Operator) -> None:
     operator.open("changelist")
     operator.follow(operator.all(".object-tools a[href*='/live/']")[0])
     operator.look("live")
@@ -200,14 +200,14 @@ def test_operator_finds_who_is_blocked_and_lets_him_in_again(operator: Operator)
     operator.click("Unblock…")
     operator.look("unblock")
     operator.follow(operator.all(".submit-row input")[0])
-    assert "Let in again: 203.0.113.9. 2 windows were forgotten." in operator.browser.page_source
+    assert "Unblocked: 203.0.113.9. 2 windows were deleted." in operator.browser.page_source
     operator.look("unblocked")
     assert limits.peek("login", "203.0.113.9").remaining == 4
     assert LogEntry.objects.filter(object_repr__contains="{203.0.113.9}").count() == 2
 
 
 @pytest.mark.usefixtures("log", "redis")
-def test_profiles_say_what_is_configured(operator: Operator) -> None:
+def test_profiles_page_shows_the_configuration(operator: Operator) -> None:
     operator.open("profiles")
     assert "5 / 1 min" in operator.text
     assert "observe" in operator.text
@@ -215,7 +215,7 @@ def test_profiles_say_what_is_configured(operator: Operator) -> None:
 
 @pytest.mark.usefixtures("log", "blocked")
 @pytest.mark.parametrize("width", WIDTHS)
-def test_tables_scroll_and_pages_do_not(operator: Operator, width: int) -> None:
+def test_only_tables_scroll_sideways(operator: Operator, width: int) -> None:
     operator.resize(width)
     key = "?key=throttle:ip:{203.0.113.9}:login:c60"
     for page in ("changelist", "live", "profiles", "key" + key, "unblock" + key):
@@ -233,7 +233,7 @@ def test_tables_scroll_and_pages_do_not(operator: Operator, width: int) -> None:
 
 
 @pytest.mark.usefixtures("log", "blocked")
-def test_viewer_sees_all_and_can_change_nothing(viewer: Operator) -> None:
+def test_viewer_can_change_nothing(viewer: Operator) -> None:
     viewer.open("live", seen_as="viewer-live")
     assert "203.0.113.9" in viewer.text
     assert not viewer.all("a[href*='unblock']")
@@ -248,25 +248,25 @@ def test_viewer_sees_all_and_can_change_nothing(viewer: Operator) -> None:
 
 
 @pytest.mark.usefixtures("log")
-def test_all_pages_open_without_redis(operator: Operator, settings: Any) -> None:
+def test_all_pages_open_when_redis_is_down(operator: Operator, settings: Any) -> None:
     settings.CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
             "LOCATION": "redis://127.0.0.1:1/0",
         }
     }
-    operator.open("changelist", seen_as="away-changelist")
+    operator.open("changelist", seen_as="down-changelist")
     assert operator.all("svg.sw-chart rect")
-    operator.open("profiles", seen_as="away-profiles")
-    operator.open("key", "?key=throttle:ip:{203.0.113.3}:login:c60", seen_as="away-key")
+    operator.open("profiles", seen_as="down-profiles")
+    operator.open("key", "?key=throttle:ip:{203.0.113.3}:login:c60", seen_as="down-key")
     assert "Redis does not answer" in operator.text
     assert operator.all("#rejections tbody tr")
-    operator.open("live", seen_as="away-live")
+    operator.open("live", seen_as="down-live")
     assert "Redis does not answer" in operator.text
 
 
 @pytest.mark.usefixtures("log", "blocked")
-def test_hostile_identifier_is_only_text(operator: Operator) -> None:
+def test_pages_escape_a_hostile_identifier(operator: Operator) -> None:
     for page, query in (("changelist", "?q=<*"), ("live", "?axis=tenant&identifier=<*")):
         operator.open(page, query, seen_as=f"hostile-{page}")
         assert "<script>alert(1)</script>%1B[31m%E2%80%AEgnp.exe" in operator.text

@@ -1,4 +1,4 @@
-"""Pictures are well-formed, say what they show, and hold no text but escaped."""
+"""Charts are well-formed SVG with a description, and escape all text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parsed(text: str) -> ElementTree.Element:
     return ElementTree.fromstring(text)
 
 
-def test_columns_stand_on_one_another_to_scale() -> None:
+def test_svg_stacks_columns_to_scale() -> None:
     one = Series(name="one", values=(4, 0, 2))
     two = Series(name="two", values=(6, 0, 2))
     picture = chart(one, two)
@@ -46,31 +46,31 @@ def test_columns_stand_on_one_another_to_scale() -> None:
     assert bars[2][2] == pytest.approx(height / 2, abs=0.02)
 
 
-def test_picture_has_a_name_and_a_description_for_a_screen_reader() -> None:
+def test_svg_has_a_title_and_a_description() -> None:
     root = parsed(chart(Series(name="one", values=(1, 2, 3))).svg)
     assert root.get("role") == "img"
     assert root.find(f"*[@id='{root.get('aria-labelledby')}']").text == "<Title>"  # type: ignore[union-attr]
     assert root.find(f"*[@id='{root.get('aria-describedby')}']").text == "& more"  # type: ignore[union-attr]
 
 
-def test_table_has_the_numbers_and_leaves_out_what_is_empty() -> None:
+def test_rows_skip_empty_columns() -> None:
     picture = chart(Series(name="one", values=(4, 0, 2)), Series(name="two", values=(6, 0, 0)))
     assert list(picture.rows) == [("10:00", (4, 6)), ("12:00", (2, 0))]
     assert picture.legend == [("sw-0", "one", "6"), ("sw-1", "two", "6")]
 
 
-def test_large_totals_are_easy_to_read() -> None:
+def test_legend_groups_digits() -> None:
     picture = chart(Series(name="one", values=(4_000, 0, 925)))
     assert picture.legend == [("sw-0", "one", "4,925")]
 
 
-def test_names_cannot_leave_the_picture() -> None:
+def test_svg_escapes_names() -> None:
     picture = chart(Series(name="</title><script>", values=(1, 1, 1)))
     assert not list(parsed(picture.svg).iter("script"))
     assert "<script>" not in picture.svg
 
 
-def test_picture_of_nothing_is_a_picture() -> None:
+def test_svg_is_valid_when_there_is_no_data() -> None:
     root = parsed(chart().svg)
     assert not list(root.iter("rect"))
     assert [text.text for text in root.iter("text")][:3] == ["0", "1", "2"]
@@ -78,14 +78,14 @@ def test_picture_of_nothing_is_a_picture() -> None:
     assert parsed(chart(labels=()).svg).tag == "svg"
 
 
-def test_many_labels_leave_room_for_one_another() -> None:
+def test_svg_skips_labels_when_there_are_many() -> None:
     labels = tuple(str(i) for i in range(60))
     root = parsed(chart(Series(name="one", values=(1,) * 60), labels=labels).svg)
     marks = [text.text for text in root.iter("text") if "sw-middle" in text.get("class", "")]
     assert marks == [str(i) for i in range(0, 60, 5)]
 
 
-def test_right_end_has_a_label_of_its_own() -> None:
+def test_svg_labels_the_right_end() -> None:
     root = parsed(chart(Series(name="one", values=(1, 1, 1)), end="now").svg)
     last = list(root.iter("text"))[-1]
     assert (last.text, last.get("class")) == ("now", "sw-text sw-end")
@@ -100,19 +100,17 @@ def test_right_end_has_a_label_of_its_own() -> None:
         (1.0, True, "sw-full", "100%"),
     ],
 )
-def test_meter_shows_how_near_the_limit_is(
-    use: float, blocked: bool, level: str, percent: str
-) -> None:
+def test_meter_shows_the_used_share(use: float, blocked: bool, level: str, percent: str) -> None:
     text = meter(use, blocked=blocked)
     assert f'class="{level}" width="{use * 100:g}"' in text
     assert percent in text
 
 
-def test_meter_without_a_limit_says_so() -> None:
+def test_meter_says_no_limit_when_there_is_none() -> None:
     assert "no limit" in meter(None, blocked=False)
 
 
-def test_share_is_a_part_of_the_most() -> None:
+def test_share_is_relative_to_the_largest() -> None:
     assert 'width="50"' in share(5, 10)
     assert 'width="0"' in share(0, 0)
 
@@ -132,7 +130,7 @@ def test_share_is_a_part_of_the_most() -> None:
         (401, 600),
     ],
 )
-def test_top_of_the_scale_is_easy_to_read(value: int, top: int) -> None:
+def test_round_up_returns_an_easy_number(value: int, top: int) -> None:
     assert round_up(value) == top
 
 
@@ -140,9 +138,9 @@ def test_top_of_the_scale_is_easy_to_read(value: int, top: int) -> None:
     ("value", "text"),
     [(999, "999"), (1_000, "1k"), (1_250, "1.2k"), (3_000_000, "3M"), (10**10, "10G")],
 )
-def test_large_numbers_are_short(value: int, text: str) -> None:
+def test_short_number_shortens_large_numbers(value: int, text: str) -> None:
     assert short_number(value) == text
 
 
-def test_colours_end_with_the_last() -> None:
+def test_color_repeats_the_last_one() -> None:
     assert [color(0), color(7), color(99)] == ["sw-0", "sw-7", "sw-7"]

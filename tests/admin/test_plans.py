@@ -1,4 +1,4 @@
-"""The admin with a large log: few queries, each through an index, none that counts."""
+"""The admin with a large log: few queries, each with an index, and none that counts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MANY = {"postgresql": 200_000, "sqlite": 40_000, "mariadb": 40_000}
 MOST_QUERIES = 12
 MINUTES = 30 * 24 * 60
 
-# Row n of all, each in the past 30 days: five profiles, 100,000 identifiers, and a few
-# reasons and sources of which some are rare.
+# The values of row n, all in the past 30 days: five profiles, 100,000 identifiers, and a few
+# reasons and sources, some of them rare.
 VALUES = {
     "minute": "{minute}",
     "digest": "{digest}",
@@ -72,17 +72,17 @@ DIALECTS = {
 
 
 def picked(text: str) -> str:
-    """`n % 5|a|b` as CASE: a for 0, and the last for all others."""
+    """Return `n % 5|a|b` as a CASE expression: a for 0, and the last one for all others."""
     number, *names = text.split("|")
     cases = " ".join(f"WHEN {i} THEN '{name}'" for i, name in enumerate(names[:-1]))
     return f"CASE {number} {cases} ELSE '{names[-1]}' END"
 
 
 def fill(alias: str, rows: int) -> None:
-    """So many rows, made by the database itself and indexed afterwards."""
+    """Insert rows with one statement of the database, and create the indexes afterwards."""
     connection = connections[alias]
     now = timezone.now().strftime("%Y-%m-%d %H:%M:00")
-    # The oldest first, as time brings them.
+    # The oldest first, as in a real log.
     back = f"({rows - 1} - n) / {max(1, rows // MINUTES)}"
     words = {
         name: text.replace("{now}", now).replace("{back}", back)
@@ -109,7 +109,7 @@ def fill(alias: str, rows: int) -> None:
 
 
 class Watched:
-    """The queries that pages have made of the log."""
+    """Watch the queries of pages on the log's database."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -117,7 +117,7 @@ class Watched:
 
     @contextmanager
     def page(self) -> Iterator[None]:
-        """At most twelve queries in all, and each of the log's through an index."""
+        """Assert that the block runs few queries, and that each one of the log uses an index."""
         with (
             CaptureQueriesContext(connections["default"]) as others,
             CaptureQueriesContext(self.connection) as queries,
@@ -143,7 +143,7 @@ class Watched:
     def uses_an_index(self, sql: str) -> bool:
         plan = self.plan(sql)
         if self.vendor == "sqlite":
-            # A walk along an index, in the order of the list and up to its limit, is no scan.
+            # Reading an index in the order of the list up to its limit is not a table scan.
             return not any(f"SCAN {TABLE}" in line[3] and "USING" not in line[3] for line in plan)
         if self.vendor == "postgresql":
             return not any("Seq Scan" in line[0] for line in plan)
@@ -159,18 +159,18 @@ def queries() -> dict[str, str]:
         "an axis": "?axis=tenant",
         "a common reason": "?reason=limit",
         "a rare reason": "?reason=deny",
-        "a source that nobody had": "?source=allow",
+        "a source without rows": "?source=allow",
         "a rare source": "?source=local",
         "the past day": "?when=24h",
         "the past week": "?when=7d&profile=login",
         "a day": f"?when={yesterday}",
         "an hour": f"?when={yesterday}T13",
         "an identifier": "?q=10.7.507",
-        "a beginning": "?q=10.99.9*",
-        "an identifier that nobody has": "?q=nobody",
+        "a prefix": "?q=10.99.9*",
+        "an identifier without rows": "?q=nobody",
         "all at once": "?q=10.7.507&profile=tenant_paid&axis=tenant&reason=limit&when=7d",
         "an old page": f"?before={round((now - timedelta(days=20)).timestamp())}000000.{10**9}",
-        "an order that has no index": "?o=-8.1",
+        "an order without an index": "?o=-8.1",
     }
 
 
@@ -180,7 +180,7 @@ def queries() -> dict[str, str]:
     indirect=["log_database"],
 )
 @pytest.mark.django_db
-def test_pages_read_only_what_an_index_gives_them(
+def test_pages_use_indexes_when_the_log_is_large(
     admin_user: User, client: Client, log_database: str, rows: int
 ) -> None:
     fill(log_database, rows)

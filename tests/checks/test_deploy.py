@@ -1,4 +1,4 @@
-"""The checks that ask a real server, and the documented users on it."""
+"""The checks of `--deploy` on a real server, and the Redis users of docs/security-acl.md."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "security-acl.md").read_text()
-# What leaves the checks nothing to say. Rights are not a matter of time: a slow machine may take
-# as long as it likes.
+# Settings for which the checks report nothing. The large budget is for slow machines.
 QUIET: dict[str, Any] = {"FALLBACK_PROCESSES": 2, "TRUSTED_PROXIES": [], "LATENCY_BUDGET": 30}
 _names = count()
 
 
 def documented(name: str) -> list[str]:
-    """The rights that the page lists under this name."""
+    """Return the rights that the page lists under this name."""
     (words,) = re.findall(
         rf"^```acl name={name}\nuser \S+(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL
     )
@@ -55,13 +54,13 @@ def granted(words: list[str]) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgets the views of other tests, whose profiles this project does not have."""
+    """Forget the views of other tests, because this project lacks their profiles."""
     monkeypatch.setattr(usages, "_usages", {})
 
 
 @pytest.fixture
 def use(settings: Any) -> Callable[..., None]:
-    """Makes a server the one of the limits."""
+    """Return a function that makes the limits use a server."""
 
     def point(url: str, **options: Any) -> None:
         backend = "django_redis.cache.RedisCache"
@@ -74,14 +73,14 @@ def use(settings: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def become(redis: Redis, redis_server: RedisServer, use: Any) -> Iterator[Callable[..., None]]:
-    """Logs the limits in as a user who has these rights alone."""
+    """Return a function that makes the limits log in as a user with only the given rights."""
     made = []
 
     def login(*words: str, database: int = 0) -> None:
         name = f"user{next(_names)}"
         redis.execute_command("ACL", "SETUSER", name, "on", ">secret", *words)
         made.append(name)
-        # In the URL, for which django-redis keeps a pool: the next test needs another one.
+        # The name is part of the URL: django-redis keeps a pool per URL, and tests need their own.
         use(f"redis://{name}@{HOST}:{redis_server.port}/{database}", PASSWORD="secret")
 
     yield login
@@ -94,7 +93,7 @@ def numbers(messages: list[CheckMessage]) -> list[str]:
 
 
 def one(messages: list[CheckMessage], number: str) -> str:
-    """What the only message says, which has this number."""
+    """Return the text of the only message, which must have this number."""
     assert numbers(messages) == [number], messages
     assert messages[0].hint
     return messages[0].msg
@@ -104,15 +103,15 @@ def check_one(number: str) -> str:
     return one(check_deployment(None), number)
 
 
-# Settings that are right in development
+# Settings that are only useful in development
 
 
-def test_limits_that_are_switched_off_are_told(settings: Any) -> None:
+def test_warns_when_limits_are_disabled(settings: Any) -> None:
     settings.SLIDING_WINDOW = {**QUIET, "ENABLED": False}
     assert "nothing is limited" in check_one("W101")
 
 
-def test_number_of_processes_that_nobody_gave_is_told(settings: Any) -> None:
+def test_reports_missing_fallback_processes(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"TRUSTED_PROXIES": []}
     assert "FALLBACK_PROCESSES" in check_one("I102")
     settings.SLIDING_WINDOW = {"FALLBACK": "deny"}
@@ -120,7 +119,7 @@ def test_number_of_processes_that_nobody_gave_is_told(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("axis", ["ip", "user", "user_or_ip", "session", "ip+endpoint"])
-def test_count_by_address_without_a_word_on_proxies_is_told(settings: Any, axis: str) -> None:
+def test_reports_missing_proxies_when_a_profile_counts_by_address(settings: Any, axis: str) -> None:
     profiles = {"own": {"axis": axis, "rate": "1/m"}}
     settings.SLIDING_WINDOW = {"FALLBACK_PROCESSES": 1, "PROFILES": profiles}
     assert "'own' counts by address" in check_one("I103")
@@ -128,7 +127,7 @@ def test_count_by_address_without_a_word_on_proxies_is_told(settings: Any, axis:
     assert check_deployment(None) == []
 
 
-def test_profile_that_skips_the_anonymous_does_not_count_by_address(settings: Any) -> None:
+def test_proxies_are_not_needed_when_anonymous_clients_are_skipped(settings: Any) -> None:
     profiles = {"own": {"axis": "user", "rate": "1/m", "anonymous": "skip"}}
     settings.SLIDING_WINDOW = {"FALLBACK_PROCESSES": 1, "PROFILES": profiles}
     assert check_deployment(None) == []
@@ -137,60 +136,60 @@ def test_profile_that_skips_the_anonymous_does_not_count_by_address(settings: An
 # The server
 
 
-def test_server_in_order_has_no_problem(redis: Redis, settings: Any) -> None:
+def test_healthy_server_has_no_problem(redis: Redis, settings: Any) -> None:
     settings.SLIDING_WINDOW = QUIET
     assert check_deployment(None) == []
     assert redis.dbsize() == 0
 
 
-def test_alias_that_cannot_work_is_not_asked(settings: Any) -> None:
+def test_server_is_not_checked_when_the_alias_is_unusable(settings: Any) -> None:
     settings.SLIDING_WINDOW = {**QUIET, "CACHE": "nowhere"}
     assert check_deployment(None) == []
 
 
-def test_server_that_is_not_there_is_told(use: Any) -> None:
+def test_warns_when_the_server_is_down(use: Any) -> None:
     with socket.socket() as unused:
         unused.bind((HOST, 0))
         use(f"redis://{HOST}:{unused.getsockname()[1]}/0")
         assert "does not answer" in check_one("W111")
 
 
-def test_server_that_accepts_and_never_answers_is_told(use: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("django_slidingwindow.checks.server.PATIENCE", 0.1)
-    with socket.create_server((HOST, 0)) as deaf:
-        use(f"redis://{HOST}:{deaf.getsockname()[1]}/0")
+def test_warns_when_the_server_never_replies(use: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("django_slidingwindow.checks.server.TIMEOUT", 0.1)
+    with socket.create_server((HOST, 0)) as silent:
+        use(f"redis://{HOST}:{silent.getsockname()[1]}/0")
         assert "does not answer" in check_one("W111")
 
 
-def test_server_on_a_unix_socket_is_asked(use: Any, redis_server: RedisServer) -> None:
+def test_checks_a_server_on_a_unix_socket(use: Any, redis_server: RedisServer) -> None:
     use(redis_server.unix_url)
     assert check_deployment(None) == []
 
 
 @pytest.mark.parametrize("password", ["wrong", None])
-def test_refused_login_is_told(
+def test_reports_a_refused_login(
     use: Any, become: Any, redis_server: RedisServer, password: Any
 ) -> None:
     with RedisServer(password="right") as server:
         use(f"redis://{HOST}:{server.port}/0", PASSWORD=password)
-        said = check_one("E112")
-    assert f"{HOST}:{server.port}" in said
-    assert "wrong" not in said
+        text = check_one("E112")
+    assert f"{HOST}:{server.port}" in text
+    assert "wrong" not in text
 
 
-def test_right_that_connecting_needs_is_told(become: Any) -> None:
+def test_reports_a_missing_right_to_connect(become: Any) -> None:
     become("~*", "+@all", "-select", database=1)
     assert "may not run SELECT on" in check_one("E116")
 
 
-class Told(Server):
-    """A server that says what it is told to: releases that old cannot be had here."""
+class FakeServer(Server):
+    """A server with a fixed reply to INFO, for releases that tests cannot install."""
 
     def __init__(self, info: str) -> None:
         self.name = "redis.example.com:6379"
         self._info = info
 
-    def ask(self, *commands: Any) -> list[Any]:
+    def send(self, *commands: Any) -> list[Any]:
         return [self._info.encode()]
 
 
@@ -198,28 +197,30 @@ class Told(Server):
     ("version", "old"),
     [("6.0.16", True), ("5.0.7", True), ("6.2.0", False), ("10.0", False), ("unknown", True)],
 )
-def test_server_that_is_too_old_is_told(version: str, old: bool) -> None:
-    messages = list(deploy.check_facts("default", Told(f"# Server\r\nredis_version:{version}\r\n")))
+def test_reports_a_server_that_is_too_old(version: str, old: bool) -> None:
+    messages = list(
+        deploy.check_facts("default", FakeServer(f"# Server\r\nredis_version:{version}\r\n"))
+    )
     if old:
         assert f"is version {version}" in one(messages, "E113")
     else:
         assert messages == []
 
 
-def test_replica_is_told(use: Any, redis_server: RedisServer) -> None:
+def test_reports_a_replica(use: Any, redis_server: RedisServer) -> None:
     with RedisServer(replica_of=redis_server) as replica:
         use(replica.url)
         assert "is a replica" in check_one("E114")
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
-def test_policy_that_drops_windows_is_told(
+def test_warns_when_the_server_evicts_windows(
     use: Any, fresh_server: RedisServer, policy: str
 ) -> None:
     use(fresh_server.url)
     with fresh_server.client() as client:
         client.config_set("maxmemory-policy", policy)
-        assert check_deployment(None) == [], "without a bound on memory nothing is dropped"
+        assert check_deployment(None) == [], "without maxmemory nothing is evicted"
         client.config_set("maxmemory", "100mb")
         assert f"(maxmemory-policy {policy})" in check_one("W115")
         client.config_set("maxmemory-policy", "noeviction")
@@ -238,17 +239,17 @@ def point_to_sentinels(settings: Any, url: str, sentinels: list[tuple[str, int]]
     settings.SLIDING_WINDOW = dict(QUIET)
 
 
-def test_primary_behind_sentinels_is_asked(settings: Any, sentinels: SentinelGroup) -> None:
+def test_checks_the_primary_behind_sentinels(settings: Any, sentinels: SentinelGroup) -> None:
     point_to_sentinels(settings, sentinels.url, sentinels.addresses)
     assert check_deployment(None) == []
 
 
-def test_sentinels_that_do_not_answer_are_told(settings: Any) -> None:
+def test_warns_when_no_sentinel_replies(settings: Any) -> None:
     point_to_sentinels(settings, "redis://nobody/0", [(HOST, 1)])
     assert "no sentinel knows a primary" in check_one("W111")
 
 
-def test_alias_that_django_redis_cannot_use_is_told(settings: Any) -> None:
+def test_reports_an_alias_that_django_redis_rejects(settings: Any) -> None:
     point_to_sentinels(settings, "redis://nowhere/0", [])
     assert "SENTINELS must be provided" in check_one("E015")
 
@@ -260,7 +261,7 @@ def point_to_cluster(settings: Any, *urls: str, **options: Any) -> None:
     settings.SLIDING_WINDOW = dict(QUIET)
 
 
-def test_each_primary_of_a_cluster_is_asked(settings: Any, cluster: RedisCluster) -> None:
+def test_checks_each_primary_of_a_cluster(settings: Any, cluster: RedisCluster) -> None:
     point_to_cluster(settings, cluster.url)
     assert check_deployment(None) == []
     with cluster.owner(0).client() as client:
@@ -273,7 +274,7 @@ def test_each_primary_of_a_cluster_is_asked(settings: Any, cluster: RedisCluster
             client.config_set("maxmemory", "0")
 
 
-def test_each_node_that_the_settings_name_is_told_of_if_none_answers(settings: Any) -> None:
+def test_checks_each_configured_node_when_the_topology_is_unknown(settings: Any) -> None:
     with RedisServer(password="right") as server:
         point_to_cluster(settings, f"redis://{HOST}:{server.port}", f"redis://{HOST}:1")
         assert numbers(check_deployment(None)) == ["E112", "W111"]
@@ -290,18 +291,18 @@ def connect(connection: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"connection_class": OwnConnection}, {"redis_connect_func": connect}]
 )
-def test_tells_which_connection_option_has_no_asynchronous_form(
+def test_reports_a_connection_option_that_async_does_not_support(
     redis_server: RedisServer, use: Any, options: dict[str, Any]
 ) -> None:
     (name,) = options
-    # An address of its own: django-redis keeps a pool for each.
+    # A URL of its own: django-redis keeps a pool for each.
     use(f"{redis_server.url}?client_name={name}", CONNECTION_POOL_KWARGS=options)
     messages = check_deployment(None)
     assert f"connection option {name}," in one(messages, "I121")
     assert "threads" in str(messages[0].hint)
 
 
-def test_says_nothing_of_a_credential_provider(redis_server: RedisServer, use: Any) -> None:
+def test_credential_provider_has_no_problem(redis_server: RedisServer, use: Any) -> None:
     options = {"credential_provider": UsernamePasswordCredentialProvider("default", "any")}
     use(f"{redis_server.url}?client_name=provider", CONNECTION_POOL_KWARGS=options)
     assert check_deployment(None) == []
@@ -310,7 +311,7 @@ def test_says_nothing_of_a_credential_provider(redis_server: RedisServer, use: A
 # Rights
 
 
-def test_rights_that_a_cluster_needs_are_told(settings: Any, cluster: RedisCluster) -> None:
+def test_reports_missing_rights_for_a_cluster(settings: Any, cluster: RedisCluster) -> None:
     words = [*documented("site"), *documented("checks"), *documented("inspection")]
     nodes = [node.client() for node in cluster.nodes]
     try:
@@ -329,13 +330,13 @@ def test_rights_that_a_cluster_needs_are_told(settings: Any, cluster: RedisClust
             node.close()
 
 
-def test_each_missing_command_is_told(become: Any, redis: Redis) -> None:
+def test_reports_each_missing_command(become: Any, redis: Redis) -> None:
     become("~throttle:*", "+@all", "-evalsha", "-setrange", "-zadd")
     assert "may not run EVALSHA, SETRANGE on" in check_one("E116")
     assert redis.dbsize() == 0
 
 
-def test_command_of_an_algorithm_in_use_is_told(become: Any, settings: Any) -> None:
+def test_reports_missing_commands_of_the_algorithms_in_use(become: Any, settings: Any) -> None:
     become("~throttle:*", "+@all", "-zadd", "-hset")
     profiles = {
         "a": {"axis": "global", "rate": "1/m", "algorithm": "log"},
@@ -345,23 +346,23 @@ def test_command_of_an_algorithm_in_use_is_told(become: Any, settings: Any) -> N
     assert "may not run ZADD, HSET on" in check_one("E116").replace("HSET, ZADD", "ZADD, HSET")
 
 
-def test_missing_keys_are_told(become: Any) -> None:
+def test_reports_missing_rights_to_keys(become: Any) -> None:
     become("~other:*", "+@all")
-    assert "may not touch keys throttle:*" in check_one("E117")
+    assert "may not access keys throttle:*" in check_one("E117")
 
 
-def test_missing_rights_to_inspect_are_told(become: Any) -> None:
+def test_reports_missing_rights_to_inspect(become: Any) -> None:
     become("~*", "+@all", "-scan", "-memory")
     assert "may not run SCAN, MEMORY|USAGE on" in check_one("I118")
 
 
-def test_info_that_may_not_be_asked_is_told(become: Any) -> None:
+def test_reports_that_info_is_not_allowed(become: Any) -> None:
     become("~*", "+@all", "-info")
     assert "were not checked" in check_one("I119")
 
 
 @pytest.mark.parametrize("command", ["-multi", "-discard"])
-def test_rights_that_may_not_be_tried_are_told(become: Any, command: str) -> None:
+def test_reports_when_rights_cannot_be_tested(become: Any, command: str) -> None:
     become("~*", "+@all", command)
     assert "rights were not checked" in check_one("I120")
 
@@ -369,7 +370,7 @@ def test_rights_that_may_not_be_tried_are_told(become: Any, command: str) -> Non
 # The documented users
 
 
-def test_list_of_rights_is_what_the_scripts_call() -> None:
+def test_rights_are_the_commands_that_the_scripts_call() -> None:
     sources = {
         path.stem: path.read_text()
         for path in ROOT.glob("django_slidingwindow/algorithms/lua/*.lua")
@@ -380,20 +381,20 @@ def test_list_of_rights_is_what_the_scripts_call() -> None:
     assert set().union(*called.values()) <= set(rights.ALWAYS)
 
 
-def test_documented_user_of_the_site_has_what_the_app_needs_and_no_more() -> None:
+def test_documented_site_user_has_exactly_the_needed_rights() -> None:
     words = documented("site")
     assert granted(words) == set(rights.needed(ALGORITHMS))
     assert {"resetchannels", "~throttle:*", "-@all"} < set(words)
 
 
-def test_documentation_lists_the_commands_of_each_algorithm() -> None:
+def test_docs_list_the_commands_of_each_algorithm() -> None:
     rows = re.findall(r"^\| `?(\w+)`?(?: \(the default\))? \| (`.+`) \|$", PAGE, re.MULTILINE)
     listed = {name: set(re.findall(r"`(.+?)`", row.replace("\\", ""))) for name, row in rows}
     wanted = {"all": rights.ALWAYS, **rights.BY_ALGORITHM}
     assert listed == {name: set(commands) for name, commands in wanted.items()}
 
 
-def test_documented_operator_has_no_command_that_writes(redis: Redis) -> None:
+def test_documented_operator_has_no_write_command(redis: Redis) -> None:
     writing = {name.upper() for name in redis.execute_command("ACL", "CAT", "write")}
     assert not granted(documented("operator")) & writing
 
@@ -407,7 +408,7 @@ def profile(algorithm: str, **options: Any) -> Profile:
 
 @pytest.mark.parametrize("count_rejected", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_documented_user_of_the_site_can_do_all_that_limits_do(
+async def test_documented_site_user_can_run_every_function_of_limits(
     become: Any, redis: Redis, algorithm: str, count_rejected: bool
 ) -> None:
     become(*documented("site"))
@@ -430,7 +431,7 @@ async def test_documented_user_of_the_site_can_do_all_that_limits_do(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_documented_user_of_the_site_can_do_all_at_any_time(become: Any, algorithm: str) -> None:
+def test_documented_site_user_can_charge_when_the_clock_moves(become: Any, algorithm: str) -> None:
     become(*documented("site"))
     seconds = iter([1000, 1001, 1061, 1030, 1030, 1300, 1300, 1301, 1302])
     store = RedisStore("default", clock=lambda: next(seconds) * 1_000_000)
@@ -443,12 +444,12 @@ def test_documented_user_of_the_site_can_do_all_at_any_time(become: Any, algorit
     assert limiter.refund(decision) == 290
 
 
-def test_documented_rights_of_checks_and_inspection_leave_nothing_to_say(become: Any) -> None:
+def test_documented_rights_for_checks_and_inspection_are_complete(become: Any) -> None:
     become(*documented("site"), *documented("checks"), *documented("inspection"))
     assert check_deployment(None) == []
 
 
-def test_documented_user_of_the_site_alone_is_told_what_was_not_checked(become: Any) -> None:
+def test_reports_unchecked_facts_when_only_site_rights_are_granted(become: Any) -> None:
     become(*documented("site"))
     assert numbers(check_deployment(None)) == ["I119", "I120"]
 
@@ -466,7 +467,7 @@ def fill(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [("operator",), ("site", "inspection")], ids=["operator", "site"])
-def test_documented_rights_are_enough_to_inspect(
+def test_documented_rights_allow_inspection(
     redis: Redis, become: Any, settings: Any, names: tuple[str, ...]
 ) -> None:
     fill(settings)

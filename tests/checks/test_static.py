@@ -25,7 +25,7 @@ from django_slidingwindow.checks import callables
 from django_slidingwindow.checks.catalog import CATALOG
 from django_slidingwindow.checks.project import Project
 from django_slidingwindow.checks.register import TAG, check_deployment, check_project
-from django_slidingwindow.checks.static import OF_PROJECT
+from django_slidingwindow.checks.static import PROJECT_CHECKS
 from django_slidingwindow.checks.values import VALUES, known_keys
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard import usages
@@ -42,13 +42,13 @@ MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
 @pytest.fixture(autouse=True)
 def _no_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgets the views of other tests, whose profiles this project does not have."""
+    """Forget the views of other tests, because this project lacks their profiles."""
     monkeypatch.setattr(usages, "_usages", {})
 
 
 @pytest.fixture
 def found(settings: Any) -> Callable[..., list[CheckMessage]]:
-    """Checks a project whose SLIDING_WINDOW has these keys."""
+    """Return a function that checks a project whose SLIDING_WINDOW has the given keys."""
 
     def check(**user: Any) -> list[CheckMessage]:
         settings.SLIDING_WINDOW = user
@@ -62,7 +62,7 @@ def numbers(messages: list[CheckMessage]) -> list[str]:
 
 
 def one(messages: list[CheckMessage], number: str) -> str:
-    """What the only message says, which has this number."""
+    """Return the text of the only message, which must have this number."""
     assert numbers(messages) == [number], messages
     assert messages[0].hint
     return messages[0].msg
@@ -89,7 +89,7 @@ class SessionStore(SessionBase):
 
 
 class CallableObject:
-    """Has no name of its own, as functions have."""
+    """A callable without a name."""
 
     def __call__(self) -> None: ...
 
@@ -97,7 +97,7 @@ class CallableObject:
         return "<an object>"
 
 
-NO_FUNCTION = "text"
+NOT_CALLABLE = "text"
 
 
 # The setting itself
@@ -107,17 +107,17 @@ def test_default_settings_have_no_problem(found: Any) -> None:
     assert found() == []
 
 
-def test_setting_of_another_type_is_told(settings: Any) -> None:
+def test_reports_when_the_setting_is_not_a_dict(settings: Any) -> None:
     settings.SLIDING_WINDOW = ["CACHE"]
     assert one(check_project(None), "E002") == "SLIDING_WINDOW is not a dict."
     assert check_deployment(None) == []
 
 
-def test_unknown_key_is_told_with_what_was_meant(found: Any) -> None:
+def test_unknown_key_has_a_suggestion(found: Any) -> None:
     assert "'FALBACK': did you mean 'FALLBACK'" in one(found(FALBACK="deny"), "E003")
 
 
-def test_key_that_is_no_text_is_unknown(settings: Any) -> None:
+def test_key_is_unknown_when_it_is_not_text(settings: Any) -> None:
     settings.SLIDING_WINDOW = {1: 2}
     assert "unknown key 1" in one(check_project(None), "E003")
 
@@ -167,15 +167,13 @@ def test_key_that_is_no_text_is_unknown(settings: Any) -> None:
         ("ENABLED", 1),
     ],
 )
-def test_wrong_value_of_a_setting_is_told_with_what_it_must_be(
-    found: Any, key: str, value: object
-) -> None:
-    said = one(found(**{key: value}), "E004")
-    assert said.startswith(f"SLIDING_WINDOW[{key!r}] is ")
-    assert said.endswith(f"must be {VALUES[key].wanted}.")
+def test_wrong_value_message_names_the_valid_values(found: Any, key: str, value: object) -> None:
+    text = one(found(**{key: value}), "E004")
+    assert text.startswith(f"SLIDING_WINDOW[{key!r}] is ")
+    assert text.endswith(f"must be {VALUES[key].wanted}.")
 
 
-def test_wrong_hash_key_is_not_repeated(found: Any) -> None:
+def test_wrong_value_message_hides_the_hash_key(found: Any) -> None:
     assert "12345" not in one(found(HASH_KEY=12345), "E004")
 
 
@@ -193,15 +191,15 @@ def test_wrong_hash_key_is_not_repeated(found: Any) -> None:
         },
     ],
 )
-def test_right_values_are_left_alone(found: Any, user: dict[str, Any]) -> None:
+def test_valid_values_have_no_problem(found: Any, user: dict[str, Any]) -> None:
     assert found(**user) == []
 
 
-def test_each_setting_has_its_values() -> None:
+def test_every_setting_has_a_value_test() -> None:
     assert set(VALUES) == known_keys()
 
 
-def test_short_hash_key_is_told(found: Any) -> None:
+def test_warns_when_the_hash_key_is_short(found: Any) -> None:
     assert "has 15 bytes" in one(found(HASH_KEY="x" * 15), "W005")
     assert found(HASH_KEY=b"x" * 16) == []
 
@@ -209,38 +207,38 @@ def test_short_hash_key_is_told(found: Any) -> None:
 # The cache alias
 
 
-def test_missing_alias_is_told_with_what_was_meant(found: Any, settings: Any) -> None:
+def test_missing_alias_has_a_suggestion(found: Any, settings: Any) -> None:
     settings.CACHES = {"default": REDIS, "limits": REDIS}
     assert "did you mean 'limits'" in one(found(CACHE="limit"), "E011")
 
 
-def test_redis_backend_of_django_is_told(found: Any, settings: Any) -> None:
+def test_reports_the_redis_backend_of_django(found: Any, settings: Any) -> None:
     settings.CACHES = {
         "default": {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
     }
     assert "Django's own Redis backend" in one(found(), "E012")
 
 
-def test_other_backend_is_told_by_its_name(found: Any, settings: Any) -> None:
+def test_reports_the_name_of_another_backend(found: Any, settings: Any) -> None:
     backend = "django.core.cache.backends.locmem.LocMemCache"
     settings.CACHES = {"default": {"BACKEND": backend}}
     assert backend in one(found(), "E013")
 
 
-def test_sharding_client_is_told(found: Any, settings: Any) -> None:
+def test_reports_the_sharding_client(found: Any, settings: Any) -> None:
     options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
     assert "ShardClient" in one(found(), "E014")
 
 
-def test_herd_client_works_as_the_default_one(found: Any, settings: Any) -> None:
+def test_herd_client_has_no_problem(found: Any, settings: Any) -> None:
     options = {"CLIENT_CLASS": "django_redis.client.HerdClient"}
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
     assert found() == []
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "text"),
     [
         ({"BACKEND": "nowhere.RedisCache"}, "nowhere"),
         ({**REDIS, "OPTIONS": {"CLIENT_CLASS": "django_redis.client.Nobody"}}, "Nobody"),
@@ -249,14 +247,14 @@ def test_herd_client_works_as_the_default_one(found: Any, settings: Any) -> None
         ({**REDIS, "LOCATION": "localhost:6379"}, "redis://"),
     ],
 )
-def test_alias_that_cannot_work_is_told(
-    found: Any, settings: Any, config: dict[str, Any], said: str
+def test_reports_an_unusable_alias(
+    found: Any, settings: Any, config: dict[str, Any], text: str
 ) -> None:
     settings.CACHES = {"default": config}
-    assert said in one(found(), "E015")
+    assert text in one(found(), "E015")
 
 
-def test_address_of_a_factory_of_the_projects_own_is_its_own_business(
+def test_location_is_not_checked_when_the_alias_has_its_own_factory(
     found: Any, settings: Any
 ) -> None:
     options = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory"}
@@ -264,20 +262,18 @@ def test_address_of_a_factory_of_the_projects_own_is_its_own_business(
     assert found() == []
 
 
-def test_two_caches_of_one_location_and_different_options_are_told(
+def test_warns_when_caches_share_a_location_with_different_options(
     found: Any, settings: Any
 ) -> None:
     slow = {**REDIS, "OPTIONS": {"SOCKET_TIMEOUT": 30, "SERIALIZER": "x", "PASSWORD": "a"}}
     quick = {**REDIS, "OPTIONS": {"SOCKET_TIMEOUT": 0.1, "PASSWORD": "a"}}
     settings.CACHES = {"default": slow, "limits": quick}
-    said = one(found(CACHE="limits"), "W016")
-    assert "'limits' and 'default'" in said
-    assert "(SOCKET_TIMEOUT)" in said
+    text = one(found(CACHE="limits"), "W016")
+    assert "'limits' and 'default'" in text
+    assert "(SOCKET_TIMEOUT)" in text
 
 
-def test_two_caches_of_one_location_and_equal_options_share_in_peace(
-    found: Any, settings: Any
-) -> None:
+def test_caches_may_share_a_location_when_options_are_equal(found: Any, settings: Any) -> None:
     other = {**REDIS, "LOCATION": ["redis://127.0.0.1:2/0"], "OPTIONS": {"SOCKET_TIMEOUT": 9}}
     files = {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
     files["OPTIONS"] = {"PASSWORD": "b"}
@@ -288,11 +284,13 @@ def test_two_caches_of_one_location_and_equal_options_share_in_peace(
 @pytest.mark.parametrize(
     "options", [{"SOCKET_TIMEOUT": 0.05}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}]
 )
-def test_time_out_shorter_than_the_budget_is_told(
+def test_warns_when_the_time_out_is_shorter_than_the_budget(
     found: Any, settings: Any, options: dict[str, Any]
 ) -> None:
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
-    assert "after 0.05 s, before LATENCY_BUDGET (0.2 s)" in one(found(LATENCY_BUDGET=0.2), "W017")
+    assert "after 0.05 s, which is less than LATENCY_BUDGET (0.2 s)" in one(
+        found(LATENCY_BUDGET=0.2), "W017"
+    )
     assert found(LATENCY_BUDGET=0.05) == []
     assert found() == [], "the budget is not the project's own"
 
@@ -306,7 +304,7 @@ def test_time_out_shorter_than_the_budget_is_told(
         ("named", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 3}}, "3 s"),
     ],
 )
-def test_client_that_waits_longer_than_the_budget_is_told(
+def test_warns_when_the_client_waits_longer_than_the_budget(
     found: Any, settings: Any, location: str, options: dict[str, Any], wait: str
 ) -> None:
     options["CONNECTION_FACTORY"] = "django_redis.pool.ConnectionFactory"
@@ -326,7 +324,7 @@ def test_client_that_waits_longer_than_the_budget_is_told(
         ),
     ],
 )
-def test_client_that_sends_again_is_told(
+def test_warns_when_the_client_retries(
     found: Any, settings: Any, query: str, pool: dict[str, Any], names: str
 ) -> None:
     options = {"SOCKET_TIMEOUT": 0.1, "CONNECTION_POOL_KWARGS": pool}
@@ -336,7 +334,9 @@ def test_client_that_sends_again_is_told(
     assert found() == []
 
 
-def test_client_within_the_budget_that_sends_once_is_left_alone(found: Any, settings: Any) -> None:
+def test_client_has_no_problem_when_it_keeps_the_budget_and_sends_once(
+    found: Any, settings: Any
+) -> None:
     pool = {"retry": Retry(NoBackoff(), 0), "retry_on_timeout": True}
     options = {"SOCKET_TIMEOUT": 0.1, "CONNECTION_POOL_KWARGS": pool}
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
@@ -346,14 +346,14 @@ def test_client_within_the_budget_that_sends_once_is_left_alone(found: Any, sett
 def make_connection(**options: Any) -> None: ...
 
 
-def test_connection_class_that_is_a_function_is_an_error(found: Any, settings: Any) -> None:
+def test_reports_a_connection_class_that_is_a_function(found: Any, settings: Any) -> None:
     options = {"CONNECTION_POOL_KWARGS": {"connection_class": make_connection}}
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
-    said = one(found(), "E018")
-    assert "'default' makes its connections by tests.checks.test_static.make_connection" in said
+    text = one(found(), "E018")
+    assert "'default' makes its connections by tests.checks.test_static.make_connection" in text
 
 
-def test_client_of_fakeredis_is_an_error(
+def test_reports_a_client_of_fakeredis(
     found: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = types.ModuleType("fakeredis")
@@ -378,14 +378,14 @@ def make_key(key: str, prefix: str, version: int) -> str:
         ({"KEY_PREFIX": "a", "VERSION": 0}, "KEY_PREFIX, VERSION"),
     ],
 )
-def test_warns_when_the_alias_says_what_its_keys_are(
+def test_warns_when_the_alias_has_key_options(
     found: Any, settings: Any, config: dict[str, Any], names: str
 ) -> None:
     settings.CACHES = {"default": {**REDIS, **config}}
     messages = found()
     assert one(messages, "W019").startswith(f"The cache 'default' has {names}, which")
     assert "SLIDING_WINDOW['PREFIX']" in str(messages[0].hint)
-    assert found(PREFIX="throttle") == [], "the project has thought of it"
+    assert found(PREFIX="throttle") == [], "the project has set it on purpose"
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_warns_when_the_alias_says_what_its_keys_are(
         {"KEY_FUNCTION": "django.core.cache.backends.base.default_key_func"},
     ],
 )
-def test_says_nothing_of_keys_when_the_alias_has_the_defaults(
+def test_alias_has_no_problem_when_its_key_options_are_defaults(
     found: Any, settings: Any, config: dict[str, Any]
 ) -> None:
     settings.CACHES = {"default": {**REDIS, **config}}
@@ -407,7 +407,7 @@ def test_says_nothing_of_keys_when_the_alias_has_the_defaults(
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "text"),
     [
         ("^/", "a rule is a dict"),
         ({"path": "(", "profiles": ["ip_public"]}, "is no regular expression"),
@@ -415,21 +415,23 @@ def test_says_nothing_of_keys_when_the_alias_has_the_defaults(
         ({"path": "^/"}, "needs profiles"),
     ],
 )
-def test_rule_that_cannot_work_is_told(found: Any, settings: Any, rule: object, said: str) -> None:
+def test_reports_an_invalid_rule(found: Any, settings: Any, rule: object, text: str) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     message = one(found(RULES=[{"profiles": "ip_public"}, rule]), "E031")
     assert message.startswith("SLIDING_WINDOW['RULES'][1]")
-    assert said in message
+    assert text in message
 
 
-def test_unknown_profile_of_a_rule_is_told_with_what_was_meant(found: Any, settings: Any) -> None:
+def test_unknown_profile_of_a_rule_has_a_suggestion(found: Any, settings: Any) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     message = one(found(RULES=[{"profiles": ["ip_publik", "ip_public"]}]), "E023")
     assert message.startswith("SLIDING_WINDOW['RULES'][0]['profiles'] uses")
     assert "did you mean 'ip_public'" in message
 
 
-def test_built_in_tenant_profile_that_a_rule_uses_needs_a_tenant(found: Any, settings: Any) -> None:
+def test_built_in_tenant_profile_needs_a_tenant_when_a_rule_uses_it(
+    found: Any, settings: Any
+) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     assert "'tenant_free'" in one(found(RULES=[{"profiles": "tenant_free"}]), "E041")
 
@@ -438,7 +440,7 @@ def test_built_in_tenant_profile_that_a_rule_uses_needs_a_tenant(found: Any, set
     ("key", "value", "near"),
     [("name", "admin:inde", "'admin:index'"), ("namespace", "amin", "'admin'")],
 )
-def test_view_that_the_urlconf_does_not_have_is_told(
+def test_warns_when_a_rule_names_an_unknown_view(
     found: Any, settings: Any, key: str, value: str, near: str
 ) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
@@ -449,7 +451,9 @@ def test_view_that_the_urlconf_does_not_have_is_told(
     assert near in message
 
 
-def test_urlconf_that_cannot_be_imported_is_left_to_django(found: Any, settings: Any) -> None:
+def test_rules_are_not_checked_when_the_urlconf_cannot_be_imported(
+    found: Any, settings: Any
+) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE]
     settings.ROOT_URLCONF = "tests.support.broken_module"
     assert found(RULES=[{"name": "nobody", "profiles": "ip_public"}]) == []
@@ -458,59 +462,59 @@ def test_urlconf_that_cannot_be_imported_is_left_to_django(found: Any, settings:
 # Profiles
 
 
-def test_every_problem_of_a_profile_is_told(found: Any) -> None:
+def test_reports_every_problem_of_a_profile(found: Any) -> None:
     bad = {"axis": "ip", "rate": "10/x", "mode": "watch", "burst": 3}
     messages = found(PROFILES={"api": bad})
     assert numbers(messages) == ["E021"] * 3
-    said = " ".join(message.msg for message in messages)
+    text = " ".join(message.msg for message in messages)
     for part in ("['burst']", "['mode']", "['rate']", "unknown unit 'x'"):
-        assert part in said
+        assert part in text
 
 
 def check_view(profiles: Any) -> list[CheckMessage]:
-    """Checks a project whose only view has these profiles."""
+    """Check a project whose only view has these profiles."""
     project = replace(Project.read({}), usages=[Usage("shop.views.pay", profiles)])
-    return [message for check in OF_PROJECT for message in check(project)]
+    return [message for check in PROJECT_CHECKS for message in check(project)]
 
 
-def test_unknown_profile_of_a_view_is_told_with_what_was_meant() -> None:
-    said = one(check_view(("ip_public", "tenant_pay")), "E022")
-    assert said.startswith("shop.views.pay uses the unknown profile 'tenant_pay'")
-    assert "'tenant_paid'" in said
+def test_unknown_profile_of_a_view_has_a_suggestion() -> None:
+    text = one(check_view(("ip_public", "tenant_pay")), "E022")
+    assert text.startswith("shop.views.pay uses the unknown profile 'tenant_pay'")
+    assert "'tenant_paid'" in text
 
 
-def test_view_that_a_url_leads_to_is_looked_at(found: Any, settings: Any) -> None:
+def test_checks_the_views_of_the_urlconf(found: Any, settings: Any) -> None:
     settings.ROOT_URLCONF = "tests.support.limited_urls"
-    said = one(found(), "E022")
-    assert said.startswith("tests.support.limited_urls.page uses the unknown profile 'nobody'")
+    text = one(found(), "E022")
+    assert text.startswith("tests.support.limited_urls.page uses the unknown profile 'nobody'")
 
 
-def test_choice_that_takes_no_request_is_told() -> None:
+def test_reports_a_choice_without_a_request_argument() -> None:
     assert "no_arguments" in one(check_view(no_arguments), "E025")
     assert check_view(tenant) == []
 
 
 @pytest.mark.parametrize("limit", [no_arguments, f"{__name__}.tenant"])
-def test_limit_that_takes_other_arguments_is_told(found: Any, limit: object) -> None:
+def test_reports_a_limit_with_other_arguments(found: Any, limit: object) -> None:
     profile = {"axis": "ip", "rate": limit}
-    said = one(found(PROFILES={"own": profile}), "E024")
-    assert "'own'" in said
-    assert __name__ in said
+    text = one(found(PROFILES={"own": profile}), "E024")
+    assert "'own'" in text
+    assert __name__ in text
 
 
-def test_limit_of_two_arguments_is_left_alone(found: Any) -> None:
+def test_limit_with_two_arguments_has_no_problem(found: Any) -> None:
     profile = {"axis": "ip", "rate": f"{__name__}.limit", "algorithm": "log"}
     assert found(PROFILES={"own": profile}) == []
 
 
-# Whom a profile counts
+# Axes and identities
 
 
-def test_built_in_tenant_profiles_need_no_tenant_until_they_are_used(found: Any) -> None:
+def test_built_in_tenant_profiles_need_no_tenant_when_unused(found: Any) -> None:
     assert found() == []
 
 
-def test_built_in_tenant_profile_that_a_view_uses_needs_a_tenant() -> None:
+def test_built_in_tenant_profile_needs_a_tenant_when_a_view_uses_it() -> None:
     assert "'tenant_paid'" in one(check_view(("tenant_paid",)), "E041")
 
 
@@ -530,12 +534,12 @@ def test_registered_tenant_profile_needs_a_tenant(found: Any) -> None:
         unregister("theirs")
 
 
-def test_unknown_axis_is_told_with_what_was_meant(found: Any) -> None:
-    said = one(found(PROFILES={"own": {"axis": "ip+endpont", "rate": "1/m"}}), "E042")
-    assert "unknown axis 'endpont': did you mean 'endpoint'" in said
+def test_unknown_axis_has_a_suggestion(found: Any) -> None:
+    text = one(found(PROFILES={"own": {"axis": "ip+endpont", "rate": "1/m"}}), "E042")
+    assert "unknown axis 'endpont': did you mean 'endpoint'" in text
 
 
-def test_axis_of_the_projects_own_is_known(found: Any) -> None:
+def test_own_axis_has_no_problem(found: Any) -> None:
     profiles = {
         "a": {"axis": "shop+header:X-API-Key", "rate": "1/m"},
         "b": {"axis": "global", "rate": "1/m"},
@@ -544,31 +548,31 @@ def test_axis_of_the_projects_own_is_known(found: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         ("nowhere.tenant", "ModuleNotFoundError"),
         (f"{__name__}.nobody", "ImportError"),
-        (f"{__name__}.NO_FUNCTION", "is no callable"),
+        (f"{__name__}.NOT_CALLABLE", "is not callable"),
         ("tests.support.broken_module.tenant", "ZeroDivisionError"),
-        (5, "5 is no callable"),
+        (5, "5 is not callable"),
     ],
 )
-def test_resolver_that_is_not_there_is_told(found: Any, value: object, said: str) -> None:
+def test_reports_a_resolver_that_cannot_be_loaded(found: Any, value: object, text: str) -> None:
     message = one(found(IDENTITIES={"shop": value}), "E043")
     assert message.startswith("SLIDING_WINDOW['IDENTITIES']['shop']: ")
-    assert said in message
+    assert text in message
 
 
 @pytest.mark.parametrize("value", [f"{__name__}.no_arguments", CallableObject()])
-def test_resolver_that_takes_no_request_is_told(found: Any, value: object) -> None:
+def test_reports_a_resolver_without_a_request_argument(found: Any, value: object) -> None:
     assert "cannot be called with (request)" in one(found(IDENTITIES={"shop": value}), "E044")
 
 
-def test_callable_without_a_signature_is_taken_on_trust() -> None:
+def test_accepts_is_true_when_a_callable_has_no_signature() -> None:
     assert callables.accepts(min, "request")
 
 
-def test_session_axis_without_sessions_is_told(found: Any, settings: Any) -> None:
+def test_warns_when_the_session_axis_has_no_session_middleware(found: Any, settings: Any) -> None:
     profiles = {"own": {"axis": "session", "rate": "1/m"}, "ip": {"axis": "ip", "rate": "1/m"}}
     assert found(PROFILES=profiles) == []
     settings.MIDDLEWARE = []
@@ -577,24 +581,24 @@ def test_session_axis_without_sessions_is_told(found: Any, settings: Any) -> Non
 
 
 @pytest.mark.parametrize("engine", ["db", "cached_db", "cache", "file"])
-def test_session_engine_on_the_server_is_left_alone(found: Any, settings: Any, engine: str) -> None:
+def test_server_side_session_engine_has_no_problem(found: Any, settings: Any, engine: str) -> None:
     settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
     assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
 
 
 @pytest.mark.parametrize("engine", ["django.contrib.sessions.backends.signed_cookies", __name__])
-def test_warns_when_the_session_engine_does_not_tell_which_sessions_exist(
+def test_warns_when_sessions_are_not_known_to_be_on_the_server(
     found: Any, settings: Any, engine: str
 ) -> None:
     settings.SESSION_ENGINE = engine
     profiles = {"own": {"axis": "session", "rate": "1/m"}, "ip": {"axis": "ip", "rate": "1/m"}}
-    said = one(found(PROFILES=profiles), "W047")
-    assert "'own'" in said
-    assert engine in said
+    text = one(found(PROFILES=profiles), "W047")
+    assert "'own'" in text
+    assert engine in text
     assert found(PROFILES=profiles, IDENTITIES={"session": tenant}) == []
 
 
-def test_session_engine_that_cannot_be_imported_is_left_to_django(
+def test_session_engine_is_not_checked_when_it_cannot_be_imported(
     found: Any, settings: Any
 ) -> None:
     settings.SESSION_ENGINE = "nowhere"
@@ -602,14 +606,16 @@ def test_session_engine_that_cannot_be_imported_is_left_to_django(
 
 
 @pytest.mark.parametrize("axis", ["user", "user_or_ip"])
-def test_user_axis_without_users_is_told(found: Any, settings: Any, axis: str) -> None:
+def test_warns_when_the_user_axis_has_no_authentication_middleware(
+    found: Any, settings: Any, axis: str
+) -> None:
     profiles = {"own": {"axis": axis, "rate": "1/m", "anonymous": "skip"}}
     assert found(PROFILES=profiles) == []
     settings.MIDDLEWARE = ["nowhere.Middleware", f"{__name__}.tenant"]
     assert "'own'" in one(found(PROFILES=profiles), "W046")
 
 
-def test_middleware_derived_from_the_one_needed_counts(found: Any, settings: Any) -> None:
+def test_subclass_of_the_session_middleware_is_enough(found: Any, settings: Any) -> None:
     settings.MIDDLEWARE = [f"{__name__}.OwnSessionMiddleware"]
     assert found(PROFILES={"own": {"axis": "session", "rate": "1/m"}}) == []
 
@@ -618,34 +624,34 @@ def test_middleware_derived_from_the_one_needed_counts(found: Any, settings: Any
 
 
 @pytest.mark.parametrize("value", ["10.0.0.1/8", "proxy.local", 10, "10.0.0.0/33"])
-def test_proxy_that_is_no_network_is_told(found: Any, value: object) -> None:
+def test_reports_a_proxy_that_is_not_a_network(found: Any, value: object) -> None:
     assert repr(value) in one(found(TRUSTED_PROXIES=["10.0.0.0/8", value]), "E051")
 
 
-def test_proxy_by_unix_socket_is_left_alone(found: Any) -> None:
+def test_proxy_on_a_unix_socket_has_no_problem(found: Any) -> None:
     assert found(TRUSTED_PROXIES=["unix", "10.0.0.0/8"], FORWARDED_HEADER="Forwarded") == []
 
 
 @pytest.mark.parametrize("value", ["0.0.0.0/0", "::/0"])
-def test_trust_in_everybody_is_told(found: Any, value: str) -> None:
+def test_warns_when_every_proxy_is_trusted(found: Any, value: str) -> None:
     assert value in one(found(TRUSTED_PROXIES=["fd00::1", value]), "W052")
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         ("10.0.0.1/8", "host bits"),
-        (5, "int is no network"),
+        (5, "int is not a network"),
         ("nowhere.exempt", "ModuleNotFoundError"),
         (f"{__name__}.no_arguments", "cannot be called with (request)"),
     ],
 )
-def test_exemption_that_cannot_work_is_told(found: Any, value: object, said: str) -> None:
+def test_reports_an_invalid_exemption(found: Any, value: object, text: str) -> None:
     message = one(
         found(EXEMPT=["192.0.2.0/24", "staff", tenant, f"{__name__}.tenant", value]), "E053"
     )
     assert repr(value) in message
-    assert said in message
+    assert text in message
 
 
 @pytest.mark.parametrize(
@@ -658,44 +664,44 @@ def test_exemption_that_cannot_work_is_told(found: Any, value: object, said: str
     ],
 )
 def test_warns_when_a_trusted_proxy_is_exempt(found: Any, value: str, proxy: str) -> None:
-    said = one(found(EXEMPT=["192.0.2.0/24", "staff", value], TRUSTED_PROXIES=[proxy]), "W055")
-    assert repr(value) in said
-    assert repr(proxy) in said
+    text = one(found(EXEMPT=["192.0.2.0/24", "staff", value], TRUSTED_PROXIES=[proxy]), "W055")
+    assert repr(value) in text
+    assert repr(proxy) in text
 
 
-def test_networks_apart_may_be_exempt_and_trusted(found: Any) -> None:
+def test_networks_may_be_exempt_and_trusted_when_they_do_not_overlap(found: Any) -> None:
     trusted = ["10.0.0.0/24", "fd00::/64", "unix"]
     assert found(EXEMPT=["10.0.1.0/24", "fd00:0:0:1::/64", "staff"], TRUSTED_PROXIES=trusted) == []
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text"),
     [
         ("nowhere.response", "ModuleNotFoundError"),
         (f"{__name__}.tenant", "cannot be called with (request, decision)"),
     ],
 )
-def test_response_that_cannot_work_is_told(found: Any, value: str, said: str) -> None:
-    assert said in one(found(RESPONSE=value), "E054")
+def test_reports_an_invalid_response(found: Any, value: str, text: str) -> None:
+    assert text in one(found(RESPONSE=value), "E054")
     assert found(RESPONSE=f"{__name__}.limit") == []
 
 
 # The middleware
 
 
-def test_middleware_listed_twice_is_told(found: Any, settings: Any) -> None:
+def test_reports_the_middleware_listed_twice(found: Any, settings: Any) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE, MIDDLEWARE]
     assert "2 times" in one(found(), "E061")
 
 
-def test_rules_that_nobody_reads_are_told(found: Any, settings: Any) -> None:
+def test_warns_when_rules_are_set_without_the_middleware(found: Any, settings: Any) -> None:
     rules = [{"path": "^/", "profiles": ["ip_public"]}]
     assert "no RateLimitMiddleware" in one(found(RULES=rules), "W062")
     settings.MIDDLEWARE = [MIDDLEWARE]
     assert found(RULES=rules) == []
 
 
-def test_async_operation_that_nothing_charges_is_told(found: Any, settings: Any) -> None:
+def test_reports_an_async_operation_that_cannot_be_charged(found: Any, settings: Any) -> None:
     from ninja import NinjaAPI
 
     from django_slidingwindow.contrib.ninja import ProfileThrottle
@@ -708,7 +714,7 @@ def test_async_operation_that_nothing_charges_is_told(found: Any, settings: Any)
     urls = types.ModuleType("urls")
     urls.urlpatterns = [path("", api.urls)]  # type: ignore[attr-defined]
     settings.ROOT_URLCONF = urls
-    assert f"{__name__}.test_async_operation" in one(found(), "E063")
+    assert f"{__name__}.test_reports_an_async_operation" in one(found(), "E063")
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
     assert found() == []
 
@@ -716,14 +722,14 @@ def test_async_operation_that_nothing_charges_is_told(found: Any, settings: Any)
 # The app
 
 
-def test_use_of_an_app_that_is_not_installed_is_refused(settings: Any) -> None:
+def test_require_installed_raises_when_the_app_is_not_installed(settings: Any) -> None:
     require_installed()
     settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
     with pytest.raises(ImproperlyConfigured, match=r"INSTALLED_APPS.*E001"):
         require_installed()
 
 
-def test_middleware_and_decorator_refuse_to_work_without_the_app(settings: Any) -> None:
+def test_middleware_and_decorator_raise_when_the_app_is_not_installed(settings: Any) -> None:
     settings.INSTALLED_APPS = ["django.contrib.contenttypes"]
     with pytest.raises(ImproperlyConfigured, match="INSTALLED_APPS"):
         RateLimitMiddleware(tenant)
@@ -731,19 +737,19 @@ def test_middleware_and_decorator_refuse_to_work_without_the_app(settings: Any) 
         rate_limit("ip_public")
 
 
-def test_nothing_is_said_of_an_app_before_all_are_loaded(monkeypatch: Any) -> None:
+def test_require_installed_passes_before_apps_are_loaded(monkeypatch: Any) -> None:
     monkeypatch.setattr(apps, "ready", False)
     monkeypatch.setattr(apps, "app_configs", {})
     require_installed()
 
 
-def test_command_check_runs_these_checks(settings: Any) -> None:
+def test_check_command_runs_these_checks(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"FALBACK": "deny"}
     with pytest.raises(SystemCheckError, match=r"E003"):
         call_command("check", tags=[TAG])
 
 
-def test_check_of_another_app_says_nothing_of_this_one(settings: Any) -> None:
+def test_checks_are_skipped_when_another_app_is_checked(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"FALBACK": "deny"}
     others, own = [apps.get_app_config("auth")], [apps.get_app_config("django_slidingwindow")]
     assert check_project(others) == check_deployment(others) == []
@@ -754,25 +760,25 @@ def test_check_of_another_app_says_nothing_of_this_one(settings: Any) -> None:
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """Level and message of each id in the page of checks."""
+    """Return level and message of each id in docs/checks.md."""
     text = (ROOT / "docs" / "checks.md").read_text()
     rows = re.findall(r"^\| `([EWI]\d{3})` \| (\w+) \| (.+?) \| .+ \| .+ \|$", text, re.MULTILINE)
     assert len(rows) == len({number for number, _, _ in rows}), "an id has two rows"
     return {number: (level, message) for number, level, message in rows}
 
 
-def test_documentation_lists_exactly_the_ids_of_the_code() -> None:
+def test_docs_list_exactly_the_ids_of_the_catalog() -> None:
     assert list(documented()) == list(CATALOG)
 
 
 @pytest.mark.parametrize("number", CATALOG)
-def test_documentation_says_what_the_check_says(number: str) -> None:
+def test_docs_have_the_level_and_message_of_the_catalog(number: str) -> None:
     level = {"E": "error", "W": "warning", "I": "info"}[number[0]]
     text = re.sub(r"{(\w+)(?:!r)?}", r"<\1>", CATALOG[number].text)
     assert documented()[number] == (level, f"`{text}`")
 
 
-def test_no_number_is_used_twice() -> None:
+def test_every_number_is_unique() -> None:
     assert len({number[1:] for number in CATALOG}) == len(CATALOG)
 
 

@@ -1,4 +1,4 @@
-"""manage.py slidingwindow, plain, rich and as JSON; on a pipe and on a terminal."""
+"""manage.py slidingwindow with plain, rich and JSON output, on a pipe and on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.console import text
 from django_slidingwindow.registry import register, unregister
 
-# A busy machine is no outage.
+# A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 HOSTILE = "evil\x1b]0;owned\x07\x1b[31m\n\u202e[bold]<b>"
 HARMLESS = "evil%1B]0;owned%07%1B[31m%0A%E2%80%AE[bold]<b>"
@@ -71,7 +71,7 @@ def plain(*arguments: str) -> list[str]:
 
 
 def rich(*arguments: str) -> str:
-    """What rich prints, without its colours."""
+    """Return the output of rich without its colours."""
     printed = run(*arguments, "--format", "rich")
     return re.sub(r"\x1b\[[\d;]*m", "", printed)
 
@@ -83,7 +83,7 @@ def fails(*arguments: str) -> tuple[int, str]:
 
 
 class Terminal:
-    """A pseudo-terminal: a program's keyboard and screen, and whoever sits before it."""
+    """A pseudo-terminal with the keyboard and the screen of a program."""
 
     def __init__(self) -> None:
         self._master, slave = pty.openpty()
@@ -97,7 +97,7 @@ class Terminal:
         os.write(self._master, keys)
 
     def close(self) -> str:
-        """All that the screen has shown."""
+        """Close the terminal and return everything that the screen has shown."""
         self.keyboard.close()
         self.screen.close()
         self._reader.join()
@@ -105,14 +105,14 @@ class Terminal:
         return self._shown.decode()
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError):  # how Linux says that nobody has it open
+        with contextlib.suppress(OSError):  # raised by Linux when the other end is closed
             while chunk := os.read(self._master, 65536):
                 self._shown += chunk
 
 
 @pytest.mark.usefixtures("hits")
 class TestKeys:
-    def test_json_is_one_object_a_line(self):
+    def test_json_is_one_object_per_line(self):
         found = {item["identifier"]: item for item in objects("keys", "--profile", "api")}
         assert found.keys() == {"acme", "globex", HOSTILE}
         acme = found["acme"]
@@ -120,7 +120,7 @@ class TestKeys:
         assert (acme["hits"], acme["limit"], acme["use"], acme["profile"]) == (4, 4, 1.0, "api")
         assert set(acme) == {*inspection.KeyState.__dataclass_fields__}
 
-    def test_plain_is_a_header_and_a_line_for_each(self):
+    def test_plain_prints_a_header_and_a_line_per_window(self):
         header, *lines = plain("keys", "--profile", "api")
         assert header.split()[:3] == ["USE", "HITS", "LIMIT"]
         assert len(lines) == 3
@@ -135,25 +135,25 @@ class TestKeys:
         acme = next(line for line in rich("keys").splitlines() if "{acme}" in line)
         assert "██████████" in acme
 
-    def test_whoever_is_only_observed_is_not_blocked(self):
+    def test_window_is_not_blocked_when_only_observed(self):
         limits.check("login", "203.0.113.9")
         (line,) = (line for line in plain("keys", "--profile", "login") if line.endswith(":l60"))
         assert re.match(r"100% +2 +2 +observed +login", line)
         assert objects("keys", "--profile", "login", "--blocked") == []
 
-    def test_long_list_goes_on_in_another_rich_table(self):
+    def test_rich_starts_another_table_when_the_list_is_long(self):
         for number in range(600):
             limits.check("api", f"t{number}")
         printed = rich("keys", "--profile", "api")
         assert printed.count("identifier") == 2
         assert printed.count("throttle:tenant:{t") == 600
 
-    def test_empty_list_is_a_header_or_nothing(self):
+    def test_empty_list_prints_a_header_or_nothing(self):
         assert len(plain("keys", "--id", "nobody")) == 1
         assert "identifier" in rich("keys", "--id", "nobody")
         assert objects("keys", "--id", "nobody") == []
 
-    def test_top_blocked_limit_and_filters(self):
+    def test_options_filter_and_limit_the_list(self):
         assert [o["identifier"] for o in objects("keys", "--top", "2")] == ["acme", HOSTILE]
         assert [o["identifier"] for o in objects("keys", "--blocked")] == ["acme"]
         assert {o["window"] for o in objects("keys", "--axis", "ip")} == {60.0, 3600.0}
@@ -171,14 +171,14 @@ class TestKeys:
         run("keys", "--top", "2")
         assert sys.stderr.getvalue() == ""
 
-    def test_rows_and_progress_do_not_share_a_terminal(self, monkeypatch):
+    def test_progress_is_not_drawn_when_rows_go_to_a_terminal(self, monkeypatch):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stderr", terminal.screen)
         call_command("slidingwindow", "keys", "--format", "plain", stdout=terminal.screen)
         run("keys")
         assert terminal.close().count("of about") == 1
 
-    def test_terminal_gets_rich_if_it_is_installed_else_plain(self, monkeypatch):
+    def test_terminal_gets_rich_when_installed_otherwise_plain(self, monkeypatch):
         terminal = Terminal()
         call_command("slidingwindow", "keys", stdout=terminal.screen)
         assert "█" in terminal.close()
@@ -189,7 +189,7 @@ class TestKeys:
         assert "█" not in printed
         assert " USE  " in printed
 
-    def test_asking_for_rich_without_it_says_what_to_do(self, monkeypatch):
+    def test_rich_format_fails_with_advice_when_not_installed(self, monkeypatch):
         module = "django_slidingwindow.management.console.rich_output"
         monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, "rich", None)
@@ -199,7 +199,7 @@ class TestKeys:
             "import of rich.box halted; None in sys.modules: pip install rich",
         )
 
-    def test_reader_that_has_seen_enough_is_no_error(self, redis_server):
+    def test_command_succeeds_when_the_reader_closes_the_pipe(self, redis_server):
         for number in range(1000):
             limits.check("api", f"tenant-with-quite-a-long-name-{number:060}")
         done = subprocess.run(
@@ -224,7 +224,7 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.usefixtures("hits")
 class TestShow:
-    def test_plain_lists_facts_and_a_plot(self):
+    def test_plain_prints_facts_and_a_plot(self):
         lines = plain("show", "--profile", "api", "--id", "acme")
         facts = dict(re.split(r"  +", line, maxsplit=1) for line in lines[:-1])
         assert facts["algorithm"] == "compact"
@@ -247,7 +247,7 @@ class TestShow:
         assert "██░░░░░░░░" in printed
         assert "| now" in printed
 
-    def test_all_windows_of_an_identifier_are_shown(self):
+    def test_show_prints_all_windows_of_an_identifier(self):
         assert [
             o["window"] for o in objects("show", "--profile", "login", "--id", "203.0.113.9")
         ] == [
@@ -255,10 +255,10 @@ class TestShow:
             3600.0,
         ]
 
-    def test_windows_stand_apart(self):
+    def test_plain_separates_windows_with_an_empty_line(self):
         assert plain("show", "--profile", "login", "--id", "203.0.113.9").count("") == 1
 
-    def test_nothing_found_is_exit_code_1(self):
+    def test_show_exits_1_when_nothing_is_found(self):
         assert fails("show", "--profile", "api", "--id", "nobody")[0] == 1
         assert fails("show", "throttle:tenant:{nobody}:api:c3600")[0] == 1
 
@@ -266,60 +266,63 @@ class TestShow:
         "arguments",
         [[], ["--id", "acme"], ["--profile", "api"], ["key", "--profile", "api", "--id", "acme"]],
     )
-    def test_target_must_be_clear(self, arguments):
-        assert fails("show", *arguments) == (2, "Name keys, or --profile and --id together.")
+    def test_show_exits_2_when_the_target_is_ambiguous(self, arguments):
+        assert fails("show", *arguments) == (2, "Give either keys, or --profile and --id.")
 
 
 @pytest.mark.usefixtures("hits")
 class TestReset:
     key = "throttle:tenant:{acme}:api:c3600"
 
-    def test_yes_forgets_and_lets_in(self):
+    def test_yes_deletes_the_window(self):
         assert objects("reset", self.key, "--yes") == [
             {"key": self.key, "hits": 4, "reset": True, "dry_run": False}
         ]
         assert limits.check("api", "acme").allowed
 
     @pytest.mark.parametrize("output", ["plain", "rich"])
-    def test_people_are_told_what_was_done(self, output):
+    def test_reset_prints_what_was_deleted(self, output):
         printed = run("reset", self.key, "--yes", "--format", output)
-        assert "forgotten" in printed
+        assert "deleted" in printed
         assert "{acme}" in printed
 
-    def test_dry_run_keeps_everything(self):
+    def test_dry_run_deletes_nothing(self):
         assert "no, dry run" in plain("reset", self.key, "--dry-run")[1]
         assert "no, dry run" in rich("reset", self.key, "--dry-run")
         assert objects("reset", self.key, "--dry-run")[0]["reset"] is False
         assert not limits.check("api", "acme").allowed
 
-    def test_window_that_ends_meanwhile_is_told(self, monkeypatch):
+    def test_reset_prints_not_found_when_the_window_has_expired(self, monkeypatch):
         monkeypatch.setattr(inspection, "reset_key", lambda key: False)
-        assert plain("reset", self.key, "--yes")[1].startswith("it was gone")
+        assert plain("reset", self.key, "--yes")[1].startswith("not found")
 
-    def test_nobody_to_ask_is_an_error(self, monkeypatch):
+    def test_reset_exits_2_when_there_is_no_terminal(self, monkeypatch):
         for stdin in (io.StringIO("y\n"), None):
             monkeypatch.setattr(sys, "stdin", stdin)
-            assert fails("reset", self.key) == (2, "Nobody to ask here: say --yes or --dry-run.")
+            assert fails("reset", self.key) == (
+                2,
+                "Cannot ask for confirmation without a terminal: use --yes or --dry-run.",
+            )
         assert inspection.describe(self.key) is not None
 
     @pytest.mark.parametrize(
         ("answer", "left"), [("y", False), ("YES", False), ("n", True), ("", True)]
     )
-    def test_terminal_is_asked_first(self, monkeypatch, capsys, answer, left):
+    def test_reset_asks_for_confirmation_on_a_terminal(self, monkeypatch, capsys, answer, left):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdin", terminal.keyboard)
         terminal.press(answer.encode() + b"\n")
         if left:
-            assert fails("reset", self.key) == (1, "Nothing was forgotten.")
+            assert fails("reset", self.key) == (1, "Nothing was deleted.")
         else:
             run("reset", self.key)
         terminal.close()
         assert (inspection.describe(self.key) is not None) is left
-        assert f"{self.key}: 4 hits\nForget this window? [y/N] " in capsys.readouterr().err
+        assert f"{self.key}: 4 hits\nDelete this window? [y/N] " in capsys.readouterr().err
 
 
 class TestProfiles:
-    def test_json_tells_all_that_is_configured(self):
+    def test_json_has_the_whole_configuration(self):
         found = {item["name"]: item for item in objects("profiles")}
         assert found["api"] == {
             "name": "api",
@@ -336,7 +339,7 @@ class TestProfiles:
         }
         assert found["ip_public"]["origin"] == "built in"
 
-    def test_people_see_rates_modes_and_problems(self):
+    def test_tables_show_rates_modes_and_problems(self):
         profiles = {
             **PROFILES,
             "dynamic": {"axis": "tenant", "rate": lambda identifier, request: "5/m"},
@@ -352,7 +355,7 @@ class TestProfiles:
                 )
                 assert "needs one of limit" in printed
 
-    def test_registered_profile_is_told_apart(self):
+    def test_registered_profile_has_its_own_origin(self):
         register("of_an_app", {"axis": "ip", "rate": "1/s"})
         try:
             origins = {state.name: state.origin for state in overview.profiles()}
@@ -363,7 +366,7 @@ class TestProfiles:
 
 @pytest.mark.usefixtures("hits")
 class TestWatch:
-    def test_json_says_which_view(self):
+    def test_json_has_the_number_of_the_view(self):
         found = objects("watch", "--count", "2", "--interval", "0.01", "--top", "2")
         assert [(o["view"], o["identifier"]) for o in found] == [
             (0, "acme"),
@@ -373,7 +376,7 @@ class TestWatch:
         ]
 
     @pytest.mark.parametrize("output", ["plain", "rich"])
-    def test_pipe_gets_one_table_after_another(self, output):
+    def test_pipe_gets_one_table_per_view(self, output):
         printed = run("watch", "--count", "2", "--interval", "0.01", "--format", output)
         assert printed.count("{acme}") == 2
         assert "\x1b[?1049h" not in printed
@@ -389,17 +392,17 @@ class TestWatch:
         printed = terminal.close()
         assert "\x1b[?1049h" in printed
         assert "{acme}" in printed
-        assert "q leaves" in printed
+        assert "press q to quit" in printed
         assert printed.endswith("\x1b[?25h\x1b[?1049l")
 
-    def test_terminal_goes_on_if_nobody_presses_anything(self, monkeypatch):
+    def test_terminal_is_redrawn_when_no_key_is_pressed(self, monkeypatch):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdin", terminal.keyboard)
         arguments = ("watch", "--interval", "0.01", "--count", "3")
         call_command("slidingwindow", *arguments, stdout=terminal.screen)
         assert terminal.close().count("\x1b[H\x1b[2J") == 3
 
-    def test_interrupt_leaves_as_q_does(self, monkeypatch):
+    def test_interrupt_quits_like_q(self, monkeypatch):
         def interrupted(*arguments: object, **options: object) -> None:
             raise KeyboardInterrupt
 
@@ -408,11 +411,11 @@ class TestWatch:
         call_command("slidingwindow", "watch", stdout=terminal.screen)
         assert terminal.close().endswith("\x1b[?25h\x1b[?1049l")
 
-    def test_service_without_standard_input_can_watch(self, monkeypatch):
+    def test_watch_works_without_standard_input(self, monkeypatch):
         monkeypatch.setattr(sys, "stdin", None)
         assert len(objects("watch", "--count", "1", "--top", "1")) == 1
 
-    def test_outage_is_shown_and_not_the_end(self, redis_away):
+    def test_watch_continues_when_redis_is_down(self, redis_down):
         assert [line[:14] for line in plain("watch", "--count", "2", "--interval", "0.01")] == [
             "Redis is away:",
             "Redis is away:",
@@ -420,43 +423,43 @@ class TestWatch:
 
 
 @pytest.fixture
-def redis_away(fresh_server):
+def redis_down(fresh_server):
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     with override_settings(CACHES=caches):
         fresh_server.kill()
         yield
 
 
-@pytest.mark.usefixtures("redis_away")
+@pytest.mark.usefixtures("redis_down")
 @pytest.mark.parametrize(
     "arguments",
     [["keys"], ["keys", "--top", "1"], ["show", "--profile", "api", "--id", "x"]],
 )
-def test_redis_away_is_exit_code_3(arguments):
+def test_command_exits_3_when_redis_is_down(arguments):
     code, message = fails(*arguments)
     assert code == 3
     assert message.startswith("Redis is away:")
 
 
-def test_key_that_is_no_window_is_not_found(redis):
+def test_show_exits_1_when_the_key_is_not_a_window(redis):
     redis.lpush("throttle:tenant:{acme}:api:c3600", "x")
     assert fails("show", "throttle:tenant:{acme}:api:c3600")[0] == 1
 
 
-def test_server_that_refuses_is_not_said_to_be_away(monkeypatch):
+def test_command_exits_3_when_redis_refuses_the_command(monkeypatch):
     def refused(*args: object, **options: object) -> None:
         raise StoreError("NOSUCH: command", outage=False)
 
     monkeypatch.setattr(inspection, "walk", refused)
-    assert fails("keys") == (3, "Redis refuses: NOSUCH: command")
+    assert fails("keys") == (3, "Redis refused the command: NOSUCH: command")
 
 
-def test_unknown_profile_is_exit_code_2():
+def test_command_exits_2_when_the_profile_is_unknown():
     code, message = fails("keys", "--profile", "apy")
     assert (code, "did you mean 'api'" in message) == (2, True)
 
 
-def test_cache_that_is_no_redis_is_exit_code_2():
+def test_command_exits_2_when_the_cache_is_not_redis():
     caches = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     with override_settings(CACHES=caches):
         assert fails("keys")[0] == 2
@@ -475,7 +478,7 @@ def test_cache_that_is_no_redis_is_exit_code_2():
         [],
     ],
 )
-def test_wrong_arguments_are_told(arguments):
+def test_command_rejects_wrong_arguments(arguments):
     with pytest.raises(CommandError):
         run(*arguments)
 
@@ -483,7 +486,7 @@ def test_wrong_arguments_are_told(arguments):
 @pytest.mark.usefixtures("hits")
 @pytest.mark.parametrize("output", FORMATS)
 @pytest.mark.parametrize("arguments", [["keys"], ["show", "--profile", "api", "--id", HOSTILE]])
-def test_hostile_identifier_is_shown_harmless(arguments, output):
+def test_output_escapes_a_hostile_identifier(arguments, output):
     printed = run(*arguments, "--format", output)
     without_colours = re.sub(r"\x1b\[[\d;]*m", "", printed) if output == "rich" else printed
     assert "\x1b[31m" not in printed
@@ -494,12 +497,12 @@ def test_hostile_identifier_is_shown_harmless(arguments, output):
 
 
 @pytest.mark.usefixtures("hits")
-def test_key_that_is_listed_can_be_shown():
+def test_show_accepts_a_listed_key():
     (key,) = (line.split()[-1] for line in plain("keys", "--id", HOSTILE)[1:])
     assert objects("show", key)[0]["identifier"] == HOSTILE
 
 
-def test_key_of_another_application_is_shown_harmless(redis):
+def test_output_escapes_the_key_of_another_application(redis):
     redis.set("throttle:tenant:{a\x1b[2J}:api:w3600", bytes(20))
     (line,) = plain("keys")[1:]
     assert line.endswith("throttle:tenant:{a%1B[2J}:api:w3600")
@@ -507,7 +510,7 @@ def test_key_of_another_application_is_shown_harmless(redis):
 
 @pytest.mark.usefixtures("hits")
 @pytest.mark.parametrize("output", ["plain", "rich"])
-def test_stream_that_knows_only_ascii_gets_ascii(output):
+def test_output_is_ascii_when_the_stream_is(output):
     limits.check("api", "café")
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
@@ -528,11 +531,11 @@ def test_stream_that_knows_only_ascii_gets_ascii(output):
     assert "@| now" in printed
 
 
-def test_waits_without_an_end_are_never():
+def test_wait_is_never_when_there_is_no_end():
     assert [text.wait(seconds) for seconds in (None, 250.0)] == ["never", "4 min 10 s"]
 
 
-def test_numbers_are_short():
+def test_size_and_percent_are_short():
     assert [text.size(n) for n in (None, 80, 20_480, 41 * 1024**2)] == [
         "-",
         "80 B",
@@ -548,7 +551,7 @@ def test_numbers_are_short():
     ]
 
 
-def test_density_puts_the_oldest_first():
+def test_density_starts_with_the_oldest():
     assert text.density([(9.99, 1), (5.0, 2), (0.0, 3)], 10.0, width=4) == [1, 2, 0, 3]
     assert text.sparkline([0, 1, 8]) == " ▁█"
     assert text.sparkline([]) == ""

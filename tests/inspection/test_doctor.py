@@ -1,4 +1,4 @@
-"""The doctor: what is in order, what is not, and by which id."""
+"""`slidingwindow doctor` reports what works, what does not, and the ids of system checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
 from tests.support.servers import RedisServer
 
-# A busy machine is no outage.
+# A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 PROFILES = {"api": {"axis": "global", "rate": "4/h"}}
 SERVER = ["connection", "server", "eviction", "latency", "script", "clock"]
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis", "profiles"
 
 @pytest.fixture
 def profiles(monkeypatch):
-    # The views of other tests name profiles that this project does not have.
+    # Forget the views of other tests, because this project lacks their profiles.
     monkeypatch.setattr(usages, "_usages", {})
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "FALLBACK_PROCESSES": 1}
@@ -54,7 +54,7 @@ def run(*arguments: str) -> str:
     return stream.getvalue()
 
 
-def test_all_in_order_is_said():
+def test_examine_finds_no_problem():
     findings = found()
     assert list(findings)[:8] == [*SERVER, "breaker", "log"]
     assert {finding.level for finding in findings.values()} == {"ok"}
@@ -64,7 +64,7 @@ def test_all_in_order_is_said():
     assert findings["breaker"].data == {"state": "closed"}
 
 
-def test_script_that_is_loaded_is_counted(redis):
+def test_script_counts_loaded_scripts(redis):
     redis.script_flush()
     limits.check("api", "x")
     script = found()["script"].data
@@ -79,13 +79,13 @@ def test_json_is_one_object():
 
 
 @pytest.mark.parametrize("output", ["plain", "rich"])
-def test_people_get_a_line_for_each(output):
+def test_doctor_prints_a_line_for_each_finding(output):
     printed = run("--format", output)
     for name in (*SERVER, "breaker", "log"):
         assert f" {name} " in printed
 
 
-def test_server_away_is_an_error_and_exit_code_1(fresh_server):
+def test_doctor_exits_1_when_the_server_is_down(fresh_server):
     with override_settings(**cache(fresh_server.url)):
         fresh_server.kill()
         findings = found()
@@ -96,7 +96,7 @@ def test_server_away_is_an_error_and_exit_code_1(fresh_server):
         assert caught.value.returncode == 1
 
 
-def test_server_that_hangs_is_an_error_soon(fresh_server):
+def test_connection_is_an_error_when_the_server_hangs(fresh_server):
     with override_settings(**cache(fresh_server.url)):
         fresh_server.freeze()
         try:
@@ -105,7 +105,7 @@ def test_server_that_hangs_is_an_error_soon(fresh_server):
             fresh_server.thaw()
 
 
-def test_cache_that_is_no_redis_is_an_error():
+def test_connection_is_an_error_when_the_cache_is_not_redis():
     backend = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     with override_settings(CACHES={"default": backend}):
         findings = found()
@@ -113,7 +113,7 @@ def test_cache_that_is_no_redis_is_an_error():
     assert findings["E013"].level == "error"
 
 
-def test_warnings_are_no_errors():
+def test_doctor_is_ok_when_there_are_only_warnings():
     evicting = RedisServer("maxmemory 100mb", "maxmemory-policy allkeys-lru")
     with evicting as server, override_settings(**cache(server.url)):
         findings = found()
@@ -123,14 +123,14 @@ def test_warnings_are_no_errors():
     assert findings["W115"].data["id"] == "django_slidingwindow.W115"
 
 
-def test_bound_on_memory_without_eviction_is_in_order():
+def test_eviction_is_ok_when_maxmemory_has_noeviction():
     with RedisServer("maxmemory 100mb") as server, override_settings(**cache(server.url)):
         eviction = found()["eviction"]
     assert eviction.level == "ok"
     assert eviction.data == {"policy": "noeviction", "maxmemory": 104857600}
 
 
-def test_what_the_user_may_not_ask_is_not_known(redis, redis_server):
+def test_findings_are_unknown_when_the_user_lacks_rights(redis, redis_server):
     redis.acl_setuser("lean", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-info"])
     try:
         with override_settings(**cache(redis_server.url.replace("redis://", "redis://lean:x@"))):
@@ -138,11 +138,11 @@ def test_what_the_user_may_not_ask_is_not_known(redis, redis_server):
     finally:
         redis.acl_deluser("lean")
     assert findings["server"].level == findings["eviction"].level == "warning"
-    assert findings["server"].text.startswith("not known: ")
+    assert findings["server"].text.startswith("unknown: ")
     assert findings["clock"].level == "ok"
 
 
-def test_latency_above_the_budget_is_a_warning():
+def test_latency_is_a_warning_when_above_the_budget():
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "LATENCY_BUDGET": 10.0}
     ):
@@ -150,14 +150,14 @@ def test_latency_above_the_budget_is_a_warning():
     assert diagnosis.latency([0.001] * 97 + [0.2] * 3, 0.1).level == "warning"
 
 
-def test_clocks_that_differ_are_a_warning():
+def test_clock_is_a_warning_when_clocks_differ():
     assert diagnosis.clock(3.0).level == "warning"
     assert "ahead of" in diagnosis.clock(3.0).text
     assert "behind" in diagnosis.clock(-0.2).text
     assert diagnosis.clock(-0.2).level == "ok"
 
 
-def test_open_breaker_is_a_warning(fresh_server):
+def test_breaker_is_a_warning_when_open(fresh_server):
     with override_settings(**cache(fresh_server.url)):
         fresh_server.kill()
         for _ in range(4):
@@ -166,7 +166,7 @@ def test_open_breaker_is_a_warning(fresh_server):
     assert (breaker.level, breaker.data["state"]) == ("warning", "open")
 
 
-def test_log_tells_its_newest_minute():
+def test_log_reports_its_newest_minute():
     minute = timezone.now().replace(second=0, microsecond=0)
     Rejection.objects.create(
         minute=minute, digest="0" * 32, hits=3, first_at=minute, last_at=minute
@@ -177,7 +177,7 @@ def test_log_tells_its_newest_minute():
     assert {"written", "dropped", "failed", "waiting"} <= set(log.data)
 
 
-def test_log_that_drops_is_a_warning(monkeypatch):
+def test_log_is_a_warning_when_refusals_were_dropped(monkeypatch):
     stats = replace(recorder.stats(), dropped=7, down=True)
     monkeypatch.setattr(recorder, "stats", lambda: stats)
     log = found()["log"]
@@ -185,36 +185,36 @@ def test_log_that_drops_is_a_warning(monkeypatch):
     assert "7 dropped" in log.text
 
 
-def test_log_whose_thread_died_is_a_warning(monkeypatch):
+def test_log_is_a_warning_when_the_thread_died(monkeypatch):
     stats = replace(recorder.stats(), deaths=2, unwritten=9, running=True)
     monkeypatch.setattr(recorder, "stats", lambda: stats)
     log = found()["log"]
     assert (log.level, log.data["deaths"], log.data["unwritten"]) == ("warning", 2, 9)
-    assert "the thread that writes died 2 times" in log.text
+    assert "the writing thread died 2 times" in log.text
     assert "9 waiting" in log.text
 
 
 @pytest.mark.parametrize(
-    ("running", "said"),
+    ("running", "text"),
     [
         (True, "the last attempt failed: OSError: bad"),
-        (False, "the last attempt failed and no thread writes: OSError: bad"),
+        (False, "the last attempt failed and no writing thread is running: OSError: bad"),
     ],
 )
-def test_log_that_fails_is_a_warning(monkeypatch, running, said):
+def test_log_is_a_warning_when_the_last_write_failed(monkeypatch, running, text):
     stats = replace(recorder.stats(), error="OSError: bad", running=running)
     monkeypatch.setattr(recorder, "stats", lambda: stats)
     log = found()["log"]
     assert log.level == "warning"
-    assert said in log.text
+    assert text in log.text
 
 
-def test_log_is_tried_and_keeps_nothing_of_it():
+def test_log_test_write_leaves_no_row():
     assert found()["log"].level == "ok"
     assert not Rejection.objects.exists()
 
 
-def test_log_that_cannot_be_written_is_an_error():
+def test_log_is_an_error_when_it_cannot_be_written():
     with connection.cursor() as cursor:
         cursor.execute(
             f"CREATE TRIGGER closed BEFORE INSERT ON {Rejection._meta.db_table}"
@@ -222,21 +222,21 @@ def test_log_that_cannot_be_written_is_an_error():
         )
     log = found()["log"]
     assert log.level == "error"
-    assert log.text == "the table in the database 'default' cannot be written: read-only"
+    assert log.text == "cannot write to the table in the database 'default': read-only"
 
 
-def test_log_without_its_table_is_an_error():
+def test_log_is_an_error_when_the_table_is_missing():
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {Rejection._meta.db_table} RENAME TO elsewhere")
     assert found()["log"].level == "error"
 
 
-def test_log_that_is_off_is_in_order():
+def test_log_is_ok_when_it_is_off():
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "LOG": False}):
         assert found()["log"].text == "off: SLIDING_WINDOW['LOG'] is False"
 
 
-def test_system_checks_come_with_their_ids():
+def test_findings_include_system_checks_with_their_ids():
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": {"wrong": {"axis": "ip"}}, "ENABLED": False}
     ):

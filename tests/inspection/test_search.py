@@ -1,4 +1,4 @@
-"""Filters of live windows: one value for the commands and for the admin's page."""
+"""`Filters` for live windows, shared by the commands and the admin page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = Filters(profile="login", axis="ip", identifier="203.0.113.*", blocked=Tr
 
 
 def options(*arguments: str) -> dict[str, Any]:
-    """Return what the command parses."""
+    """Return the parsed options of the command."""
     command = load_command_class("django_slidingwindow", "slidingwindow")
     return vars(command.create_parser("manage.py", "slidingwindow").parse_args(arguments))
 
@@ -31,11 +31,11 @@ def test_filters_are_options_of_the_commands(action: str) -> None:
 
 
 @pytest.mark.parametrize("filters", [ALL, EVERY, Filters(identifier="0")])
-def test_filters_survive_a_query(filters: Filters) -> None:
+def test_filters_round_trip_through_a_query(filters: Filters) -> None:
     assert Filters.from_query(filters.query()) == filters
 
 
-def test_filters_ignore_what_is_empty_or_unknown_in_a_query() -> None:
+def test_filters_ignore_empty_and_unknown_parameters() -> None:
     query = {"profile": "", "axis": " ", "identifier": " acme ", "blocked": "", "cursor": "7"}
     assert Filters.from_query(query) == Filters(identifier="acme")
 
@@ -51,7 +51,7 @@ def test_filters_are_fields_of_the_live_page(admin_client: Client) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("redis")
-def test_live_page_shows_the_filters_that_it_applies(admin_client: Client) -> None:
+def test_live_page_shows_the_active_filters(admin_client: Client) -> None:
     query = {**EVERY.query(), "profile": "ip_public"}
     page = admin_client.get(reverse("admin:django_slidingwindow_rejection_live"), query)
     text = page.content.decode()

@@ -1,4 +1,4 @@
-"""Live windows are found by SCAN, read many at a time, and forgotten."""
+"""Live windows are found with SCAN, read many at a time, and reset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.oracle import Oracle
 
-# A busy machine is no outage.
+# A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 HOSTILE = "a\x1b[31m\n\u202e{x}*[b]?\\\r\0"
 
@@ -60,7 +60,7 @@ def profiles():
 
 
 def found(**filters: Any) -> dict[str, inspection.KeyState]:
-    """All states that a scan gives, by key."""
+    """Return all states that `scan` returns, by key."""
     states, cursor = {}, "0"
     while True:
         page = inspection.scan(Filters(**filters), cursor=cursor)
@@ -81,7 +81,7 @@ def hit(profile: str, identifier: str, times: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_state_tells_what_the_window_holds(algorithm):
+def test_scan_returns_the_state_of_a_window(algorithm):
     hit(algorithm, "acme", 4)
     state = only(profile=algorithm)
     assert state == inspection.describe(state.key).__class__(
@@ -113,7 +113,7 @@ def test_state_tells_what_the_window_holds(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_full_window_says_how_long_it_blocks(algorithm):
+def test_full_window_has_a_retry_after(algorithm):
     hit(algorithm, "acme", 12)
     state = only(profile=algorithm)
     assert (state.hits, state.remaining, state.use, state.blocked) == (10, 0, 1.0, True)
@@ -121,7 +121,7 @@ def test_full_window_says_how_long_it_blocks(algorithm):
     assert 0 < state.retry_after <= 7200
 
 
-def test_limit_of_zero_blocks_for_ever():
+def test_limit_of_zero_never_has_a_retry_after():
     limits.check("shut", "acme")
     with override_settings(
         SLIDING_WINDOW={**PATIENT, "PROFILES": {"shut": {"axis": "tenant", "rate": "1/h"}}}
@@ -131,7 +131,7 @@ def test_limit_of_zero_blocks_for_ever():
     assert (state.limit, state.blocked, state.retry_after, state.use) == (0, True, None, 1.0)
 
 
-def test_lowered_limit_shows_all_the_hits():
+def test_state_shows_all_hits_when_the_limit_was_lowered():
     hit("compact", "acme", 9)
     lower = {"compact": {"axis": "tenant", "rate": "3/h"}}
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": lower}):
@@ -139,7 +139,7 @@ def test_lowered_limit_shows_all_the_hits():
     assert (state.hits, state.remaining, state.use, state.blocked) == (9, 0, 1.0, True)
 
 
-def test_looking_writes_nothing(redis):
+def test_inspection_writes_nothing(redis):
     hit("compact", "acme", 2)
     (key,) = redis.keys("throttle:*")
     before = redis.dump(key)
@@ -152,7 +152,7 @@ def test_looking_writes_nothing(redis):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("count", [1, 3, 64, 65, 300])
-def test_hits_add_up_to_the_state(algorithm, count):
+def test_hits_sum_to_the_hits_of_the_state(algorithm, count):
     profile = {"axis": "tenant", "rate": "1000/h", "algorithm": algorithm}
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": {"p": profile}}):
         hit("p", "acme", count)
@@ -164,7 +164,7 @@ def test_hits_add_up_to_the_state(algorithm, count):
     assert all(0 <= age <= 3600 for age in ages)
 
 
-def test_ring_that_has_wrapped_is_read_in_its_order():
+def test_compact_hits_are_in_order_when_the_ring_has_wrapped():
     policy = Policy(limit=100, window=10)
     key = make_key("throttle", "tenant", "acme", "ring", policy)
     now = [1_000_000_000]
@@ -186,7 +186,7 @@ def two_windows(number: int, before: int, this: int) -> bytes:
 
 
 @pytest.mark.parametrize("resolution", [7, 60, 1_000])
-def test_sub_windows_are_read_however_they_came_and_went(resolution):
+def test_buckets_hits_equal_the_oracle_at_every_step(resolution):
     policy = Policy(limit=50, window=10, algorithm="buckets", resolution=resolution)
     key = make_key("throttle", "tenant", "acme", "spread", policy)
     now = [1_000_000_000]
@@ -202,13 +202,13 @@ def test_sub_windows_are_read_however_they_came_and_went(resolution):
         counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))
         ages = [(max(0, now[0] - end) / 1_000_000, n) for end, n in sorted(counted.items())]
         assert hits == ages
-    # They have left, and nothing has been written since.
+    # Half of them have left the window, and nothing was written since.
     half = decoding.buckets_hits(store.client().hgetall(key), policy, now[0] + 5_000_000)
     assert 0 < len(half) < len(hits)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_hits_that_have_left_are_not_told(algorithm):
+def test_decoders_skip_hits_that_have_left(algorithm):
     policy = Policy(limit=10, window=10, algorithm=algorithm, resolution=10)
     now = 1_000_000_000_000
     later = now + 30_000_000
@@ -224,7 +224,7 @@ def test_hits_that_have_left_are_not_told(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
+def test_decoders_return_age_zero_when_hits_are_ahead_of_the_clock(algorithm):
     policy = Policy(limit=10, window=10, algorithm=algorithm, resolution=10)
     now = 1_000_000_000_000
     ahead = now + 25_000_000
@@ -237,7 +237,7 @@ def test_hits_ahead_of_a_clock_that_stepped_back_come_now(algorithm):
     assert decoding.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]
 
 
-def test_counter_weighs_the_window_before():
+def test_counter_hits_weigh_the_previous_window():
     policy = Policy(limit=10, window=10, algorithm="counter")
     now = 1_000_000_000_000 + 4_000_000
     stored = two_windows(now // policy.window_us - 1, 9, 6)
@@ -250,7 +250,7 @@ def test_empty_window_has_no_hits(algorithm):
     assert inspection.hits(make_key("throttle", "tenant", "nobody", algorithm, policy)) == []
 
 
-def test_key_of_others_is_none_of_ours(redis):
+def test_inspection_ignores_keys_of_other_applications(redis):
     redis.set("session:1", "x")
     assert inspection.describe("session:1") is None
     assert inspection.hits("session:1") == []
@@ -258,12 +258,12 @@ def test_key_of_others_is_none_of_ours(redis):
     assert redis.get("session:1") == "x"
 
 
-def test_describe_finds_nothing_where_nothing_is_counted():
+def test_describe_is_none_when_the_window_is_empty():
     policy = Policy.parse("10/h")
     assert inspection.describe(make_key("throttle", "tenant", "x", "compact", policy)) is None
 
 
-def test_filters_find_their_windows():
+def test_scan_applies_the_filters():
     hit("compact", "acme", 1)
     hit("log", "acme", 1)
     hit("compact", "globex", 1)
@@ -284,7 +284,7 @@ def test_filters_find_their_windows():
     assert len(found()) == len(found(identifier="*")) == 5
 
 
-def test_observing_profile_blocks_nobody():
+def test_state_is_not_blocked_when_the_profile_observes():
     observing = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
     with settings(PROFILES=observing):
         hit("watched", "acme", 5)
@@ -298,13 +298,13 @@ def test_observing_profile_blocks_nobody():
         )
 
 
-def test_unknown_profile_is_told():
+def test_scan_raises_when_the_profile_is_unknown():
     with pytest.raises(ImproperlyConfigured, match="did you mean 'login'"):
         inspection.scan(Filters(profile="logn"))
 
 
 @pytest.mark.parametrize("prefix", ["throttle", "a*b?[c]\\d"])
-def test_hostile_identifier_is_found_and_not_taken_for_a_pattern(prefix):
+def test_scan_escapes_an_identifier_with_pattern_characters(prefix):
     with settings(PREFIX=prefix):
         hit("compact", HOSTILE, 1)
         hit("compact", "other", 1)
@@ -313,14 +313,14 @@ def test_hostile_identifier_is_found_and_not_taken_for_a_pattern(prefix):
         assert len(found()) == 2
 
 
-def test_prefix_is_no_pattern(redis):
+def test_scan_escapes_a_prefix_with_pattern_characters(redis):
     with settings(PREFIX="thr*"):
         redis.set("throttle:tenant:{x}:compact:c3600", "x")
         hit("compact", "acme", 1)
         assert only().identifier == "acme"
 
 
-def test_address_is_found_in_any_spelling():
+def test_scan_finds_an_address_in_any_spelling():
     hit("login", "2001:db8::5", 1)
     for spelling in ("2001:db8::5", "2001:DB8:0::7", "2001:db8::/64"):
         assert {s.identifier for s in found(profile="login", identifier=spelling).values()} == {
@@ -328,19 +328,19 @@ def test_address_is_found_in_any_spelling():
         }
 
 
-def test_secret_is_found_by_itself_and_by_its_hash():
+def test_scan_finds_a_secret_by_value_and_by_hash():
     hit("key", "s3cret", 1)
     listed = only(axis="header:X-Api-Key")
     assert "s3cret" not in listed.key
     assert only(identifier="s3cret").key == only(identifier=listed.identifier).key == listed.key
 
 
-def test_limit_by_identifier_is_asked_without_a_request():
+def test_scan_calls_a_limit_function_without_a_request():
     hit("paid", "acme", 2)
     assert (only(profile="paid").limit, only(profile="paid").hits) == (7, 2)
 
 
-def test_window_that_no_profile_counts_in_has_no_limit():
+def test_state_has_no_limit_when_no_profile_uses_the_window():
     hit("compact", "acme", 3)
     with override_settings(SLIDING_WINDOW={}):
         state = only()
@@ -349,7 +349,7 @@ def test_window_that_no_profile_counts_in_has_no_limit():
     assert (state.hits, state.blocked) == (3, False)
 
 
-def test_limit_that_cannot_be_told_leaves_the_window_without_one():
+def test_state_has_no_profile_when_the_limit_function_gives_none():
     other = {"paid": {"axis": "tenant", "rate": "7/h"}}
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": other}):
         hit("paid", "broken", 1)
@@ -360,15 +360,15 @@ def test_limit_that_cannot_be_told_leaves_the_window_without_one():
     }
 
 
-def test_long_identifier_is_found_by_its_whole():
+def test_scan_finds_a_long_identifier_when_it_is_complete():
     long = "tenant-" * 40
     hit("paid", long, 1)
     assert only(identifier=long).limit == 7
-    # Its key alone does not say whose limit to ask for.
+    # The key alone does not contain the identifier that the limit depends on.
     assert only().limit is None
 
 
-def test_shared_scope_shows_the_profile_that_was_asked_for():
+def test_scan_shows_the_requested_profile_when_profiles_share_a_scope():
     shared = {
         "free": {"axis": "tenant", "rate": "5/h", "scope": "plan"},
         "paid": {"axis": "tenant", "rate": "50/h", "scope": "plan"},
@@ -380,7 +380,7 @@ def test_shared_scope_shows_the_profile_that_was_asked_for():
         assert only().profile == "free"
 
 
-def test_page_after_page_gives_every_key():
+def test_scan_returns_every_key_over_all_pages():
     for number in range(300):
         limits.check("compact", f"t{number}")
     pages, cursor, keys = 0, "0", []
@@ -394,7 +394,7 @@ def test_page_after_page_gives_every_key():
     assert len(set(keys)) == 300
 
 
-def test_key_that_another_application_wrote_spoils_only_itself(redis):
+def test_scan_skips_only_the_key_of_a_wrong_type(redis):
     hit("compact", "acme", 1)
     redis.lpush("throttle:tenant:{evil}:compact:c3600", "x")
     assert only().identifier == "acme"
@@ -404,13 +404,13 @@ def test_key_that_another_application_wrote_spoils_only_itself(redis):
         inspection.hits("throttle:tenant:{evil}:compact:c3600")
 
 
-def test_key_that_only_looks_like_ours_is_left_out(redis):
+def test_scan_skips_keys_with_an_invalid_suffix(redis):
     for ending in ("z1", "c0", "c99999999999", "c", "60"):
         redis.set(f"throttle:tenant:{{acme}}:compact:{ending}", "x")
     assert found() == {}
 
 
-def test_window_of_another_length_is_not_the_profiles(redis):
+def test_state_has_no_profile_when_the_window_differs(redis):
     hit("compact", "acme", 1)
     shorter = {"compact": {"axis": "tenant", "rate": "10/m"}}
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": shorter}):
@@ -418,7 +418,7 @@ def test_window_of_another_length_is_not_the_profiles(redis):
         assert only().profile is None
 
 
-def test_server_that_goes_away_between_two_looks_is_a_store_error(monkeypatch):
+def test_scan_raises_when_the_server_fails_between_two_calls(monkeypatch):
     hit("compact", "acme", 1)
     errors = iter([StoreError("one key is wrong", outage=False), StoreError("gone")])
 
@@ -430,7 +430,7 @@ def test_server_that_goes_away_between_two_looks_is_a_store_error(monkeypatch):
         inspection.scan()
 
 
-def test_user_without_the_right_to_ask_sees_the_rest(redis, redis_server):
+def test_state_lacks_ttl_and_bytes_when_the_user_lacks_rights(redis, redis_server):
     hit("compact", "acme", 1)
     redis.acl_setuser(
         "lean", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-memory", "-pttl"]
@@ -445,7 +445,7 @@ def test_user_without_the_right_to_ask_sees_the_rest(redis, redis_server):
     assert (state.hits, state.ttl, state.bytes) == (1, None, None)
 
 
-def test_reset_lets_in_at_once_in_this_process():
+def test_reset_key_also_clears_the_shield_of_this_process():
     hit("compact", "acme", 11)
     assert limits.check("compact", "acme").source == "shield"
     key = only(profile="compact").key
@@ -454,7 +454,7 @@ def test_reset_lets_in_at_once_in_this_process():
     assert limits.check("compact", "acme").allowed
 
 
-def test_walk_gives_all_or_only_the_blocked():
+def test_walk_yields_all_or_only_blocked_windows():
     hit("login", "203.0.113.9", 3)
     hit("compact", "acme", 1)
     assert len(list(inspection.walk())) == 3
@@ -462,7 +462,7 @@ def test_walk_gives_all_or_only_the_blocked():
     assert (blocked.window, blocked.blocked) == (60.0, True)
 
 
-def test_top_gives_the_most_used_first():
+def test_keys_top_returns_the_most_used_first():
     for number in range(1, 8):
         hit("compact", f"t{number}", number)
     hit("login", "203.0.113.9", 3)
@@ -475,7 +475,7 @@ def test_top_gives_the_most_used_first():
     assert inspection.keys_top(2, Filters(identifier="nobody")) == []
 
 
-def test_key_that_scan_gives_twice_is_listed_once(monkeypatch):
+def test_keys_top_lists_a_key_once_when_scan_repeats_it(monkeypatch):
     hit("compact", "acme", 2)
     (key,) = found()
     pages = iter([("1", [key, key]), ("0", [key])])
@@ -483,17 +483,17 @@ def test_key_that_scan_gives_twice_is_listed_once(monkeypatch):
     assert [state.key for state in inspection.keys_top(5)] == [key]
 
 
-def test_progress_is_told_after_every_page():
+def test_keys_top_reports_progress_after_every_page():
     for number in range(30):
         limits.check("compact", f"t{number}")
-    told: list[tuple[int, int]] = []
-    inspection.keys_top(3, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (30, 30)
+    reported: list[tuple[int, int]] = []
+    inspection.keys_top(3, progress=lambda done, total: reported.append((done, total)))
+    assert reported[-1] == (30, 30)
 
 
-# redis-py 6.0 warns of what its own pipeline does.
+# redis-py 6.0 warns about its own pipeline.
 @pytest.mark.filterwarnings("ignore:.*cluster_error_retry_attempts:DeprecationWarning")
-def test_cluster_is_looked_at_as_a_whole(cluster):
+def test_inspection_covers_all_nodes_of_a_cluster(cluster):
     caches = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
@@ -518,15 +518,15 @@ def test_cluster_is_looked_at_as_a_whole(cluster):
 
 
 @pytest.fixture
-def redis_away(fresh_server):
+def redis_down(fresh_server):
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     with override_settings(CACHES=caches):
         fresh_server.kill()
         yield
 
 
-@pytest.mark.usefixtures("redis_away")
-def test_redis_away_is_a_store_error():
+@pytest.mark.usefixtures("redis_down")
+def test_inspection_raises_when_redis_is_down():
     key = make_key("throttle", "tenant", "acme", "compact", Policy.parse("10/h"))
     for call in (
         inspection.scan,
@@ -541,7 +541,7 @@ def test_redis_away_is_a_store_error():
         assert caught.value.outage
 
 
-def test_top_of_many_keys_takes_no_more_memory_than_that_of_few(redis, monkeypatch):
+def test_keys_top_needs_bounded_memory_when_there_are_many_keys(redis, monkeypatch):
     monkeypatch.setattr(inspection, "KEYS_A_PAGE", 100)
     value = int(redis.time()[0]) * 1_000_000
 
@@ -562,7 +562,7 @@ def test_top_of_many_keys_takes_no_more_memory_than_that_of_few(redis, monkeypat
         finally:
             tracemalloc.stop()
 
-    peak(500)  # caches fill
+    peak(500)  # fill the caches
     few = peak(1_000)
-    # The keys alone take four times that; what is packed for a call of each length is kept.
+    # The keys alone would take four times that. The packed calls of each length are cached.
     assert peak(20_000) < few + 500_000

@@ -1,4 +1,4 @@
-"""The log ends at an age, in batches that an index finds."""
+"""`purge` deletes old rows of the log, in batches that are found through an index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*arguments: str) -> str:
     return stream.getvalue()
 
 
-def test_rows_older_than_log_days_are_deleted():
+def test_purge_deletes_rows_older_than_log_days():
     add(31, rows=5)
     add(29, rows=2)
     report = json.loads(run("--json"))
@@ -46,7 +46,7 @@ def test_rows_older_than_log_days_are_deleted():
     assert Rejection.objects.count() == 2
 
 
-def test_log_days_and_days_say_the_age():
+def test_days_option_overrides_log_days():
     add(5, rows=3)
     assert json.loads(run("--json"))["rows"] == 0
     assert json.loads(run("--json", "--days", "0.5", "--dry-run"))["rows"] == 3
@@ -62,43 +62,43 @@ def test_dry_run_only_counts(output):
     assert Rejection.objects.count() == 3
 
 
-def test_batches_are_of_the_size_that_was_asked_for(django_assert_num_queries):
+def test_purge_deletes_in_batches_of_the_given_size(django_assert_num_queries):
     for day in (40, 50, 60):
         add(day, rows=5)
-    told: list[int] = []
-    # Four batches, and a last look that finds nothing.
+    reported: list[int] = []
+    # Four batches, each a SELECT and a DELETE, and a last SELECT that finds nothing.
     with django_assert_num_queries(9):
-        assert purging.purge(purging.cutoff(), batch=4, progress=told.append) == 15
-    assert told == [4, 8, 12, 15]
+        assert purging.purge(purging.cutoff(), batch=4, progress=reported.append) == 15
+    assert reported == [4, 8, 12, 15]
 
 
-def test_every_batch_is_asked_for_in_the_same_words():
+def test_every_batch_uses_the_same_query():
     for day in range(40, 60):
         add(day)
     with CaptureQueriesContext(connection) as captured:
         assert purging.purge(purging.cutoff(), batch=1) == 20
     first, *others = (query["sql"] for query in captured if query["sql"].startswith("SELECT"))
     assert len(others) == 20
-    # A condition more for each batch would make a long purge slower and slower.
+    # One more condition for each batch would make a long purge slower and slower.
     assert {sql.count('"minute" >= ') for sql in others} == {1}
     assert '"minute" >= ' not in first
 
 
-def test_batch_is_no_larger_than_a_statement_may_be(monkeypatch):
+def test_batch_is_limited_by_max_query_params(monkeypatch):
     add(40, rows=7)
     monkeypatch.setattr(type(connection.features), "max_query_params", 3)
-    told: list[int] = []
-    assert purging.purge(purging.cutoff(), progress=told.append) == 7
-    assert told == [3, 6, 7]
+    reported: list[int] = []
+    assert purging.purge(purging.cutoff(), progress=reported.append) == 7
+    assert reported == [3, 6, 7]
 
 
-def test_database_without_a_bound_on_parameters_takes_the_batch(monkeypatch):
+def test_batch_is_not_limited_when_max_query_params_is_none(monkeypatch):
     add(40, rows=7)
     monkeypatch.setattr(type(connection.features), "max_query_params", None)
     assert purging.purge(purging.cutoff(), batch=5) == 7
 
 
-def test_oldest_are_found_by_the_index_without_sorting():
+def test_old_rows_uses_an_index_without_sorting():
     plan = purging.old_rows("default", timezone.now())[:10].explain()
     assert "slidingwindow_minute" in plan or "slidingwindow_rejection" in plan
     assert "SCAN" not in plan
@@ -106,7 +106,7 @@ def test_oldest_are_found_by_the_index_without_sorting():
 
 
 @on_every_database
-def test_every_database_deletes_batch_by_batch_through_the_index(log_database: str) -> None:
+def test_purge_uses_the_index_on_every_database(log_database: str) -> None:
     now = timezone.now()
     log = Rejection.objects.using(log_database)
     log.bulk_create(
@@ -122,28 +122,28 @@ def test_every_database_deletes_batch_by_batch_through_the_index(log_database: s
     before = now - timedelta(minutes=5 * 1_999, seconds=1)
     plan = purging.old_rows(log_database, before)[:100].explain()
     assert re.search("slidingwindow_(minute|rejection)", plan), plan
-    told: list[int] = []
-    assert purging.purge(before, batch=800, progress=told.append) == 2_000
-    assert told == [800, 1_600, 2_000]
+    reported: list[int] = []
+    assert purging.purge(before, batch=800, progress=reported.append) == 2_000
+    assert reported == [800, 1_600, 2_000]
     assert log.count() == 2_000
 
 
 @on_every_database
-def test_no_batch_scans_the_log_or_sorts_it(log_database: str) -> None:
+def test_purge_neither_scans_nor_sorts_when_the_log_is_large(log_database: str) -> None:
     fill(log_database, 50_000)
     before = Rejection.objects.order_by("minute")[6_250:].values_list("minute", flat=True)[0]
     watched = Watched(log_database)
     with CaptureQueriesContext(connections[log_database]) as captured:
         assert purging.purge(before, batch=2_500) >= 5_000
     statements = [query["sql"] for query in captured if query["sql"][:6] in ("SELECT", "DELETE")]
-    assert len(statements) >= 7  # three batches, and a last look
+    assert len(statements) >= 7  # three batches, and a last SELECT
     for sql in statements:
         plan = str(watched.plan(sql))
         assert watched.uses_an_index(sql), plan
         assert not re.search("Sort|filesort|TEMP B-TREE", plan), plan
 
 
-def test_progress_is_drawn_on_a_terminal(monkeypatch):
+def test_purge_draws_progress_on_a_terminal(monkeypatch):
     class Screen(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -154,9 +154,9 @@ def test_progress_is_drawn_on_a_terminal(monkeypatch):
     assert "3 of about 3 rows" in sys.stderr.getvalue()
 
 
-def test_database_that_fails_is_exit_code_3():
+def test_purge_exits_3_when_the_database_fails():
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {Rejection._meta.db_table} RENAME TO elsewhere")
-    with pytest.raises(CommandError, match="The database fails: ") as caught:
+    with pytest.raises(CommandError, match="The database failed: ") as caught:
         run()
     assert caught.value.returncode == 3

@@ -1,4 +1,4 @@
-"""Refusals reach the log: all of them, behind the requests' backs, whatever happens."""
+"""The recorder writes every refusal to the log in the background, and counts what is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ on_sqlite = pytest.mark.parametrize("log_database", ["sqlite"], indirect=True)
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., Recorder]]:
-    """Makes recorders that write at once, and stops them."""
+    """Return a function that makes recorders with a short interval; stop them at the end."""
     made: list[Recorder] = []
 
     def make(**options: Any) -> Recorder:
@@ -54,14 +54,14 @@ def hits() -> int:
 
 
 def refuse(recorder: Recorder, count: int = 1, identifiers: int = 1) -> None:
-    asked = request()
+    http_request = request()
     for i in range(count):
-        recorder.record(asked, refusal(verdict(f"10.0.0.{i % identifiers}")))
+        recorder.record(http_request, refusal(verdict(f"10.0.0.{i % identifiers}")))
 
 
 @on_every_database
 @pytest.mark.usefixtures("log_database")
-def test_refusals_are_added_up_and_written_by_a_thread(make: Callable[..., Recorder]) -> None:
+def test_thread_writes_the_sum_of_refusals(make: Callable[..., Recorder]) -> None:
     recorder = make()
     refuse(recorder, 500, identifiers=7)
     wait_until(lambda: recorder.stats().written == 500, "all is written")
@@ -73,7 +73,7 @@ def test_refusals_are_added_up_and_written_by_a_thread(make: Callable[..., Recor
     assert recorder.stats().waiting == recorder.stats().failed == recorder.stats().dropped == 0
 
 
-def test_no_thread_runs_before_the_first_refusal(make: Callable[..., Recorder]) -> None:
+def test_recorder_starts_no_thread_before_the_first_refusal(make: Callable[..., Recorder]) -> None:
     before = threading.active_count()
     recorder = make()
     assert threading.active_count() == before
@@ -93,7 +93,7 @@ def test_no_thread_runs_before_the_first_refusal(make: Callable[..., Recorder]) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_request_path_asks_no_database(
+def test_record_runs_no_query(
     make: Callable[..., Recorder], django_assert_num_queries: Any
 ) -> None:
     recorder = make(interval=60)
@@ -106,7 +106,7 @@ def test_request_path_asks_no_database(
 
 
 @pytest.mark.django_db
-def test_test_case_sees_its_refusals_after_a_flush_and_nobody_else_does(
+def test_flush_writes_refusals_when_in_a_test_case(
     make: Callable[..., Recorder],
 ) -> None:
     recorder = make()
@@ -117,7 +117,7 @@ def test_test_case_sees_its_refusals_after_a_flush_and_nobody_else_does(
 
 
 @pytest.mark.django_db
-def test_refusals_of_one_test_do_not_reach_the_next(make: Callable[..., Recorder]) -> None:
+def test_recorder_forgets_refusals_of_the_previous_test(make: Callable[..., Recorder]) -> None:
     recorder = make()
     for _ in range(2):
         with transaction.atomic() as _nothing:
@@ -130,7 +130,7 @@ def test_refusals_of_one_test_do_not_reach_the_next(make: Callable[..., Recorder
 
 
 @on_sqlite
-def test_refusals_never_reach_another_database_than_that_of_the_test(
+def test_flush_drops_refusals_when_the_database_is_not_the_tests(
     make: Callable[..., Recorder], log_database: str
 ) -> None:
     recorder = make(interval=60)
@@ -145,7 +145,7 @@ def test_refusals_never_reach_another_database_than_that_of_the_test(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_outside_of_tests_nothing_is_held_back(
+def test_thread_writes_without_flush_when_not_testing(
     make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "testing", lambda: False)
@@ -154,7 +154,7 @@ def test_outside_of_tests_nothing_is_held_back(
     wait_until(lambda: hits() == 3, "it is written")
 
 
-def test_test_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_testing_detects_the_test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sandbox.testing()
     monkeypatch.delattr("django.core.mail.outbox")
     assert not sandbox.testing()
@@ -162,23 +162,23 @@ def test_test_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_half_full_buffer_is_written_before_its_time(make: Callable[..., Recorder]) -> None:
+def test_thread_writes_early_when_the_buffer_is_half_full(make: Callable[..., Recorder]) -> None:
     recorder = make(interval=600, max_rows=20)
     refuse(recorder, 30, identifiers=10)
     wait_until(lambda: recorder.stats().written >= 10, "it is written")
 
 
 @on_every_database
-def test_requests_go_on_while_the_database_is_away(
+def test_record_works_when_the_database_is_down(
     make: Callable[..., Recorder], log_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = connections[log_database].ops.quote_name(Rejection._meta.db_table)
     with connections[log_database].cursor() as cursor:
         cursor.execute(f"ALTER TABLE {table} RENAME TO elsewhere")
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     def listener(**kwargs: Any) -> None:
-        told.append(kwargs)
+        received.append(kwargs)
 
     signals.log_written.connect(listener)
     recorder = make(max_rows=50)
@@ -196,18 +196,20 @@ def test_requests_go_on_while_the_database_is_away(
     wait_until(lambda: not recorder.stats().down, "it is written again")
     assert hits() == recorder.stats().written == 200 - recorder.stats().dropped
     signals.log_written.disconnect(listener)
-    assert told[0]["error"] is not None
-    assert told[-1]["error"] is None
-    assert sum(one["hits"] for one in told if one["error"] is None) == hits()
-    assert sum(one["dropped"] for one in told) == recorder.stats().dropped
+    assert received[0]["error"] is not None
+    assert received[-1]["error"] is None
+    assert sum(one["hits"] for one in received if one["error"] is None) == hits()
+    assert sum(one["dropped"] for one in received) == recorder.stats().dropped
     lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
     assert len(lines) == 2
-    assert "cannot be written" in lines[0]
+    assert lines[0].startswith("cannot write the rejection log (")
     assert f"{recorder.stats().dropped} refusals were lost" in lines[1]
 
 
 @on_sqlite
-def test_locked_database_is_waited_for(make: Callable[..., Recorder], log_database: str) -> None:
+def test_thread_retries_when_the_database_is_locked(
+    make: Callable[..., Recorder], log_database: str
+) -> None:
     connections.settings[ALIAS]["OPTIONS"]["timeout"] = 0.01
     recorder = make()
     with transaction.atomic(using=log_database):
@@ -225,10 +227,10 @@ def test_locked_database_is_waited_for(make: Callable[..., Recorder], log_databa
     [
         DataError("value 'acme' is out of range"),
         IntegrityError("acme"),
-        OperationalError(1366, "Incorrect string value 'acme'"),  # so says MySQL
+        OperationalError(1366, "Incorrect string value 'acme'"),  # as MySQL reports it
     ],
 )
-def test_row_that_the_database_refuses_holds_up_nobody(
+def test_writer_drops_only_the_row_that_the_database_rejects(
     error: Exception,
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
@@ -248,12 +250,12 @@ def test_row_that_the_database_refuses_holds_up_nobody(
     assert (recorder.stats().dropped, recorder.stats().waiting) == (10, 0)
     assert hits() == recorder.stats().written == 40
     lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
-    assert lines == ["the database refused rows of the rejection log: 10 refusals are lost"]
+    assert lines == ["the database rejected rows of the rejection log: 10 refusals are lost"]
 
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_error_of_the_project_ends_neither_the_thread_nor_the_log(
+def test_thread_survives_an_unexpected_error(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -263,13 +265,13 @@ def test_error_of_the_project_ends_neither_the_thread_nor_the_log(
         patch.setattr(upsert, "lock_order", lambda row: 1 / 0)
         refuse(recorder, 5)
         wait_until(lambda: recorder.stats().dropped == 5, "it is given up")
-        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+        wait_until(lambda: "could not write" in caplog.text, "it is logged")
     refuse(recorder, 2)
     wait_until(lambda: hits() == 2, "it is written")
 
 
 def failing_once(error: BaseException) -> Callable[[], None]:
-    """Closes all connections, but raises the first time."""
+    """Return a function that closes all connections and raises `error` on its first call."""
     errors = [error]
     close_all = connections.close_all
 
@@ -283,7 +285,7 @@ def failing_once(error: BaseException) -> Callable[[], None]:
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_connection_that_cannot_be_closed_does_not_end_the_log(
+def test_thread_survives_when_a_connection_cannot_be_closed(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -299,12 +301,12 @@ def test_connection_that_cannot_be_closed_does_not_end_the_log(
     assert recorder.stats().running
     assert recorder.stats().deaths == recorder.stats().unwritten == 0
     lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
-    assert lines == ["the rejection log could not be written"]
+    assert lines == ["could not write the rejection log"]
 
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_thread_that_died_is_replaced_and_counted(
+def test_recorder_replaces_and_counts_a_dead_thread(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -322,7 +324,7 @@ def test_thread_that_died_is_replaced_and_counted(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_thread_that_died_writing_leaves_what_it_had_not_taken_to_its_successor(
+def test_new_thread_writes_waiting_rows_when_the_old_one_died_writing(
     make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = make()
@@ -344,7 +346,7 @@ def test_thread_that_died_writing_leaves_what_it_had_not_taken_to_its_successor(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_thread_that_cannot_be_started_is_tried_again_by_the_next_refusal(
+def test_next_refusal_starts_the_thread_when_the_first_start_failed(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -360,7 +362,7 @@ def test_thread_that_cannot_be_started_is_tried_again_by_the_next_refusal(
     assert (stats.running, stats.unwritten) == (False, 5)
     assert stats.error == "RuntimeError: can't start new thread"
     lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
-    assert lines == ["the thread of the rejection log could not be started"]
+    assert lines == ["could not start the thread of the rejection log"]
     refuse(recorder, 1)
     wait_until(lambda: hits() == 6, "all is written")
     wait_until(lambda: not recorder.stats().error, "it is over")
@@ -368,9 +370,9 @@ def test_thread_that_cannot_be_started_is_tried_again_by_the_next_refusal(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-@pytest.mark.parametrize("away", [False, True])
-def test_process_that_ends_after_the_death_of_the_thread_writes_or_counts_what_waits(
-    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch, away: bool
+@pytest.mark.parametrize("down", [False, True])
+def test_stop_writes_or_drops_waiting_rows_when_the_thread_is_dead(
+    make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch, down: bool
 ) -> None:
     recorder = make(interval=600)
     refuse(recorder, 5)
@@ -389,18 +391,18 @@ def test_process_that_ends_after_the_death_of_the_thread_writes_or_counts_what_w
         first.join(60)
     assert recorder.stats().deaths == 1
     assert recorder.stats().unwritten == 5
-    if away:
+    if down:
         monkeypatch.setattr(upsert, "write", lambda rows, using: 1 / 0)
     recorder.stop()
     stats = recorder.stats()
-    assert hits() == stats.written == (0 if away else 5)
-    assert stats.dropped == (5 if away else 0)
+    assert hits() == stats.written == (0 if down else 5)
+    assert stats.dropped == (5 if down else 0)
     assert stats.unwritten == 0
 
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_process_that_never_had_a_thread_writes_when_it_ends(
+def test_at_exit_writes_when_no_thread_could_start(
     make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(thread: threading.Thread) -> None:
@@ -416,7 +418,7 @@ def test_process_that_never_had_a_thread_writes_when_it_ends(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_refusals_after_the_last_write_of_a_process_are_counted_as_lost(
+def test_stop_drops_refusals_recorded_after_the_last_write(
     make: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = make()
@@ -434,7 +436,7 @@ def test_refusals_after_the_last_write_of_a_process_are_counted_as_lost(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_recorder_that_was_stopped_has_written_all_and_starts_no_more(
+def test_stop_writes_everything_and_prevents_new_threads(
     make: Callable[..., Recorder],
 ) -> None:
     recorder = make(interval=600)
@@ -449,7 +451,7 @@ def test_recorder_that_was_stopped_has_written_all_and_starts_no_more(
 
 
 @on_sqlite
-def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
+def test_stop_keeps_trying_when_the_database_is_down(
     make: Callable[..., Recorder], log_database: str
 ) -> None:
     recorder = make(interval=600)
@@ -458,7 +460,7 @@ def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
     refuse(recorder, 5)
     ending = threading.Thread(target=recorder.stop, args=(60, 60))
     ending.start()
-    wait_until(lambda: recorder.stats().failed >= 2, "it is tried again to the last")
+    wait_until(lambda: recorder.stats().failed >= 2, "it keeps trying while it stops")
     assert recorder.stats().waiting <= 1
     call_command("migrate", "django_slidingwindow", "zero", database=ALIAS, fake=True, verbosity=0)
     call_command("migrate", "django_slidingwindow", database=ALIAS, verbosity=0)
@@ -467,7 +469,7 @@ def test_process_that_ends_while_the_database_is_away_tries_on_for_some_seconds(
 
 
 class SlowDatabase:
-    """Writes a batch only when the process that ends has waited for it, and only so many."""
+    """Write a batch only while the exiting process waits for it, at most `batches` times."""
 
     def __init__(self, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
         self._recorder = recorder
@@ -502,7 +504,7 @@ class SlowDatabase:
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_process_that_ends_waits_as_long_as_its_database_is_at_it(
+def test_stop_waits_while_batches_are_written(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -520,17 +522,17 @@ def test_process_that_ends_waits_as_long_as_its_database_is_at_it(
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
 @pytest.mark.parametrize(("batches", "longest"), [(1, 60.0), (100, 0.0)])
-def test_process_that_ends_too_soon_says_how_many_refusals_it_takes_along(
+def test_stop_logs_lost_refusals_when_time_is_up(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     batches: int,
     longest: float,
 ) -> None:
-    told: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     def listener(**kwargs: Any) -> None:
-        told.append(kwargs)
+        received.append(kwargs)
 
     recorder = make(interval=600)
     refuse(recorder, 80, identifiers=8)
@@ -540,17 +542,17 @@ def test_process_that_ends_too_soon_says_how_many_refusals_it_takes_along(
     signals.log_written.disconnect(listener)
     lost = 80 - hits()
     assert lost == (60 if longest else 80)
-    assert sum(one["dropped"] for one in told) == recorder.stats().dropped == lost
+    assert sum(one["dropped"] for one in received) == recorder.stats().dropped == lost
     assert all(seconds <= longest for seconds in database.waits)
     (line,) = (r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log")
-    assert line.startswith("this process ends before the rejection log is written")
+    assert line.startswith("the process exits before the rejection log is written")
     assert line.endswith(f": {lost} refusals are lost")
     database.recover()
 
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_exit_is_waited_for_once_however_often_it_is_told(
+def test_at_exit_stops_only_once(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -565,7 +567,7 @@ def test_exit_is_waited_for_once_however_often_it_is_told(
     database.recover()
 
 
-def test_two_threads_with_the_first_refusal_start_one_writer(
+def test_start_called_twice_starts_one_thread(
     make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "testing", lambda: False)
@@ -576,12 +578,12 @@ def test_two_threads_with_the_first_refusal_start_one_writer(
     assert threading.active_count() == before + 1
 
 
-def test_rows_wait_only_as_long_as_there_is_room() -> None:
+def test_tallies_drop_rows_when_full() -> None:
     tallies = Tallies(max_rows=4)
     for i in range(10):
         ((group, tally),) = refusals(request(), refusal(verdict(f"10.0.0.{i}")), 0.0)
-        crowded = tallies.add(group, tally)
-        assert crowded == (i == 1)
+        half_full = tallies.add(group, tally)
+        assert half_full == (i == 1)
     assert (len(tallies), tallies.recorded, tallies.dropped) == (4, 10, 6)
     taken = tallies.take()
     assert len(tallies) == 0
@@ -592,13 +594,13 @@ def test_rows_wait_only_as_long_as_there_is_room() -> None:
 
 
 @on_every_database
-def test_trial_of_the_doctor_leaves_nothing(log_database: str) -> None:
+def test_try_to_write_leaves_no_row(log_database: str) -> None:
     try_to_write(log_database)
     assert not Rejection.objects.exists()
 
 
 def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:
-    """Hits by minute, identifier and reason."""
+    """Return the hits by minute, identifier and reason."""
     rows = [row_of(group, tally) for group, tally in tallies.take().items()]
     return {
         (int(row.minute.timestamp() // 60), row.identifier, row.reason): row.hits for row in rows
@@ -611,7 +613,7 @@ def tally(tallies: Tallies, name: str, now: float = 0.0, **values: Any) -> None:
 
 
 @override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 3})
-def test_rows_beyond_the_bound_of_a_minute_are_counted_in_one_row_per_profile() -> None:
+def test_tallies_collect_overflow_in_one_row_per_profile() -> None:
     tallies = Tallies(max_rows=100)
     for name in "abcdeab":
         tally(tallies, name)
@@ -635,7 +637,7 @@ def test_rows_beyond_the_bound_of_a_minute_are_counted_in_one_row_per_profile() 
 
 
 @override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 2})
-def test_row_that_was_written_is_not_begun_anew_within_its_minute() -> None:
+def test_written_rows_count_for_the_rows_of_their_minute() -> None:
     tallies = Tallies(max_rows=100)
     for _ in range(3):
         for name in "abc":
@@ -645,7 +647,7 @@ def test_row_that_was_written_is_not_begun_anew_within_its_minute() -> None:
 
 
 @override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 1})
-def test_clock_that_is_set_back_begins_a_new_minute_and_a_late_thread_does_not() -> None:
+def test_clock_set_back_starts_a_new_minute_but_a_late_thread_does_not() -> None:
     tallies = Tallies(max_rows=100)
     tally(tallies, "a", 600.0)
     tally(tallies, "b", 599.0)
@@ -660,7 +662,7 @@ def test_clock_that_is_set_back_begins_a_new_minute_and_a_late_thread_does_not()
 @on_every_database
 @pytest.mark.usefixtures("log_database")
 @override_settings(SLIDING_WINDOW={"LOG_ROWS_PER_MINUTE": 10})
-def test_rotating_identities_cannot_fill_the_log(make: Callable[..., Recorder]) -> None:
+def test_log_stays_bounded_when_identifiers_rotate(make: Callable[..., Recorder]) -> None:
     recorder = make(interval=600)
     refuse(recorder, 1_000, identifiers=200)
     assert recorder.flush()
@@ -673,7 +675,7 @@ def test_rotating_identities_cannot_fill_the_log(make: Callable[..., Recorder]) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_log_is_off_and_on_with_the_setting() -> None:
+def test_log_setting_turns_recording_off_and_on() -> None:
     before = module.stats().recorded
     with override_settings(SLIDING_WINDOW={"LOG": False}):
         signals.tell_refusal(request(), refusal())
@@ -688,20 +690,20 @@ def test_log_is_off_and_on_with_the_setting() -> None:
     assert hits() == 2
 
 
-def test_log_is_loaded_with_the_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Any] = []
-    monkeypatch.setattr(module, "record", lambda *arguments: heard.append(arguments))
+def test_first_refusal_loads_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[Any] = []
+    monkeypatch.setattr(module, "record", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(signals, "refusal_log", None)
     signals.refusal_log = apps._start_log
-    asked, refused = request(), refusal()
-    signals.tell_refusal(asked, refused)
+    http_request, refused = request(), refusal()
+    signals.tell_refusal(http_request, refused)
     assert signals.refusal_log is module.record
-    signals.tell_refusal(asked, refused)
-    assert heard == [(asked, refused)] * 2
+    signals.tell_refusal(http_request, refused)
+    assert recorded == [(http_request, refused)] * 2
 
 
 @on_sqlite
-def test_router_that_fails_is_told_and_costs_no_row(
+def test_recorder_logs_and_keeps_rows_when_the_router_fails(
     make: Callable[..., Recorder],
     log_database: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -716,7 +718,7 @@ def test_router_that_fails_is_told_and_costs_no_row(
     with monkeypatch.context() as patch:
         patch.setattr("django_slidingwindow.rejections.writer.log_alias", failing)
         refuse(recorder, 5)
-        wait_until(lambda: "could not be written" in caplog.text, "it is told")
+        wait_until(lambda: "could not write" in caplog.text, "it is logged")
     refuse(recorder, 1)
     wait_until(lambda: hits() == 6, "it is written")
 
@@ -724,9 +726,9 @@ def test_router_that_fails_is_told_and_costs_no_row(
 def run(
     log_database: str, way: str, shares: list[tuple[int, int]], *, measured: bool = True
 ) -> None:
-    """Processes at once, each with its share of the refusals.
+    """Run one process for each share (first number and count) of the refusals.
 
-    `measured`: their coverage counts, which makes them some times slower.
+    With `measured` their coverage is recorded, which makes them several times slower.
     """
     environment = {
         name: value
@@ -740,7 +742,7 @@ def run(
     ]
     processes = [
         subprocess.Popen(
-            # Python warns of every fork beside a thread, which is what one test is about.
+            # Python warns about a fork in a process with threads; one test does that.
             [
                 sys.executable,
                 "-W",
@@ -756,9 +758,9 @@ def run(
         for argument in arguments
     ]
     for process in processes:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-        assert said == ""
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert errors == ""
 
 
 def minutes() -> int:
@@ -766,7 +768,7 @@ def minutes() -> int:
 
 
 @pytest.mark.parametrize("log_database", ["sqlite", "postgresql"], indirect=True)
-def test_eight_processes_lose_none_of_their_refusals(log_database: str) -> None:
+def test_eight_processes_write_every_refusal(log_database: str) -> None:
     run(log_database, "record", [(12_500 * i, 12_500) for i in range(8)], measured=False)
     assert hits() == 100_000
     assert Rejection.objects.order_by().values("identifier").distinct().count() == 1_000
@@ -775,7 +777,7 @@ def test_eight_processes_lose_none_of_their_refusals(log_database: str) -> None:
 
 @on_sqlite
 @pytest.mark.parametrize("way", ["wsgi", "asgi"])
-def test_every_429_of_a_server_is_in_the_log(log_database: str, way: str, redis: Any) -> None:
+def test_server_logs_every_429(log_database: str, way: str, redis: Any) -> None:
     run(log_database, way, [(400 * i, 400) for i in range(2)])
     assert hits() == 800
     assert set(Rejection.objects.values_list("view", flat=True)) == {"one/", "two/"}
@@ -783,16 +785,16 @@ def test_every_429_of_a_server_is_in_the_log(log_database: str, way: str, redis:
 
 
 @on_sqlite
-def test_fork_writes_nothing_twice(log_database: str) -> None:
+def test_forked_child_writes_nothing_of_its_parent(log_database: str) -> None:
     run(log_database, "fork", [(0, 400)])
     assert hits() == 200 + 100 + 100
 
 
 @on_sqlite
-def test_child_of_multiprocessing_writes_before_it_ends(log_database: str) -> None:
+def test_multiprocessing_child_writes_before_it_exits(log_database: str) -> None:
     run(log_database, "worker", [(0, 400)])
     assert hits() == 400
 
 
-def test_log_lines_come_from_one_logger() -> None:
+def test_recorder_uses_the_documented_logger() -> None:
     assert module.logger is logging.getLogger("django_slidingwindow.log")

@@ -1,4 +1,4 @@
-"""What of a decision is logged, and under which names."""
+"""`refusals` and `row_of` turn a decision into rows of the log."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ NOW = 1_794_832_496.5  # 34 minutes and 56.5 seconds past the hour
 HOUR = Policy(limit=20, window=3600)
 
 
-def rows(decision: Decision, asked: Any = None, now: float = NOW) -> list[Rejection]:
-    asked = request() if asked is None else asked
-    return [row_of(group, tally) for group, tally in refusals(asked, decision, now)]
+def rows(decision: Decision, http_request: Any = None, now: float = NOW) -> list[Rejection]:
+    http_request = request() if http_request is None else http_request
+    return [row_of(group, tally) for group, tally in refusals(http_request, decision, now)]
 
 
-def row(decision: Decision | None = None, asked: Any = None, now: float = NOW) -> Rejection:
-    (found,) = rows(refusal() if decision is None else decision, asked, now)
+def row(decision: Decision | None = None, http_request: Any = None, now: float = NOW) -> Rejection:
+    (found,) = rows(refusal() if decision is None else decision, http_request, now)
     return found
 
 
-def test_row_says_who_was_refused_by_which_rule_and_when() -> None:
-    found = row(asked=request("POST"))
+def test_row_holds_identifier_policy_and_times() -> None:
+    found = row(http_request=request("POST"))
     minute = datetime(2026, 11, 16, 12, 34, tzinfo=timezone.utc)
     assert found.minute == minute
     assert found.first_at == found.last_at == minute.replace(second=56, microsecond=500_000)
@@ -46,13 +46,13 @@ def test_row_says_who_was_refused_by_which_rule_and_when() -> None:
     assert (found.client, found.user_agent) == ("", "")
 
 
-def test_refusal_is_one_hit_though_several_policies_refused() -> None:
+def test_refusal_is_one_hit_when_several_policies_refuse() -> None:
     decision = refusal(verdict(policy=HOUR, retry_after=900.0), verdict(), verdict(observed=True))
     found = row(decision)
     assert (found.limit, found.retry_after) == (20, 900.0)
 
 
-def test_policy_that_decided_is_found_behind_those_that_did_not() -> None:
+def test_row_names_the_deciding_policy_when_others_come_first() -> None:
     decided = verdict(policy=HOUR)
     others = (
         verdict(allowed=True),
@@ -64,7 +64,7 @@ def test_policy_that_decided_is_found_behind_those_that_did_not() -> None:
     assert row(decision).limit == 20
 
 
-def test_each_observing_policy_that_would_have_refused_is_logged() -> None:
+def test_refusals_include_each_observing_policy_over_its_limit() -> None:
     decision = refusal(
         verdict(observed=True),
         verdict(observed=True, policy=HOUR),
@@ -76,7 +76,7 @@ def test_each_observing_policy_that_would_have_refused_is_logged() -> None:
     assert [(r.limit, r.reason) for r in rows(decision)] == [(5, "observe"), (20, "observe")]
 
 
-def test_denial_is_logged_without_an_identifier() -> None:
+def test_row_has_no_identifier_when_denied() -> None:
     decision = refusal(
         profile="ip_public",
         policy=POLICY,
@@ -90,7 +90,7 @@ def test_denial_is_logged_without_an_identifier() -> None:
     assert (found.limit, found.retry_after, found.reason) == (5, 2.0, "deny")
 
 
-def test_identity_error_is_logged_without_a_policy() -> None:
+def test_row_has_no_policy_when_the_identity_failed() -> None:
     decision = refusal(
         profile="tenant_free",
         policy=None,
@@ -104,19 +104,19 @@ def test_identity_error_is_logged_without_a_policy() -> None:
     assert found.retry_after is None
 
 
-def test_profile_that_is_gone_has_no_axis() -> None:
+def test_row_has_no_axis_when_the_profile_was_removed() -> None:
     found = row(refusal(profile="gone", policy=None, verdicts=()))
     assert (found.profile, found.axis, found.scope) == ("gone", "", "")
 
 
 def resolved(**values: Any) -> Any:
-    asked = request()
-    asked.resolver_match = ResolverMatch(page_not_found, (), {}, **values)
-    return asked
+    http_request = request()
+    http_request.resolver_match = ResolverMatch(page_not_found, (), {}, **values)
+    return http_request
 
 
 @pytest.mark.parametrize(
-    ("asked", "view"),
+    ("http_request", "view"),
     [
         (request(path="/secret/42/"), ""),
         (resolved(route="api/<int:pk>/", url_name="order"), "api/<int:pk>/"),
@@ -124,59 +124,59 @@ def resolved(**values: Any) -> Any:
         (object(), ""),
     ],
 )
-def test_view_is_the_route_and_never_the_path(asked: Any, view: str) -> None:
-    assert row(asked=asked).view == view
+def test_view_is_the_route_and_never_the_path(http_request: Any, view: str) -> None:
+    assert row(http_request=http_request).view == view
 
 
 @pytest.mark.parametrize(
     ("method", "logged"), [("GET", "GET"), ("PATCH", "PATCH"), ("BREW1", "other"), ("", "")]
 )
-def test_method_that_a_client_invents_makes_no_row_of_its_own(method: str, logged: str) -> None:
-    asked = request()
-    asked.method = method
-    assert row(asked=asked).method == logged
+def test_unknown_methods_share_a_row(method: str, logged: str) -> None:
+    http_request = request()
+    http_request.method = method
+    assert row(http_request=http_request).method == logged
 
 
 @override_settings(SLIDING_WINDOW={"LOG_CLIENT": True})
-def test_client_is_logged_where_that_is_allowed() -> None:
-    found = row(asked=request(REMOTE_ADDR="2001:db8::7", HTTP_USER_AGENT="curl\x1b/8"))
+def test_row_holds_the_client_when_log_client_is_set() -> None:
+    found = row(http_request=request(REMOTE_ADDR="2001:db8::7", HTTP_USER_AGENT="curl\x1b/8"))
     assert (found.client, found.user_agent) == ("2001:db8::7", "curl%1B/8")
 
 
 @override_settings(SLIDING_WINDOW={"LOG_CLIENT": True})
-def test_user_agent_is_cut_when_it_is_taken() -> None:
+def test_refusals_cut_the_user_agent() -> None:
     ((_, tally),) = refusals(request(HTTP_USER_AGENT="\x1b" + "x" * 8_000), refusal(), NOW)
     assert tally.user_agent == "\x1b" + "x" * 199
-    assert row(asked=request(HTTP_USER_AGENT="x" * 8_000)).user_agent == "x" * 200
+    assert row(http_request=request(HTTP_USER_AGENT="x" * 8_000)).user_agent == "x" * 200
 
 
 @override_settings(SLIDING_WINDOW={"LOG_CLIENT": True})
-def test_client_without_an_address_is_logged_as_none() -> None:
-    assert row(asked=request(REMOTE_ADDR="")).client == ""
+def test_client_is_empty_when_it_has_no_address() -> None:
+    assert row(http_request=request(REMOTE_ADDR="")).client == ""
 
 
 @override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"})
-def test_identifiers_are_hashed_where_that_is_wanted() -> None:
+def test_row_hashes_the_identifier_when_log_identifiers_is_hash() -> None:
     found = row()
     assert found.identifier == keyed_hash("203.0.113.9")
     assert "203.0.113.9" not in str({**vars(found), "_state": None})
 
 
 @override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"})
-def test_digest_of_a_hashed_identifier_cannot_be_guessed_without_the_key() -> None:
+def test_digest_depends_on_the_key_when_identifiers_are_hashed() -> None:
     first = row().digest
     with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash", "HASH_KEY": "another"}):
         assert row().digest != first
 
 
-def test_hostile_identifier_is_spelled() -> None:
+def test_row_escapes_an_unprintable_identifier() -> None:
     found = row(refusal(verdict("<b>\x00\x1b[31m\u202e\ud800")))
     assert found.identifier == "<b>%00%1B[31m%E2%80%AE%ED%A0%80"
 
 
-def test_long_texts_fit_their_columns() -> None:
-    asked = resolved(route="x" * 999)
-    found = row(refusal(verdict("i" * 999, profile="p" * 999, axis="a" * 999)), asked)
+def test_row_cuts_long_texts_to_their_columns() -> None:
+    http_request = resolved(route="x" * 999)
+    found = row(refusal(verdict("i" * 999, profile="p" * 999, axis="a" * 999)), http_request)
     found.clean_fields(exclude=["client", "user_agent"])
     assert len(found.view) == 200
 
@@ -193,7 +193,7 @@ def test_long_texts_fit_their_columns() -> None:
         {"source": "local"},
     ],
 )
-def test_digest_tells_all_groups_apart(change: dict[str, Any]) -> None:
+def test_digest_differs_for_every_group(change: dict[str, Any]) -> None:
     group = Group(0, "login", POLICY, verdict().key, "login/", "GET", "limit", "redis")
     tally = Tally(1, NOW, NOW, 1.0)
     one, two = row_of(group, tally), row_of(group._replace(**change), tally)
@@ -201,7 +201,7 @@ def test_digest_tells_all_groups_apart(change: dict[str, Any]) -> None:
     assert one.digest == row_of(group._replace(minute=99), tally).digest
 
 
-def test_time_is_naive_for_a_project_without_time_zones() -> None:
+def test_minute_is_naive_when_use_tz_is_false() -> None:
     with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):
         assert row().minute == datetime(2026, 11, 16, 21, 34)
 
@@ -216,7 +216,7 @@ def test_tally_keeps_the_longest_wait(waits: Any, longest: float | None) -> None
     assert tally.retry_after == longest
 
 
-def test_tally_keeps_the_last_client_in_whatever_order_they_come() -> None:
+def test_tally_keeps_the_last_client_in_any_order() -> None:
     tally = Tally(2, 10.0, 20.0, 0.0, "192.0.2.1", "one")
     tally.add(Tally(3, 5.0, 15.0, 0.0, "192.0.2.2", "two"))
     assert (tally.hits, tally.first, tally.last, tally.client) == (5, 5.0, 20.0, "192.0.2.1")

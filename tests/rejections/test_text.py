@@ -1,4 +1,4 @@
-"""Text of strangers is harmless, and can be read back."""
+"""`printable` makes untrusted text safe to show, and can be reversed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from django_slidingwindow.rejections.text import printable
         ("<b>&amp;", "<b>&amp;"),
     ],
 )
-def test_what_cannot_be_seen_is_spelled(text: str, shown: str) -> None:
+def test_printable_escapes_unprintable_characters(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
 @given(st.text(st.characters()))
-def test_every_text_can_be_read_back(text: str) -> None:
+def test_printable_is_reversed_by_unquote(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert unquote(shown, errors="surrogatepass") == text

@@ -1,4 +1,4 @@
-"""Rows are added to what is there, on every database alike."""
+"""`upsert.write` adds rows to the existing ones in the same way on every database."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def row(number: int = 1, **values: Any) -> Rejection:
 
 @pytest.fixture(params=["one statement", "row by row"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Known databases take one statement; the way of unknown ones must give the same."""
+    """Write in one statement, and row by row as for unknown databases; results must be equal."""
     if request.param == "row by row":
         monkeypatch.setattr(upsert, "CLAUSES", {})
     return str(request.param)
@@ -52,7 +52,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @on_every_database
 @pytest.mark.usefixtures("way")
-def test_hits_are_added_and_extremes_are_kept(log_database: str) -> None:
+def test_write_adds_hits_and_keeps_extremes(log_database: str) -> None:
     later = {"first_at": MINUTE + timedelta(seconds=5), "last_at": MINUTE + timedelta(seconds=25)}
     upsert.write([row(hits=3, client="192.0.2.1", user_agent="old")], log_database)
     upsert.write(
@@ -67,7 +67,7 @@ def test_hits_are_added_and_extremes_are_kept(log_database: str) -> None:
 
 @on_every_database
 @pytest.mark.usefixtures("way")
-def test_older_news_change_neither_the_last_client_nor_the_times(log_database: str) -> None:
+def test_write_keeps_client_and_times_when_the_new_row_is_older(log_database: str) -> None:
     older = {"first_at": MINUTE + timedelta(seconds=12), "last_at": MINUTE + timedelta(seconds=15)}
     upsert.write([row(client="192.0.2.1", user_agent="newest")], log_database)
     upsert.write([row(client="192.0.2.2", retry_after=45.0, **older)], log_database)
@@ -81,7 +81,7 @@ def test_older_news_change_neither_the_last_client_nor_the_times(log_database: s
 @on_every_database
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("waits", [(None, 3.0), (3.0, None), (None, None)])
-def test_waiting_that_never_helps_is_longer_than_any(log_database: str, waits: Any) -> None:
+def test_write_treats_no_retry_after_as_the_longest(log_database: str, waits: Any) -> None:
     for retry_after in waits:
         upsert.write([row(retry_after=retry_after)], log_database)
     assert Rejection.objects.get().retry_after is None
@@ -89,7 +89,7 @@ def test_waiting_that_never_helps_is_longer_than_any(log_database: str, waits: A
 
 @on_every_database
 @pytest.mark.usefixtures("way")
-def test_new_and_known_rows_go_together(log_database: str) -> None:
+def test_write_mixes_new_and_existing_rows(log_database: str) -> None:
     upsert.write([row(2)], log_database)
     upsert.write([row(1), row(2), row(3)], log_database)
     upsert.write([row(1, minute=MINUTE + timedelta(minutes=1))], log_database)
@@ -98,7 +98,7 @@ def test_new_and_known_rows_go_together(log_database: str) -> None:
 
 
 @on_every_database
-def test_batch_is_one_statement(log_database: str) -> None:
+def test_write_uses_one_statement_per_batch(log_database: str) -> None:
     rows = [row(number) for number in range(1, 1201)]
     written = 0
     with CaptureQueriesContext(connections[log_database]) as queries:
@@ -109,7 +109,7 @@ def test_batch_is_one_statement(log_database: str) -> None:
     assert Rejection.objects.count() == 1200
 
 
-def test_batch_fits_the_parameters_that_the_database_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_fit_max_query_params(monkeypatch: pytest.MonkeyPatch) -> None:
     features = connections["default"].features
     columns = len(Rejection._meta.concrete_fields) - 1
     monkeypatch.setattr(type(features), "max_query_params", 999)
@@ -120,13 +120,13 @@ def test_batch_fits_the_parameters_that_the_database_takes(monkeypatch: pytest.M
 
 @on_every_database
 @pytest.mark.usefixtures("way")
-def test_writers_at_once_lose_nothing(log_database: str) -> None:
+def test_concurrent_writers_lose_no_hits(log_database: str) -> None:
     rows = sorted((row(number) for number in range(1, 21)), key=upsert.lock_order)
 
     def writer() -> None:
         done = 0
         while done < 4:
-            # MariaDB locks gaps as well, and may find a deadlock where there is none.
+            # MariaDB also locks gaps, and may report a deadlock where there is none.
             with contextlib.suppress(OperationalError):
                 upsert.write([row(r.digest.int) for r in rows], log_database)
                 done += 1
@@ -141,7 +141,7 @@ def test_writers_at_once_lose_nothing(log_database: str) -> None:
 
 
 @on_every_database
-def test_row_that_another_inserts_in_between_is_updated(
+def test_write_updates_a_row_inserted_concurrently(
     log_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upsert, "CLAUSES", {})
@@ -161,7 +161,7 @@ def test_row_that_another_inserts_in_between_is_updated(
 
 
 @on_every_database
-def test_columns_take_the_longest_text_of_any_script(log_database: str) -> None:
+def test_columns_store_the_longest_text_of_any_script(log_database: str) -> None:
     texts = {
         field.name: "漢🎈"[number % 2] * field.max_length
         for number, field in enumerate(Rejection._meta.concrete_fields)

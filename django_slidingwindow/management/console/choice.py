@@ -1,4 +1,4 @@
-"""Which output a command prints to."""
+"""Choose the output of a command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FORMATS = AUTO, PLAIN, RICH, JSON = ("auto", "plain", "rich", "json")
 
 
 def choose(name: str, stream: TextIO, *, color: bool) -> Output:
-    """`auto` is rich on a terminal where it is installed, else plain.
+    """Return the output for a format. `auto` is rich on a terminal if installed, otherwise plain.
 
-    ModuleNotFoundError if rich was asked for by name and is not installed.
+    Raise ModuleNotFoundError if the format is `rich` and it is not installed.
     """
     if name == JSON:
         return JsonOutput(stream)

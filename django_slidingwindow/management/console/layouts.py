@@ -1,4 +1,4 @@
-"""How keys, profiles and findings look to people."""
+"""The columns of tables for keys, profiles and findings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KEY = Layout(
         Column("use", _by_use(percent)),
         Column("", _by_use(bar), graphic=True),
         Column("blocked for", _retry),
-        Column("oldest leaves in", _plain("reset_after", wait)),
+        Column("oldest hit leaves in", _plain("reset_after", wait)),
         Column("expires in", _plain("ttl", wait)),
         Column("memory", _plain("bytes", size)),
     ]
@@ -76,8 +76,8 @@ KEY = Layout(
 
 def _reset(record: Record) -> Cell:
     if record["reset"]:
-        return Cell("forgotten", GOOD)
-    return Cell("no, dry run" if record["dry_run"] else "it was gone", DIM)
+        return Cell("deleted", GOOD)
+    return Cell("no, dry run" if record["dry_run"] else "not found", DIM)
 
 
 RESET = Layout(
@@ -107,7 +107,7 @@ def _key(key: ProfileKey) -> Column:
 
 
 def profiles() -> Layout:
-    """Return the columns that the table of profile keys gives."""
+    """Return the layout for profiles, with a column for each profile key that has a heading."""
     return Layout(
         [
             Column("profile", _plain("name"), 24),

@@ -1,4 +1,4 @@
-"""A view that is drawn again and again until somebody presses q."""
+"""Draw a view repeatedly until q is pressed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TextIO
 try:
     import termios
     import tty
-except ImportError:  # pragma: no cover -- Windows: Ctrl-C leaves
+except ImportError:  # pragma: no cover -- Windows: Ctrl-C quits
     termios = tty = None  # type: ignore[assignment]
 
-# The second screen of a terminal without a cursor, and back.
+# Switch to the alternate screen and hide the cursor; undo both.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -24,9 +24,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 def repeat(
     draw: Callable[[int], None], *, stream: TextIO, interval: float, count: int | None
 ) -> None:
-    """Calls `draw` with a running number every `interval` seconds, `count` times.
+    """Call `draw` with a running number every `interval` seconds, `count` times.
 
-    On a terminal each view takes the place of the one before.
+    On a terminal each view replaces the previous one.
     """
     with _screen(stream) as clear, _keyboard() as wait:
         number = 0
@@ -54,12 +54,12 @@ def _screen(stream: TextIO) -> Iterator[Callable[[], object]]:
 
 @contextmanager
 def _keyboard() -> Iterator[Callable[[float], bool]]:
-    """A function that waits so many seconds; true at once if somebody wants to leave."""
+    """Yield a function that waits for some seconds, and returns True at once if q is pressed."""
     try:
         keyboard = sys.stdin.fileno()
         is_terminal = termios is not None and os.isatty(keyboard)
     except (AttributeError, OSError, ValueError):
-        # No standard input at all: a service, or a test.
+        # There is no standard input, as in a service or a test.
         is_terminal = False
     if not is_terminal:
         yield _sleep
@@ -74,7 +74,7 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
                 return True
         return False
 
-    # At once: a key that was pressed too early is not lost.
+    # TCSANOW keeps keys that were pressed before this call.
     tty.setcbreak(keyboard, termios.TCSANOW)
     try:
         yield wait

@@ -1,4 +1,4 @@
-"""Three ways to print the same records: JSON, plain text, and (apart) rich."""
+"""Outputs that print records as JSON or plain text. The one for rich has its own module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD, WARN, BAD, DIM = TONES = ("good", "warn", "bad", "dim")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Harmless text, and a tone where there are colours."""
+    """Text that is safe for a terminal, and a tone for outputs with colours."""
 
     text: str
     tone: str = ""
@@ -28,15 +28,15 @@ class Column:
     title: str
     cell: Callable[[Record], Cell]
     width: int = 0
-    """Characters in plain text, which cannot know the rows to come."""
+    """The width in plain text, which is printed before all rows are known."""
     right: bool = False
     graphic: bool = False
-    """A drawing: not for plain text."""
+    """Whether it is a drawing, which plain text leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records look to people: as rows of a table, or each as a list of facts."""
+    """The columns of a table of records, or the lines of a list of facts."""
 
     columns: Sequence[Column]
 
@@ -45,17 +45,17 @@ class Output(Protocol):
     """Where a command prints."""
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
-        """One row a record, as they come."""
+        """Print one row for each record, as they come."""
 
     def facts(self, layout: Layout, record: Record, *below: str) -> None:
-        """One record, a line for each column, and lines of text below."""
+        """Print one record with a line for each column, and lines of text below."""
 
     def note(self, text: str) -> None:
-        """A sentence for people; no data."""
+        """Print a sentence for people, which is not data."""
 
 
 class JsonOutput:
-    """One object a line, all of it ASCII."""
+    """One JSON object on each line, in ASCII."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -68,7 +68,7 @@ class JsonOutput:
         self.table(layout, [record])
 
     def note(self, text: str) -> None:
-        """Nothing: who reads JSON wants data."""
+        """Print nothing: JSON output has only data."""
 
 
 class PlainOutput:

@@ -1,4 +1,4 @@
-"""The output of a terminal with rich."""
+"""The output for terminals with rich."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .outputs import BAD, DIM, GOOD, WARN, Cell, Layout, Record
 from .text import in_encoding
 
 _STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red", DIM: "dim"}
-# Rows of one table: a longer list goes on in the next, so that memory stays bounded.
+# The most rows of one table. A longer list continues in another one, to bound memory.
 _ROWS = 500
 
 
 class RichOutput:
-    """Tables with colours and bars. All text is taken as it is, never as markup."""
+    """Tables with colours and bars. Text is never interpreted as markup."""
 
     def __init__(self, stream: TextIO, *, color: bool = True) -> None:
         self._encoding = getattr(stream, "encoding", None)

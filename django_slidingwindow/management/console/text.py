@@ -1,4 +1,4 @@
-"""Values as text for a terminal: short, and harmless whatever an identifier holds."""
+"""Format values as short text that is safe for a terminal."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _ASCII_BLOCKS = " .:-=+*#@"
 
 
 def harmless(value: object) -> str:
-    """The text without anything that a terminal obeys."""
+    """Return the text with control characters escaped."""
     return printable(str(value))
 
 
 def as_key(key: str) -> str:
-    """A key as it can be given to a command again: escapes that it has are its own."""
+    """Return a key as a command accepts it. A printable key is not escaped again."""
     return key if key.isprintable() else harmless(key)
 
 
 def wait(seconds: float | None) -> str:
-    """Return how long something still takes; None is for ever."""
+    """Return a duration as text; "never" for None."""
     return "never" if seconds is None else duration_rounded_up(seconds)
 
 
@@ -31,12 +31,12 @@ def number(value: int | None) -> str:
 
 
 def percent(use: float | None) -> str:
-    """A share in whole percent; 100 only if it is full."""
+    """Return a share in whole percent, rounded down: 100% means full."""
     return "-" if use is None else f"{_parts(use, 100)}%"
 
 
 def size(count: int | None) -> str:
-    """Bytes, for people."""
+    """Return a number of bytes with a unit."""
     if count is None:
         return "-"
     if count < 10_000:
@@ -45,18 +45,18 @@ def size(count: int | None) -> str:
 
 
 def bar(use: float | None, width: int = 10) -> str:
-    """A bar that is full only if the limit is reached."""
+    """Return a bar, rounded down: it is full only if the limit is reached."""
     filled = _parts(use or 0.0, width)
     return "█" * filled + "░" * (width - filled)
 
 
 def _parts(use: float, whole: int) -> int:
-    # 0.29 * 100 is a little less than 29.
+    # Round first, because 0.29 * 100 is a little less than 29.
     return int(round(use * whole, 6))
 
 
 def density(hits: Iterable[tuple[float, int]], window: float, width: int = 60) -> list[int]:
-    """Hits in equal parts of the window, the oldest first."""
+    """Count the hits in equal parts of the window, the oldest first."""
     counts = [0] * width
     for age, count in hits:
         counts[width - 1 - min(width - 1, int(age / window * width))] += count
@@ -64,7 +64,7 @@ def density(hits: Iterable[tuple[float, int]], window: float, width: int = 60) -
 
 
 def sparkline(counts: Iterable[int]) -> str:
-    """A line of blocks; whatever is not nothing shows."""
+    """Return a line of blocks, rounded up: every count above 0 is visible."""
     values = list(counts)
     most = max(values, default=0) or 1
     top = len(BLOCKS) - 1
@@ -72,7 +72,7 @@ def sparkline(counts: Iterable[int]) -> str:
 
 
 def in_encoding(text: str, encoding: str | None) -> str:
-    """The text as the stream can write it: drawings in ASCII, the rest spelled out."""
+    """Return the text in an encoding: blocks as ASCII, other missing characters escaped."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
