@@ -112,10 +112,8 @@ def _windows(
     if has_spellings(profile.axis):
         identifier = canonical(profile.axis, identifier)
     policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    if not enabled:
-        policies = ()
-    template = limiter.template(profile, policies, cost)
-    return limiter.join((template,), template.keys(identifier))
+    template = limiter.template(profile, policies if enabled else (), cost)
+    return template.windows(identifier)
 
 
 async def _awindows(

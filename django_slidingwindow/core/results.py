@@ -81,21 +81,22 @@ def decision_of(
     template has the configured ones. `charged` if that is not what this very reply says.
     """
     template, keys = windows
+    i = 0
     if len(keys) == 1:
-        i = 0
         admitted, _, _, remaining, retry, reset = reply
     else:
         i = _deciding(template, rules, reply)
         admitted = reply.admitted
         _, remaining, retry, reset = reply.window(i)
     profile, policy = template.named[i]
-    if admitted:
-        retry_after: float | None = 0.0
-        observed = template.observes and 0 in reply.admits
-        reason = decisions.OBSERVED if observed else decisions.ALLOWED
-    else:
+    retry_after: float | None = 0.0
+    if not admitted:
         retry_after = _retry_after(rules[i], policy, retry)
         reason = decisions.FALLBACK if source == decisions.LOCAL else decisions.LIMIT
+    elif template.observes and 0 in reply.admits:
+        reason = decisions.OBSERVED
+    else:
+        reason = decisions.ALLOWED
     return make_decision(
         admitted == 1,
         profile,

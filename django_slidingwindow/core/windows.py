@@ -88,12 +88,12 @@ class WindowTemplate:
             rule.count_rejected or rule.policy.algorithm not in EXACT for rule in rules
         )
 
-    def keys(self, identifier: str) -> tuple[str, ...]:
-        """Return the keys of an identifier's windows."""
+    def windows(self, identifier: str) -> WindowSet:
+        """Return the windows of an identifier."""
         stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
         if self.ending is not None:
-            return (stem + self.ending,)
-        return tuple([stem + ending for ending in self.endings])
+            return WindowSet(self, (stem + self.ending,))
+        return WindowSet(self, tuple([stem + ending for ending in self.endings]))
 
     def part(self, positions: Sequence[int]) -> WindowTemplate:
         """Return the template of the windows at these positions."""
@@ -132,11 +132,12 @@ class WindowCache:
 
     def windows(self, checks: Sequence[ProfileCheck]) -> WindowSet:
         """Return the windows of several profiles, each with its identifier."""
-        templates = tuple([self.template(check[0], check[2], check[3]) for check in checks])
-        keys: tuple[str, ...] = ()
-        for template, check in zip(templates, checks, strict=True):
-            keys += template.keys(check.identifier)
-        return self.join(templates, keys)
+        return self.join(
+            [
+                self.template(profile, policies, cost).windows(identifier)
+                for profile, identifier, policies, cost in checks
+            ]
+        )
 
     def template(self, profile: Profile, policies: tuple[Policy, ...], cost: int) -> WindowTemplate:
         """Return the template of one profile's windows."""
@@ -147,10 +148,12 @@ class WindowCache:
             found = self._templates.keep(key, (profile, policies, template))
         return found[2]
 
-    def join(self, templates: tuple[WindowTemplate, ...], keys: tuple[str, ...]) -> WindowSet:
-        """Return the windows of several templates as one set; the keys are theirs, in order."""
-        if len(templates) == 1:
-            return WindowSet(templates[0], keys)
+    def join(self, sets: Sequence[WindowSet]) -> WindowSet:
+        """Return several sets of windows as one."""
+        if len(sets) == 1:
+            return sets[0]
+        templates = tuple([windows.template for windows in sets])
+        keys = tuple([key for windows in sets for key in windows.keys])
         joined = self._joined.get(templates)
         if joined is None:
             joined = self._joined.keep(templates, _join(templates))

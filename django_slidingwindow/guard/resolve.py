@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from ..core.limiter import Limiter
-    from ..core.windows import WindowTemplate
+    from ..core.windows import WindowSet
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -58,8 +58,7 @@ def resolve(
         known = binding.by_method.get(request.method)
         profiles = binding.bind(request.method) if known is None else known
     counted: dict[str, Counted | None] = {}
-    templates: tuple[WindowTemplate, ...] = ()
-    keys: tuple[str, ...] = ()
+    sets: list[WindowSet] = []
     for profile, find, blocks, resolvers, units, template in profiles:
         policies = profile.policies
         try:
@@ -92,10 +91,9 @@ def resolve(
             cost = missing
         if template is None or cost != units:
             template = limiter.template(profile, policies, cost)
-        templates += (template,)
-        keys += template.keys(identifier)
+        sets.append(template.windows(identifier))
         counted[profile.name] = identifier, cost
-    windows = limiter.join(templates, keys) if templates else None
+    windows = limiter.join(sets) if len(sets) > 1 else sets[0] if sets else None
     return Check(requirements, windows, counted, chosen)
 
 

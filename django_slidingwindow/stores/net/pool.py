@@ -22,7 +22,7 @@ from weakref import ref
 from redis.exceptions import MaxConnectionsError, ResponseError
 
 from ..errors import is_outage
-from .settings import ConnectionSettings
+from .settings import SHORT, ConnectionSettings
 
 # Seconds after which a call that waits for a connection looks by itself whether there is one.
 _LOOK_AGAIN = 0.02
@@ -55,7 +55,10 @@ class Connections:
         try:
             place = self._take(deadline)
             connection = place.connection
-            connection.send(payload)
+            if len(payload) <= SHORT:
+                connection.raw.sendall(payload)
+            else:
+                connection.send(payload)
             answers: list[Any] = connection.receive(replies)
         except BaseException:
             # Unread replies would answer the next command.

@@ -47,7 +47,7 @@ _SLACK = 0.001
 # Bytes that are read at once: the reply to a check is shorter.
 _CHUNK = 512
 # Bytes that always find room in the buffers of a connection on which nothing is under way.
-_SHORT = 4_096
+SHORT = 4_096
 _INCOMPLETE = object()
 
 
@@ -173,7 +173,7 @@ class Deadline:
     def send(self, payload: bytes) -> None:
         """Send a payload by the deadline, without redis-py's health checks."""
         raw = self.raw
-        if len(payload) <= _SHORT:
+        if len(payload) <= SHORT:
             raw.sendall(payload)
             return
         sent = 0
