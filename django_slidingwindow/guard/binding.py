@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.caching import BoundedCache
 from ..policies import Profile
 from ..registry import registry
 from .exemptions import exemptions
-from .identity import Find, Resolver, finder, resolvers
+from .identity import Find, resolver
 from .requirements import Requirements
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest
+
     from ..core.limiter import Limiter
     from ..core.windows import WindowTemplate
 
@@ -27,9 +28,6 @@ class BoundProfile(NamedTuple):
     profile: Profile
     find: Find
     """Returns the identifier of a request."""
-    blocks: bool
-    """Whether `find` may block; an event loop then asks the resolvers one by one."""
-    resolvers: Sequence[Resolver]
     cost: int
     template: WindowTemplate | None
     """None if a function says the limit."""
@@ -76,11 +74,34 @@ class Binding:
         found = self._profiles.get((name, cost))
         if found is None:
             profile = registry.get(name)
-            find, blocks = finder(profile.axis, profile.anonymous)
             template = None
             if profile.limit_for is None:
                 template = self.limiter.template(profile, profile.policies, cost)
-            parts = resolvers(profile.axis, profile.anonymous)
-            bound = BoundProfile(profile, find, blocks, parts, cost, template)
+            find = resolver(profile.axis, profile.anonymous).find
+            bound = BoundProfile(profile, find, cost, template)
             found = self._profiles.keep((name, cost), bound)
         return found
+
+    async def prepare(self, request: HttpRequest) -> bool:
+        """Load what resolving needs without blocking; return whether it may block all the same."""
+        if self.asks or (self.exempt is not None and self.exempt.blocks):
+            return True
+        try:
+            blocks = False
+            for bound in self.by_method.get(request.method) or self.bind(request.method):
+                profile = bound.profile
+                _, prepare, own = resolver(profile.axis, profile.anonymous)
+                blocks = blocks or own or profile.limit_for is not None
+                if prepare is not None and not blocks:
+                    await prepare(request)
+        except Exception:  # noqa: BLE001 -- resolving meets it too, and handles it
+            return True
+        return blocks
+
+
+def bind(requirements: Requirements, limiter: Limiter) -> Binding:
+    """Return the binding of requirements, which they keep while it holds."""
+    binding: Binding | None = requirements.binding
+    if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
+        binding = requirements.binding = Binding(requirements, limiter)
+    return binding

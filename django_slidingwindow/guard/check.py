@@ -5,17 +5,18 @@ Decorators, the middleware and the adapters of other frameworks all come here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import signals
 from ..conf import conf
 from ..decisions import ALLOW, DENY, OBSERVED, Decision
 from ..stores.flows import adrive, drive
 from . import current_limiter
+from .binding import bind
 from .requirements import Requirement, Requirements, joined
 from .resolve import resolve
 from .state import STATE, Check, RequestState, state_of
-from .user_code import Ask, aanswer, answer
+from .user_code import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,7 +38,7 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
     if not left or not conf.enabled:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    checked = drive(resolve(request, left, limiter, state, may_block=True), answer)
+    checked = resolve(request, left, bind(left, limiter), state)
     if checked.windows is not None:
         checked.decision = limiter.charge(checked.windows)
     return _decided(request, requirements, state, checked)
@@ -50,7 +51,11 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
     if not left or not conf.enabled:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    checked = await adrive(resolve(request, left, limiter, state, may_block=False), aanswer)
+    binding = bind(left, limiter)
+    if await binding.prepare(request):
+        checked = await in_thread(resolve, request, left, binding, state)
+    else:
+        checked = resolve(request, left, binding, state)
     if checked.windows is not None:
         checked.decision = await limiter.acharge(checked.windows)
     return _decided(request, requirements, state, checked)
@@ -87,15 +92,15 @@ def _decided(
 
 def refund(request: HttpRequest, requirement: Requirement) -> None:
     """Give back what a requirement's profiles were charged for this request."""
-    drive(_refund(request, requirement), answer)
+    drive(_refund(request, requirement), current_limiter.get_limiter().refund)
 
 
 async def arefund(request: HttpRequest, requirement: Requirement) -> None:
     """Do what `refund` does, without blocking the event loop."""
-    await adrive(_refund(request, requirement), aanswer)
+    await adrive(_refund(request, requirement), current_limiter.get_limiter().arefund)
 
 
-def _refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any, None]:
+def _refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:
     # Few views give anything back, so a start need not load it.
     from .refunds import refund
 

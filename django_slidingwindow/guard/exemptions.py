@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,9 @@ from django.utils.module_loading import import_string
 
 from ..conf import NAME, conf, on_change
 from .addresses import Network
-from .identity import ask_user
+from .identity import load_user
 from .proxies import UnknownClientError, client_of, parse_network
-from .user_code import Ask, ask
+from .user_code import call
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -38,28 +38,27 @@ class Exemptions:
         self.functions = functions
         self.staff = staff
 
-    def covers(self, request: HttpRequest) -> Generator[Ask, Any, bool]:
-        """Return whether a request is exempt, as a flow; False if that cannot be found out."""
+    def covers(self, request: HttpRequest) -> bool:
+        """Whether a request is exempt; False if that cannot be found out."""
         if self.networks and self.covers_address(request):
             return True
         for function in self.functions:
             try:
-                if (yield ask(function, request)):
+                if call(function, request):
                     return True
             except Exception:
                 logger.exception("an exemption failed, so it does not apply: %r", function)
         if self.staff:
             try:
-                user = yield ask_user(request)
-                return bool(getattr(user, "is_staff", False))
+                return bool(getattr(load_user(request), "is_staff", False))
             except Exception:
                 logger.exception("the user could not be loaded, so nobody is exempt as staff")
         return False
 
     @property
-    def by_address(self) -> bool:
-        """Whether nothing but the address has a say."""
-        return not self.functions and not self.staff
+    def blocks(self) -> bool:
+        """Whether finding out may block: only addresses never do."""
+        return bool(self.functions) or self.staff
 
     def covers_address(self, request: HttpRequest) -> bool:
         """Whether the client's address is exempt.

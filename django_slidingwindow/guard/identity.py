@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -32,7 +32,7 @@ from ..core.keys import join_identifiers
 from ..registry import near
 from .credentials import meta_key, one_spelling
 from .proxies import canonical_ip, counted_client
-from .user_code import Ask, both_forms, in_thread
+from .user_code import call, in_thread
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -54,11 +54,11 @@ Find: TypeAlias = "Callable[[HttpRequest], str | None]"
 class Resolver(NamedTuple):
     """How one part of an axis finds the identifier of a request."""
 
-    read: Callable[..., str | None]
-    """A function of the request and of what was loaded, if anything has to be."""
-    load: Callable[[HttpRequest], Any] | None = None
-    """It may block."""
-    aload: Callable[[HttpRequest], Awaitable[Any]] | None = None
+    find: Find
+    prepare: Callable[[HttpRequest], Awaitable[None]] | None = None
+    """Loads what `find` needs, so that it does not block an event loop after that."""
+    blocks: bool = False
+    """Whether `find` may block all the same: it is a function of the project."""
 
 
 @cache
@@ -94,41 +94,23 @@ def keyed_hash(secret: str) -> str:
     return digest.hex()[:32]
 
 
-def identify(
-    resolvers: Sequence[Resolver], request: HttpRequest
-) -> Generator[Ask, Any, str | None]:
-    """Return the identifier, as a flow; None to skip. Raises what a resolver raises."""
-    parts = []
-    for read, load, aload in resolvers:
-        if load is None or aload is None:
-            value = read(request)
-        else:
-            value = read(request, (yield Ask(load, aload, (request,))))
-        if value is None:
-            return None
-        parts.append(value)
-    return parts[0] if len(parts) == 1 else join_identifiers(parts)
-
-
 @cache
-def resolvers(axis: str, anonymous: str = "ip") -> tuple[Resolver, ...]:
-    """Return a resolver for each part of the axis; ImproperlyConfigured for an unknown one."""
-    return tuple(_resolver(part, anonymous) for part in axis.split("+"))
+def resolver(axis: str, anonymous: str = "ip") -> Resolver:
+    """Return the resolver of an axis; ImproperlyConfigured for an unknown one."""
+    parts = [_resolver(part, anonymous) for part in axis.split("+")]
+    if len(parts) == 1:
+        return parts[0]
+    prepares = [part.prepare for part in parts if part.prepare is not None]
 
+    async def prepare(request: HttpRequest) -> None:
+        for each in prepares:
+            await each(request)
 
-def finder(axis: str, anonymous: str) -> tuple[Find, bool]:
-    """Return `identify` as one function for sync code, and whether it may block."""
-    parts = resolvers(axis, anonymous)
-    finds = [part.read if part.load is None else _with_load(part.read, part.load) for part in parts]
-    blocks = any(part.load is not None for part in parts)
-    return finds[0] if len(finds) == 1 else partial(_find_all, finds), blocks
-
-
-def _with_load(read: Callable[..., str | None], load: Callable[[HttpRequest], Any]) -> Find:
-    def find(request: HttpRequest) -> str | None:
-        return read(request, load(request))
-
-    return find
+    return Resolver(
+        partial(_find_all, [part.find for part in parts]),
+        prepare if prepares else None,
+        any(part.blocks for part in parts),
+    )
 
 
 def _find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
@@ -145,15 +127,15 @@ def _resolver(axis: str, anonymous: str) -> Resolver:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        return Resolver(
-            partial(_own, axis) if has_spellings(axis) else _text, *both_forms(function)
-        )
+        named = axis if has_spellings(axis) else None
+        return Resolver(partial(_own, function, named), blocks=True)
     if axis.startswith(HEADER):
         return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
-        return Resolver(partial(_user, axis == "user" and anonymous == "skip"), *_USER)
+        skip = axis == "user" and anonymous == "skip"
+        return Resolver(partial(_user, skip), _prepare_user)
     if axis == "session":
-        return Resolver(partial(_session, anonymous == "skip"), _load_session, _aload_session)
+        return Resolver(partial(_session, anonymous == "skip"), _prepare_session)
     if axis not in _QUICK:
         raise ImproperlyConfigured(
             f"{NAME}['IDENTITIES'] has no {axis!r}, and a profile counts by it: "
@@ -190,17 +172,21 @@ def _header(key: str, request: HttpRequest) -> str | None:
     return keyed_hash(value) if value else None
 
 
-def _text(request: HttpRequest, value: Any) -> str | None:
-    """Return what a function of the project answers."""
-    return None if value is None else str(value)
+def _own(
+    function: Callable[..., Any], canonical_axis: str | None, request: HttpRequest
+) -> str | None:
+    """Return what a function of the project answers.
+
+    `canonical_axis` for an axis that has the name of a built-in one.
+    """
+    value = call(function, request)
+    if value is None:
+        return None
+    return str(value) if canonical_axis is None else canonical(canonical_axis, str(value))
 
 
-def _own(axis: str, request: HttpRequest, value: Any) -> str | None:
-    """Do the same for an axis that has the name of a built-in one."""
-    return None if value is None else canonical(axis, str(value))
-
-
-def _user(skip: bool, request: HttpRequest, user: Any) -> str | None:
+def _user(skip: bool, request: HttpRequest) -> str | None:
+    user = load_user(request)
     if user is not None and user.is_authenticated:
         name = str(user.pk)
         # A name of the user's own choice must not reach an address's window.
@@ -208,47 +194,37 @@ def _user(skip: bool, request: HttpRequest, user: Any) -> str | None:
     return None if skip else _ADDRESS + _ip(request)
 
 
-def ask_user(request: HttpRequest) -> Ask:
-    """Return the request's user, or None: loaded if need be, and never on an event loop."""
-    return Ask(*_USER, (request,))
-
-
-def _load_user(request: HttpRequest) -> Any:
+def load_user(request: HttpRequest) -> Any:
+    """Return the request's user, or None; it is loaded if need be, which may block."""
     return getattr(request, "user", None)
 
 
-async def _aload_user(request: HttpRequest) -> Any:
+async def _prepare_user(request: HttpRequest) -> None:
     user: Any = getattr(request, "user", None)
     # `request.user` loads when it is first looked at, which an event loop must not wait for.
     if isinstance(user, LazyObject) and user._wrapped is empty:
         if hasattr(request, "auser"):
-            return await request.auser()
-        await in_thread(bool, user)
-    return user
+            request.user = await request.auser()
+        else:
+            await in_thread(bool, user)
 
 
-_USER = _load_user, _aload_user
-
-
-def _session(skip: bool, request: HttpRequest, key: str | None) -> str | None:
-    if key:
-        return keyed_hash(key)
-    return None if skip else _ADDRESS + _ip(request)
-
-
-def _load_session(request: HttpRequest) -> str | None:
-    """Return the key of a session that the server keeps, or None.
+def _session(skip: bool, request: HttpRequest) -> str | None:
+    """Return a hash of the key of a session that the server keeps.
 
     Anybody can invent a key, and some engines keep it, but they have no data for it. Loads the
     session, as its first use in the view would.
     """
     session = _session_of(request)
-    return session.session_key if session is not None and session.keys() else None
+    if session is not None and session.keys() and session.session_key:
+        return keyed_hash(session.session_key)
+    return None if skip else _ADDRESS + _ip(request)
 
 
-async def _aload_session(request: HttpRequest) -> str | None:
+async def _prepare_session(request: HttpRequest) -> None:
     session = _session_of(request)
-    return session.session_key if session is not None and await session.akeys() else None
+    if session is not None:
+        await session.akeys()
 
 
 def _session_of(request: HttpRequest) -> Any:
@@ -263,4 +239,4 @@ def _session_of(request: HttpRequest) -> Any:
     return None if cookies is not None and isinstance(session, cookies.SessionStore) else session
 
 
-on_change(resolvers.cache_clear)
+on_change(resolver.cache_clear)

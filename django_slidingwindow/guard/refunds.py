@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.ranking import strictest
 from ..decisions import Decision, Receipt
-from .current_limiter import get_limiter
 from .requirements import Requirement
 from .state import state_of
-from .user_code import Ask
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
-def refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any, None]:
-    """Give back what the requirement's profiles were charged for this request, as a flow."""
+def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:
+    """Yield decisions to refund: what the requirement's profiles were charged for this request."""
     state = state_of(request)
     if state is None:
         return
@@ -35,8 +33,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Ask, Any
         # A window that another profile counts in as well stays charged.
         kept = {verdict.key for verdict in decision.verdicts if verdict.profile not in mine}
         taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
-        limiter = get_limiter()
-        yield Ask(limiter.refund, limiter.arefund, (replace(decision, receipt=taken),))
+        yield replace(decision, receipt=taken)
         for charges, _ in taken.parts:
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost

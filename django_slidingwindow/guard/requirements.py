@@ -42,7 +42,7 @@ class Requirements(tuple[Requirement, ...]):
     """Requirements that many requests meet together, so that what they need is prepared once."""
 
     binding: Any = None
-    """What is prepared of them; see `resolve`."""
+    """What is prepared of them; see `binding.bind`."""
 
     def __init__(self, requirements: Iterable[Requirement]) -> None:
         # By identity: two equal requirements may stand in different places.

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import decisions as reasons
 from ..conf import conf
 from ..decisions import Decision
 from ..policies import parse_cost
-from ..registry import registry
 from .binding import Binding, BoundProfile
-from .identity import identify
 from .requirements import Choice, Requirement, Requirements
 from .state import Check, Counted, RequestState
-from .user_code import Ask, ask, in_thread
+from .user_code import call
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from ..core.limiter import Limiter
     from ..core.windows import WindowSet
 
 logger = logging.getLogger("django_slidingwindow")
 
 
-Resolution: TypeAlias = "Generator[Ask, Any, Check]"
-
-
 def resolve(
     request: HttpRequest,
     requirements: Requirements,
-    limiter: Limiter,
+    binding: Binding,
     state: RequestState | None,
-    *,
-    may_block: bool,
-) -> Resolution:
-    """Find out what the requirements charge the request.
+) -> Check:
+    """Find out what the requirements charge the request. It may block.
 
-    `state` is what earlier checks of the request have charged; that is not charged again. A flow:
-    what may block is asked for, unless `may_block`.
+    `state` is what earlier checks of the request have charged; that is not charged again.
     """
-    binding: Binding | None = requirements.binding
-    if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
-        binding = requirements.binding = Binding(requirements, limiter)
-    if state is None and binding.exempt is not None and (yield from binding.exempt.covers(request)):
+    if state is None and binding.exempt is not None and binding.exempt.covers(request):
         return Check(requirements, None, {}, {}, exempt=True)
     chosen: dict[int, tuple[str, ...]] = {}
     if binding.asks:
         try:
-            profiles = yield from _choose_all(request, requirements, binding, chosen)
+            profiles = _choose_all(request, requirements, binding, chosen)
         except _UnknownError as error:
             return _denied(requirements, error.counted, "", chosen)
     else:
@@ -59,21 +46,12 @@ def resolve(
         profiles = binding.bind(request.method) if known is None else known
     counted: dict[str, Counted | None] = {}
     sets: list[WindowSet] = []
-    for profile, find, blocks, resolvers, units, template in profiles:
+    for profile, find, units, template in profiles:
         policies = profile.policies
         try:
-            if may_block or not blocks:
-                identifier = find(request)
-            else:
-                identifier = yield from identify(resolvers, request)
+            identifier = find(request)
             if template is None and identifier is not None:
-                if may_block:
-                    policies = profile.policies_for(identifier, request)
-                else:
-                    limit_for = profile.policies_for
-                    policies = yield Ask(
-                        limit_for, partial(in_thread, limit_for), (identifier, request)
-                    )
+                policies = profile.policies_for(identifier, request)
         except Exception:
             logger.exception("the identity or limit of profile %r could not be found", profile.name)
             if conf.identity_error != "allow" and not profile.observed:
@@ -90,10 +68,10 @@ def resolve(
                 continue
             cost = missing
         if template is None or cost != units:
-            template = limiter.template(profile, policies, cost)
+            template = binding.limiter.template(profile, policies, cost)
         sets.append(template.windows(identifier))
         counted[profile.name] = identifier, cost
-    windows = limiter.join(sets) if len(sets) > 1 else sets[0] if sets else None
+    windows = binding.limiter.join(sets) if len(sets) > 1 else sets[0] if sets else None
     return Check(requirements, windows, counted, chosen)
 
 
@@ -109,7 +87,7 @@ def _choose_all(
     requirements: Sequence[Requirement],
     binding: Binding,
     chosen: dict[int, tuple[str, ...]],
-) -> Generator[Ask, Any, tuple[BoundProfile, ...]]:
+) -> tuple[BoundProfile, ...]:
     """Return the profiles that functions choose, each at the highest of its costs."""
     costs: dict[str, int] = {}
     for requirement in requirements:
@@ -119,20 +97,18 @@ def _choose_all(
         if not isinstance(names, tuple):
             # Stays if the choice fails.
             chosen[id(requirement)] = ("",)
-            names = yield from _choose(names, request, costs)
+            names = _choose(names, request, costs)
             chosen[id(requirement)] = names
         for name in names:
             if not isinstance(cost, int):
-                cost = yield from _cost(cost, request)
+                cost = _cost(cost, request)
             costs[name] = max(cost, costs.get(name, 0))
     return tuple([binding.profile(name, cost) for name, cost in costs.items()])
 
 
-def _choose(
-    choice: Choice, request: HttpRequest, costs: dict[str, int]
-) -> Generator[Ask, Any, tuple[str, ...]]:
+def _choose(choice: Choice, request: HttpRequest, costs: dict[str, int]) -> tuple[str, ...]:
     try:
-        found = yield ask(choice, request)
+        found = call(choice, request)
         if found is None:
             return ()
         return (found,) if isinstance(found, str) else tuple(found)
@@ -143,9 +119,9 @@ def _choose(
         return ()
 
 
-def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> Generator[Ask, Any, int]:
+def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> int:
     try:
-        return parse_cost((yield ask(function, request)))
+        return parse_cost(call(function, request))
     except Exception:
         logger.exception("a rate-limit cost failed, and counts as 1: %r", function)
         return 1

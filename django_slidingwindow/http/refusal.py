@@ -19,7 +19,7 @@ from ..conf import conf
 from ..core.caching import BoundedCache
 from ..decisions import DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
-from ..guard.user_code import Ask, aanswer, answer, ask
+from ..guard.user_code import acall, call
 from . import headers
 from .headers import client_seconds, violated
 
@@ -51,7 +51,7 @@ def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = answer(_question(request, decision))
+        response = call(_own_response(), request, decision)
     return _finish(response, seconds)
 
 
@@ -60,7 +60,7 @@ async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = await aanswer(_question(request, decision))
+        response = await acall(_own_response(), request, decision)
     return _finish(response, seconds)
 
 
@@ -69,12 +69,12 @@ def status_of(decision: Decision) -> int:
     return UNAVAILABLE if decision.source == DENY else TOO_MANY_REQUESTS
 
 
-def _question(request: HttpRequest, decision: Decision) -> Ask:
-    """Return the project's own response, or a page."""
+def _own_response() -> Callable[[HttpRequest, Decision], Any]:
+    """Return the project's function that makes a response, or ours that makes a page."""
     own = conf.response
     if own is None:
-        return ask(_page, request, decision)
-    return ask(import_string(own) if isinstance(own, str) else own, request, decision)
+        return _page
+    return import_string(own) if isinstance(own, str) else own  # type: ignore[no-any-return]
 
 
 def finish(response: Response, decision: Decision) -> Response:

@@ -15,9 +15,8 @@ from django.test import RequestFactory
 from django.urls import include, path, resolve
 from django.utils.functional import SimpleLazyObject
 
-from django_slidingwindow.guard.identity import canonical, identify, keyed_hash, resolvers
-from django_slidingwindow.guard.user_code import aanswer, answer
-from django_slidingwindow.stores.flows import adrive, drive
+from django_slidingwindow.guard.identity import canonical, keyed_hash, resolver
+from django_slidingwindow.guard.user_code import in_thread
 
 CLIENT = "203.0.113.9"
 
@@ -54,11 +53,15 @@ def get(url="/", **extra):
 
 
 def identifier(request, axis, anonymous="ip"):
-    return drive(identify(resolvers(axis, anonymous), request), answer)
+    return resolver(axis, anonymous).find(request)
 
 
 async def aidentifier(request, axis, anonymous="ip"):
-    return await adrive(identify(resolvers(axis, anonymous), request), aanswer)
+    """As an async check does: load first, and then find, in a thread if that may block."""
+    find, prepare, blocks = resolver(axis, anonymous)
+    if prepare is not None:
+        await prepare(request)
+    return await in_thread(find, request) if blocks else find(request)
 
 
 # Addresses
@@ -415,4 +418,4 @@ def test_identifier_that_is_no_text_becomes_text(settings):
 @pytest.mark.parametrize(("axis", "hint"), [("tenant", "known are"), ("usr", "'user'")])
 def test_axis_without_a_resolver_is_an_error_that_hints(axis, hint):
     with pytest.raises(ImproperlyConfigured, match=f"no '{axis}'.*{hint}"):
-        resolvers(axis)
+        resolver(axis)

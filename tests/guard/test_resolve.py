@@ -18,11 +18,9 @@ from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.requirements import Requirement, Requirements, joined
 from django_slidingwindow.guard.resolve import resolve
 from django_slidingwindow.guard.state import state_of
-from django_slidingwindow.guard.user_code import answer
 from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import register, unregister
-from django_slidingwindow.stores.flows import drive
 from django_slidingwindow.stores.memory import MemoryStore
 
 CLIENT = "203.0.113.9"
@@ -69,8 +67,11 @@ def get(**extra):
 def windows_of(*requirements, may_block=True, **extra):
     """Return what is charged: keys, rules and profiles; None if nothing is."""
     limiter = limits.get_limiter()
-    flow = resolve(get(**extra), joined(requirements), limiter, None, may_block=may_block)
-    windows = drive(flow, answer).windows
+    request, required = get(**extra), joined(requirements)
+    binding_ = binding.bind(required, limiter)
+    if not may_block:
+        async_to_sync(binding_.prepare)(request)
+    windows = resolve(request, required, binding_, None).windows
     return windows and (windows.keys, windows.template.rules, windows.template.profiles)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import markcoroutinefunction
 
-from django_slidingwindow.guard.user_code import aanswer, answer, ask, is_async
+from django_slidingwindow.guard.user_code import acall, call, is_async
 
 
 def plain(word: str) -> str:
@@ -73,15 +73,15 @@ def test_async_functions_are_known_however_they_are_made(
 
 @pytest.mark.parametrize("function", [plain, awaited, Plain(), Bare(), Unhashable()])
 def test_both_kinds_are_answered_from_both_sides(function: Callable[..., Any]) -> None:
-    assert answer(ask(function, "word")) == "word"
-    assert asyncio.run(aanswer(ask(function, "word"))) == "word"
+    assert call(function, "word") == "word"
+    assert asyncio.run(acall(function, "word")) == "word"
 
 
 def test_function_that_a_request_has_made_is_not_kept() -> None:
     def made(word: str) -> str:
         return word
 
-    assert answer(ask(made, "word")) == "word"
+    assert call(made, "word") == "word"
     seen = weakref.ref(made)
     del made
     gc.collect()

@@ -297,9 +297,9 @@ MOST_CALLS = {
     "profile and cost by function": 110,
     "three profiles": 132,
     "refused": 55,
-    "two decorators": 146,
+    "two decorators": 149,
     "middleware": 80,
-    "middleware and decorator": 168,
+    "middleware and decorator": 172,
 }
 
 
