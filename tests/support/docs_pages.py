@@ -59,9 +59,8 @@ class Block:
 
 @cache
 def pages() -> dict[str, str]:
-    """The text of each page by its path."""
-    paths = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
-    paths += sorted(DOCS.glob("*.md"))
+    """The text of each page by its path, README first."""
+    paths = [ROOT / "README.md", *sorted(ROOT.glob("[A-Z]*.md")), *sorted(DOCS.glob("*.md"))]
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
 
 

@@ -76,6 +76,7 @@ def test_sdist_holds_what_a_reader_needs(distributions: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "docs/index.md"}
+    wanted |= {"CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "docs/contributing.md"}
     assert wanted | {"docs/pictures/edge.svg", "tests/conftest.py", "scripts/demo"} <= names
 
 
