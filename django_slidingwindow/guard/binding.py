@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.caching import BoundedCache
@@ -31,6 +32,10 @@ class BoundProfile(NamedTuple):
     cost: int
     template: WindowTemplate | None
     """None if a function says the limit."""
+    prepare: Callable[[HttpRequest], Awaitable[None]] | None
+    """Loads what `find` needs without blocking."""
+    blocks: bool
+    """Whether functions of the project find identifier or limit, which may block."""
 
 
 class Binding:
@@ -77,8 +82,9 @@ class Binding:
             template = None
             if profile.limit_for is None:
                 template = self.limiter.template(profile, profile.policies, cost)
-            find = resolver(profile.axis, profile.anonymous).find
-            bound = BoundProfile(profile, find, cost, template)
+            find, prepare, own = resolver(profile.axis, profile.anonymous)
+            blocks = own or template is None
+            bound = BoundProfile(profile, find, cost, template, prepare, blocks)
             found = self._profiles.keep((name, cost), bound)
         return found
 
@@ -86,17 +92,18 @@ class Binding:
         """Load what resolving needs without blocking; return whether it may block all the same."""
         if self.asks or (self.exempt is not None and self.exempt.blocks):
             return True
+        if self.exempt is not None and self.exempt.covers(request):
+            return False
         try:
-            blocks = False
-            for bound in self.by_method.get(request.method) or self.bind(request.method):
-                profile = bound.profile
-                _, prepare, own = resolver(profile.axis, profile.anonymous)
-                blocks = blocks or own or profile.limit_for is not None
-                if prepare is not None and not blocks:
-                    await prepare(request)
+            profiles = self.by_method.get(request.method) or self.bind(request.method)
+            if any(bound.blocks for bound in profiles):
+                return True
+            for bound in profiles:
+                if bound.prepare is not None:
+                    await bound.prepare(request)
         except Exception:  # noqa: BLE001 -- resolving meets it too, and handles it
             return True
-        return blocks
+        return False
 
 
 def bind(requirements: Requirements, limiter: Limiter) -> Binding:

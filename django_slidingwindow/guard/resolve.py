@@ -46,7 +46,7 @@ def resolve(
         profiles = binding.bind(request.method) if known is None else known
     counted: dict[str, Counted | None] = {}
     sets: list[WindowSet] = []
-    for profile, find, units, template in profiles:
+    for profile, find, units, template, _, _ in profiles:
         policies = profile.policies
         try:
             identifier = find(request)

@@ -9,6 +9,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
+from django.utils.functional import SimpleLazyObject
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.core.limiter import Limiter
@@ -413,3 +414,25 @@ def test_binding_follows_the_settings(project):
     assert decision.key.startswith("other:")
     project.SLIDING_WINDOW = {"LOG": False, "PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
     assert guard.check(get(), joined(requirements)) is None
+
+
+async def test_user_of_an_exempt_client_is_not_loaded_by_async_code(project):
+    async def load():
+        raise AssertionError("nobody needs the user")
+
+    project.SLIDING_WINDOW |= {"EXEMPT": [f"{CLIENT}/32"]}
+    request = get()
+    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    assert await guard.acheck(request, joined([Requirement(("user",))])) is None
+
+
+async def test_user_that_cannot_be_loaded_is_an_unknown_identity_in_async_code(caplog):
+    async def load():
+        raise ValueError("the database is away")
+
+    request = get()
+    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    decision = await guard.acheck(request, joined([Requirement(("user",))]))
+    assert decision.reason == decisions.IDENTITY_ERROR
+    (record,) = caplog.records
+    assert "user" in record.getMessage()
