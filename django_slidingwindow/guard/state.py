@@ -84,7 +84,10 @@ class RequestState(list[Check]):
         for check in self:
             if id(requirement) in check.requirements.ids and requirement.covers(request):
                 names = requirement.profiles
-                return names if isinstance(names, tuple) else check.chosen[id(requirement)]
+                if isinstance(names, tuple):
+                    return names
+                # Nothing was chosen if an earlier choice failed, which denied the request.
+                return check.chosen.get(id(requirement), ("",))
         return ()
 
     def decision(

@@ -315,6 +315,17 @@ def test_choice_that_fails_is_asked_once_for_a_demand(caplog):
     assert calls == [request]
 
 
+def test_choice_after_one_that_failed_is_denied_too(caplog):
+    def fail(request):
+        raise RuntimeError("broken on purpose")
+
+    after = Requirement(get_only)
+    request = get()
+    denied = guard.check(request, joined([Requirement(fail), after]))
+    assert denied.reason == decisions.IDENTITY_ERROR
+    assert guard.check(request, joined([after])) is denied
+
+
 # What is prepared is prepared anew
 
 
