@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -427,6 +428,17 @@ def test_binding_follows_the_settings(project):
     assert guard.check(get(), joined(requirements)) is None
 
 
+async def test_user_of_a_joined_axis_is_loaded_before_async_code_looks(project):
+    async def load():
+        return SimpleNamespace(pk=7, is_authenticated=True)
+
+    project.SLIDING_WINDOW |= {"PROFILES": {"pair": {"axis": "user+ip", "rate": "9/m"}}}
+    request = get()
+    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    assert (await guard.acheck(request, joined([Requirement(("pair",))]))).allowed
+    assert limits.peek("pair", f"7+{CLIENT}").remaining == 7, "one was charged, and one is asked"
+
+
 async def test_user_of_an_exempt_client_is_not_loaded_by_async_code(project):
     async def load():
         raise AssertionError("nobody needs the user")
@@ -447,3 +459,9 @@ async def test_user_that_cannot_be_loaded_is_an_unknown_identity_in_async_code(c
     assert decision.reason == decisions.IDENTITY_ERROR
     (record,) = caplog.records
     assert "user" in record.getMessage()
+
+
+def test_nothing_is_given_back_for_a_request_that_was_not_checked(project):
+    project.SLIDING_WINDOW |= {"ENABLED": False}
+    limited = rate_limit("burst", charge_when=lambda response: False)(view)
+    assert limited(get()).status_code == 200

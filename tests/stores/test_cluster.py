@@ -229,6 +229,12 @@ class TestRouting:
         assert store.groups(keys[:2]) is None
         assert store.groups(keys) == [[0, 1], [2]]
 
+    async def test_windows_are_looked_at_and_reset_by_async_code(self, store: ClusterStore) -> None:
+        windows = limits._windows(limits.get_limiter(), "few", "async", 1, True)
+        await store.acharge(windows.keys, windows.template.rules)
+        assert (await limits.apeek("few", "async")).remaining == 48, "one is charged, one asked"
+        assert await store.arun(Reset(windows.keys)) == [1]
+
     def test_reset_forgets_windows_in_several_slots(self, store: ClusterStore) -> None:
         for name in ("a", "b", "c"):
             limits.check("few", name)

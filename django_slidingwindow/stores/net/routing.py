@@ -123,8 +123,6 @@ def _follow(topology: Topology, command: Command, address: Address, reply: Any) 
             break
         if isinstance(reply, NoScriptError):
             reply = yield from _load(topology, command, address, reply, asking)
-            if isinstance(reply, NoScriptError):
-                break
             continue
         if isinstance(reply, TryAgainError):
             yield Pause(_TRY_AGAIN)

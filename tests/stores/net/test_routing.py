@@ -18,7 +18,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import encode, pack
 from django_slidingwindow.stores.flows import drive
-from django_slidingwindow.stores.net.routing import Pause, Send, discover, owner, route, slot_of
+from django_slidingwindow.stores.net.routing import (
+    Pause,
+    Send,
+    SendAll,
+    discover,
+    owner,
+    route,
+    route_all,
+    slot_of,
+)
 from django_slidingwindow.stores.net.topology import SLOTS, Address, Topology
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 
@@ -229,3 +238,17 @@ def test_nodes_that_failed_are_asked_last(topology: Topology, clock: Clock) -> N
     assert topology.sources() == [THREE, ONE, TWO]
     topology.answered(TWO)
     assert topology.sources() == [THREE, TWO, ONE]
+
+
+def test_node_that_fails_while_a_call_is_followed_fails_that_call_alone(
+    topology: Topology,
+) -> None:
+    error = RedisConnectionError("the other node is away")
+    moved = MovedError(to(TWO))
+
+    def answer(step: Any) -> Any:
+        if isinstance(step, SendAll):
+            return [[moved, [1]]]
+        raise error
+
+    assert drive(route_all(topology, [COMMAND, COMMAND]), answer) == [error, [1]]
