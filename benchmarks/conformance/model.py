@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     outcome: str
     """Admitted, refused, or the error."""
     retry_after: float | None = None
-    """Seconds that the client is told to wait."""
+    """Seconds to wait, as the answer says."""
     sent: float = 0.0
     """When the question was asked, by the monotonic clock."""
     received: float = 0.0

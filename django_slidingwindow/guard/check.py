@@ -107,12 +107,6 @@ def _refund(request: HttpRequest, requirement: Requirement) -> Generator[Decisio
     return refund(request, requirement)
 
 
-def decisions(request: HttpRequest) -> tuple[Decision, ...]:
-    """Return all the decisions about this request so far, for the headers."""
-    state = state_of(request)
-    return () if state is None else state.decisions
-
-
 def settled(request: HttpRequest, requirements: Requirements) -> bool:
     """Whether a check has nothing left to ask, so that it cannot block."""
     if not requirements or not conf.enabled:

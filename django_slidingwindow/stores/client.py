@@ -23,11 +23,11 @@ from .errors import checked, store_error
 from .flows import drive
 from .net.routing import groups_by_slot
 from .net.threads import in_thread
-from .protocol import Call, Reply, WindowRules
+from .protocol import Call, Reply, SingleNode, WindowRules
 from .redis import PATIENCE
 
 
-class ClientStore:
+class ClientStore(SingleNode):
     """The windows of one alias. Every command is a call of `execute_command` of its client.
 
     The client and its connections are django-redis's, with the alias's time-outs and retries.
@@ -76,15 +76,6 @@ class ClientStore:
     def client(self) -> Any:
         """Return django-redis's client, which differs between threads."""
         return client_of(self.alias)
-
-    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        return None
-
-    def node(self, key: str) -> str:
-        return ""
-
-    def nodes(self) -> Sequence[str]:
-        return [""]
 
     def close(self) -> None:
         """Do nothing: the connections are django-redis's."""

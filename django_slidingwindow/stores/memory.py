@@ -11,10 +11,10 @@ from typing import Any
 from ..algorithms.in_memory import Counter, Log, View, Window
 from ..decisions import LOCAL
 from ..policies import Policy
-from .protocol import Call, Evaluate, Refund, Reply, Reset, WindowRule, WindowRules
+from .protocol import Call, Evaluate, Refund, Reply, Reset, SingleNode, WindowRule, WindowRules
 
 
-class MemoryStore:
+class MemoryStore(SingleNode):
     """Exact windows in memory, bounded in keys and in hits; safe to share among threads.
 
     The least recently used windows go first when there are more than `max_keys`, or
@@ -52,15 +52,6 @@ class MemoryStore:
             self._windows.clear()
             self._turns.clear()
             self._hits = 0
-
-    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        return None
-
-    def node(self, key: str) -> str:
-        return ""
-
-    def nodes(self) -> list[str]:
-        return [""]
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

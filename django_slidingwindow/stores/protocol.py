@@ -54,10 +54,9 @@ class Reply(tuple[int, ...]):
     admitted = property(itemgetter(0))
     clock = property(itemgetter(1))
     admits = property(itemgetter(slice(2, None, _WIDTH)))
-    """Of all windows, in their order; the same for the next three."""
+    """Of all windows, in their order; the same for the next two."""
     remaining = property(itemgetter(slice(3, None, _WIDTH)))
     retries = property(itemgetter(slice(4, None, _WIDTH)))
-    resets = property(itemgetter(slice(5, None, _WIDTH)))
 
     def window(self, position: int) -> WindowReply:
         """Return what the store says about the window at a position."""
@@ -99,8 +98,6 @@ class Reset(NamedTuple):
 
 
 Call: TypeAlias = "Evaluate | Refund | Reset"
-Answer: TypeAlias = "Reply | list[int]"
-"""A `Reply` to an `Evaluate`; numbers to the other calls."""
 
 
 class Batch(NamedTuple):
@@ -149,6 +146,19 @@ class Store(Protocol):
     def close(self) -> None:
         """Close idle connections; event loops close their own."""
         ...
+
+
+class SingleNode:
+    """Part of a store whose windows all lie in one place."""
+
+    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
+        return None
+
+    def node(self, key: str) -> str:
+        return ""
+
+    def nodes(self) -> Sequence[str]:
+        return [""]
 
 
 class DividedStore(Store, Protocol):

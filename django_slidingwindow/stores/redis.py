@@ -18,13 +18,13 @@ from .flows import adrive, drive
 from .net.sentinel import Sentinels
 from .net.server import Server
 from .net.settings import ConnectionSettings
-from .protocol import Call, Reply, WindowRules
+from .protocol import Call, Reply, SingleNode, WindowRules
 
 # Seconds for a call that looks at many keys and belongs to no request.
 PATIENCE = 5.0
 
 
-class RedisStore:
+class RedisStore(SingleNode):
     """The windows of one alias. Connects on first use, so a process can start without Redis."""
 
     source = REDIS
@@ -141,15 +141,6 @@ class RedisStore:
     def client(self) -> Any:
         """Return a redis-py client of the server that holds the windows."""
         return client_of(self.alias)
-
-    def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        return None
-
-    def node(self, key: str) -> str:
-        return ""
-
-    def nodes(self) -> Sequence[str]:
-        return [""]
 
     def close(self) -> None:
         """Close idle connections; event loops close their own."""

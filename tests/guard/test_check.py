@@ -15,6 +15,7 @@ from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.check import Requirement
 from django_slidingwindow.guard.requirements import joined, methods_from
+from django_slidingwindow.guard.state import state_of
 
 CLIENT = "203.0.113.9"
 
@@ -140,7 +141,7 @@ def test_later_demand_charges_only_what_is_new(check):
     decision = check(request, [Requirement(("burst", "daily"))])
     assert (left("burst"), left("daily")) == (1, 99)
     assert decision.profile == "burst"
-    assert [item.profile for item in guard.decisions(request)] == ["burst", "daily"]
+    assert [item.profile for item in state_of(request).decisions] == ["burst", "daily"]
 
 
 def test_refusal_is_remembered_and_enforced_by_whoever_asks_next(check):
@@ -159,10 +160,10 @@ def test_profile_that_is_demanded_twice_costs_what_the_dearer_demand_says(check)
 
 def test_decision_is_on_the_request(check):
     request = get()
-    assert guard.decisions(request) == ()
+    assert state_of(request) is None
     decision = check(request, [Requirement(("burst",))])
     assert request.rate_limit is decision
-    assert guard.decisions(request) == (decision,)
+    assert state_of(request).decisions == (decision,)
 
 
 def test_request_has_the_strictest_decision_so_far(check):
@@ -516,7 +517,7 @@ def test_headers_after_a_refund_tell_what_is_left(check, refund):
     after = request.rate_limit
     assert (after.profile, after.remaining) == ("burst", 1)
     assert after.verdicts[0].reset_after == decision.verdicts[0].reset_after > 0
-    assert guard.decisions(request) == (after,)
+    assert state_of(request).decisions == (after,)
     assert check(request, [requirement]) is after
 
 

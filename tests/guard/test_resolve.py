@@ -297,7 +297,7 @@ def test_what_is_not_decided_yet_is_claimed_by_the_second_check():
     request = get()
     guard.check(request, joined(Requirements([Requirement(("burst",))])))
     second = guard.check(request, joined(Requirements([Requirement(("burst", "site"))])))
-    (site,) = guard.decisions(request)[1].verdicts
+    (site,) = state_of(request).decisions[1].verdicts
     assert site.profile == "site"
     assert second.profile == "burst"
 

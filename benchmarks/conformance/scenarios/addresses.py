@@ -1,4 +1,4 @@
-"""Scenarios about whom a limit counts."""
+"""Scenarios about which client a limit counts."""
 
 from __future__ import annotations
 

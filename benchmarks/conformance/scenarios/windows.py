@@ -100,18 +100,18 @@ def retry_after(lab: Lab) -> Cell:
         return judged(False, "no refusal")
     wrong = [wait for wait in found if not wait.is_true]
     shown = wrong[0] if wrong else found[0]
-    if shown.told is None:
+    if shown.stated is None:
         return judged(False, "no value")
     if not wrong:
-        return judged(True, "true", told=shown.told)
+        return judged(True, "true", stated=shown.stated)
     truth = f"above {window}" if shown.truth is None else shown.truth
-    return judged(False, f"says {shown.told} s, true {truth} s", told=shown.told)
+    return judged(False, f"says {shown.stated} s, true {truth} s", stated=shown.stated)
 
 
 class Wait(NamedTuple):
     """What a refusal says, in seconds, and what is true."""
 
-    told: int | None
+    stated: int | None
     """None if it says nothing."""
     truth: int | None
     """None if longer than a window."""
@@ -132,9 +132,9 @@ def _waits(lab: Lab, window: int, host: Host, begin: float) -> Wait | None:
         return None
     if refusals[late].retry_after is None:
         return Wait(None, None, False)
-    told = math.ceil(refusals[late].retry_after)
+    stated = math.ceil(refusals[late].retry_after)
     waits = {client: second + SLACK for second, client in enumerate(ladder, 1)}
-    waited = min(told, 2 * window)
+    waited = min(stated, 2 * window)
     waits |= {late: waited + SLACK, early: waited - 1 - SLACK}
     schedule = [
         Question(client, at=refusals[client].received + wait) for client, wait in waits.items()
@@ -144,6 +144,7 @@ def _waits(lab: Lab, window: int, host: Host, begin: float) -> Wait | None:
     truth = next((n for n, client in enumerate(ladder, 1) if client in admitted), None)
     # A question that was held up proves nothing.
     is_early = any(
-        answers[client].received - refusals[client].sent < told - 1 for client in admitted - {late}
+        answers[client].received - refusals[client].sent < stated - 1
+        for client in admitted - {late}
     )
-    return Wait(told, truth, late in admitted and not is_early)
+    return Wait(stated, truth, late in admitted and not is_early)
