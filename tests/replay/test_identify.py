@@ -1,0 +1,136 @@
+"""What a line counts for: addresses, fields, patterns, and the project's own axes and rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import override_settings
+from django.urls import path
+
+from django_slidingwindow.decorators import rate_limit, rate_limit_exempt
+from django_slidingwindow.guard.identity import keyed_hash
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.replay.formats import Names
+from django_slidingwindow.replay.identify import applying, by_profile, identify_by
+
+NAMES = Names()
+
+
+def view(request: HttpRequest) -> HttpResponse:
+    return HttpResponse()
+
+
+urlpatterns = [
+    path("search/", rate_limit("search", methods="GET")(view), name="search"),
+    path("health/", rate_limit_exempt(view), name="health"),
+    path("plain/", view, name="plain"),
+]
+
+
+def tenant(request: HttpRequest) -> str:
+    return request.headers["X-Tenant"]
+
+
+def profile(axis: str, **others: Any) -> Profile:
+    policies = (Policy(limit=1, window=1),)
+    return Profile(name="search", axis=axis, policies=policies, **others)
+
+
+def found(axis: str, fields: dict[str, Any], **others: Any) -> str | None:
+    return by_profile(profile(axis, **others), NAMES)("", fields)
+
+
+@pytest.mark.parametrize(
+    ("address", "identifier"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("crawler.example.org", "crawler.example.org"),
+        ("-", None),
+    ],
+)
+def test_addresses_count_as_those_of_requests(address: str, identifier: str | None) -> None:
+    assert identify_by("ip", NAMES)("", {"remote_addr": address}) == identifier
+    assert found("ip", {"remote_addr": address}) == identifier
+
+
+def test_fields_and_patterns() -> None:
+    assert identify_by("field:tenant", NAMES)("", {"tenant": "acme"}) == "acme"
+    assert identify_by("field:tenant", NAMES)("", {"ip": "::1"}) is None
+    line = "GET /t/acme/orders key=abc"
+    assert identify_by("regex:/t/([a-z]+)/", NAMES)(line, {}) == "acme"
+    assert identify_by("regex:key=[a-z]+", NAMES)(line, {}) == "key=abc"
+    assert identify_by("regex:nothing", NAMES)(line, {}) is None
+
+
+@pytest.mark.parametrize("text", ["", "user", "field:", "regex:", "regex:("])
+def test_wrong_words_are_errors(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not (one of|a regular expression)"):
+        identify_by(text, NAMES)
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
+def test_trusted_proxies_name_the_client(header: str) -> None:
+    value = "for=192.0.2.7" if header == "forwarded" else "6.6.6.6, 192.0.2.7"
+    settings = {"TRUSTED_PROXIES": ["10.0.0.0/8"], "FORWARDED_HEADER": header}
+    with override_settings(SLIDING_WINDOW=settings):
+        identify = identify_by("ip", NAMES)
+        assert identify("", {"ip": "10.0.0.1", "forwarded": value}) == "192.0.2.7"
+        assert identify("", {"ip": "203.0.113.9", "forwarded": value}) == "203.0.113.9"
+        assert identify("", {"ip": "-"}) is None
+
+
+@override_settings(ROOT_URLCONF=__name__)
+def test_axes_of_profiles_are_found_as_for_requests() -> None:
+    line = {"ip": "203.0.113.9", "request": "GET /plain/?q=1 HTTP/1.1"}
+    assert found("global", line) == "all"
+    assert found("endpoint", line) == f"plain@{__name__}.view"
+    assert found("ip+endpoint", line) == f"203.0.113.9+plain@{__name__}.view"
+    assert found("endpoint", {"path": "/gone/"}) is None
+    assert found("user", {**line, "user": "ann"}) == "ann"
+    assert found("user", line) == "ip:203.0.113.9"
+    assert found("user", line, anonymous="skip") is None
+    assert found("header:X-Key", {**line, "http_x_key": "k"}) == keyed_hash("k")
+    assert found("header:X-Key", {**line, "http_x_key": "-"}) is None
+
+
+def test_identity_of_the_project_gets_what_the_log_has() -> None:
+    with override_settings(SLIDING_WINDOW={"IDENTITIES": {"tenant": tenant}}):
+        assert found("tenant", {"http_x_tenant": "acme"}) == "acme"
+        assert found("tenant", {}) is None
+
+
+@pytest.mark.parametrize("axis", ["session", "ip+session"])
+def test_sessions_are_not_in_a_log(axis: str) -> None:
+    with pytest.raises(ValueError, match="say with --identify"):
+        by_profile(profile(axis), NAMES)
+
+
+RULES = [
+    {"path": "^/(plain|health)/", "methods": ["POST"], "profiles": ["search"]},
+    {"path": "^/nowhere/", "profiles": ["search"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "applies"),
+    [
+        ("GET /search/ HTTP/1.1", True),
+        ("HEAD /search/ HTTP/1.1", True),
+        ("POST /search/ HTTP/1.1", False),
+        ("POST /plain/ HTTP/1.1", True),
+        ("post /pl%61in/?x HTTP/1.1", True),
+        ("GET /plain/ HTTP/1.1", False),
+        ("POST /health/ HTTP/1.1", False),
+        ("GET /nowhere/ HTTP/1.1", True),
+        ("GET /gone/ HTTP/1.1", False),
+    ],
+)
+def test_rules_and_views_of_the_project_apply(request_line: str, applies: bool) -> None:
+    with override_settings(ROOT_URLCONF=__name__, SLIDING_WINDOW={"RULES": RULES}):
+        keeps = applying(profile("ip"), NAMES)
+        # Twice: the second one is found in a cache.
+        assert [keeps(0, {"request": request_line}) for _ in range(2)] == [applies] * 2
