@@ -1,15 +1,28 @@
-"""The model of the rejection log: who was refused, by which policy, when and how often."""
+"""The models: the rejection log (who was refused, when and how often), and overrides of limits."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
-from django.db import models
+from django.db import models, router, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
+from .guard import overriding
 from .policies import Policy
 from .rejections.fields import ExactTextField, text_after
+
+# Both models have these. Each lazy text makes a class, which a start pays for; what only the form
+# of overrides says stands there.
+_PROFILE = pgettext_lazy("rate limit", "profile")
+_LIMIT = pgettext_lazy("rate limit", "limit")
+_IDENTIFIER = pgettext_lazy("rate limit", "identifier")
+_OVERRIDE = pgettext_lazy("rate limit", "override")
 
 
 class RejectionQuerySet(models.QuerySet["Rejection"]):
@@ -28,49 +41,62 @@ class RejectionQuerySet(models.QuerySet["Rejection"]):
 class Rejection(models.Model):
     """The refusals of one minute with the same window, view, method, reason and source."""
 
-    minute = models.DateTimeField(_("minute"))
+    minute = models.DateTimeField(pgettext_lazy("rate limit", "minute"))
     digest = models.UUIDField(
         editable=False,
-        help_text=_("A hash of all, but the minute, that sets this row apart."),
+        help_text=_("A hash of all values that identify this row, except the minute."),
     )
-    profile = models.CharField(_("profile"), max_length=100)
-    limit = models.PositiveIntegerField(_("limit"), null=True)
-    window = models.FloatField(_("window"), null=True, help_text=_("Seconds."))
-    algorithm = models.CharField(_("algorithm"), max_length=16)
-    axis = models.CharField(_("axis"), max_length=100)
+    profile = models.CharField(_PROFILE, max_length=100)
+    limit = models.PositiveIntegerField(_LIMIT, null=True)
+    window = models.FloatField(
+        pgettext_lazy("rate limit", "window"), null=True, help_text=_("In seconds.")
+    )
+    algorithm = models.CharField(pgettext_lazy("rate limit", "algorithm"), max_length=16)
+    override = models.CharField(_OVERRIDE, max_length=16)
+    axis = models.CharField(pgettext_lazy("rate limit", "axis"), max_length=100)
     identifier = ExactTextField(
-        _("identifier"),
+        _IDENTIFIER,
         max_length=200,
-        help_text=_("The unprintable stands as %xx; empty if nobody was counted."),
+        help_text=_(
+            "Unprintable characters are written as %xx. Empty if the row has no single identifier."
+        ),
     )
-    scope = models.CharField(_("scope"), max_length=100)
-    view = models.CharField(_("view"), max_length=200, help_text=_("The route."))
-    method = models.CharField(_("method"), max_length=10)
-    reason = models.CharField(_("reason"), max_length=16)
-    source = models.CharField(_("source"), max_length=16)
-    hits = models.PositiveBigIntegerField(_("hits"), help_text=_("Requests refused."))
-    first_at = models.DateTimeField(_("first"))
-    last_at = models.DateTimeField(_("last"))
+    scope = models.CharField(pgettext_lazy("rate limit", "scope"), max_length=100)
+    view = models.CharField(
+        pgettext_lazy("rate limit", "view"), max_length=200, help_text=_("The route of the view.")
+    )
+    method = models.CharField(pgettext_lazy("rate limit", "method"), max_length=10)
+    reason = models.CharField(pgettext_lazy("rate limit", "reason"), max_length=16)
+    source = models.CharField(pgettext_lazy("rate limit", "source"), max_length=16)
+    hits = models.PositiveBigIntegerField(
+        pgettext_lazy("rate limit", "hits"), help_text=_("The number of refused requests.")
+    )
+    first_at = models.DateTimeField(_("first refusal"))
+    last_at = models.DateTimeField(_("last refusal"))
     retry_after = models.FloatField(
         _("longest wait"),
         null=True,
-        help_text=_("Seconds; empty if waiting could not help."),
+        help_text=_("In seconds. Empty if waiting does not help."),
     )
     client = models.CharField(
-        _("client"), max_length=45, help_text=_("The last address; only with LOG_CLIENT.")
+        pgettext_lazy("rate limit", "client"),
+        max_length=45,
+        help_text=_("The most recent client address. Only stored if LOG_CLIENT is on."),
     )
     user_agent = models.CharField(
-        _("user agent"), max_length=200, help_text=_("The last one; only with LOG_CLIENT.")
+        _("user agent"),
+        max_length=200,
+        help_text=_("The most recent user agent. Only stored if LOG_CLIENT is on."),
     )
 
     objects = RejectionQuerySet.as_manager()
 
     class Meta:
-        verbose_name = _("rejection")
-        verbose_name_plural = _("rejections")
+        verbose_name = pgettext_lazy("rate limit", "rejection")
+        verbose_name_plural = pgettext_lazy("rate limit", "rejections")
         ordering = ("-minute", "-id")
         default_permissions = ("view",)
-        permissions = (("unblock", _("Can unblock a live key")),)
+        permissions = (("unblock", "Can unblock a live key"),)
         constraints = (
             # `minute` comes first, so that new rows go to the end of the index.
             models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_rejection"),
@@ -96,3 +122,131 @@ class Rejection(models.Model):
         if self.limit is None or self.window is None:
             return ""
         return Policy(limit=self.limit, window=self.window).label
+
+
+class OverrideVersion(models.Model):
+    """One row, which every change of an override replaces in the same transaction.
+
+    Processes poll it to find out whether overrides have changed. A time stamp or a count of the
+    overrides would not do: transactions commit in another order than they begin.
+    """
+
+    token = models.UUIDField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.token)
+
+    @classmethod
+    def renew(cls, using: str) -> None:
+        """Replace the token. Other writers wait here until this one's transaction ends."""
+        rows, token = cls._default_manager.using(using), uuid.uuid4()
+        if not rows.filter(pk=1).update(token=token):
+            _row, created = rows.get_or_create(pk=1, defaults={"token": token})
+            if not created:
+                rows.filter(pk=1).update(token=token)
+
+
+@contextmanager
+def _changing(using: str) -> Iterator[None]:
+    """Let other processes notice a change, and this one as soon as it is committed."""
+    with transaction.atomic(using=using):
+        yield
+        OverrideVersion.renew(using)
+    if overriding.saved is not None:
+        overriding.saved(using)
+
+
+def _alias(rows: Any) -> str:
+    """Return the database that a query set writes to."""
+    return str(rows._db or router.db_for_write(Override))
+
+
+class OverrideQuerySet(models.QuerySet["Override"]):
+    def in_force(self) -> OverrideQuerySet:
+        """Return the overrides that have not ended."""
+        return self.filter(models.Q(until=None) | models.Q(until__gt=timezone.now()))
+
+    def update(self, **values: Any) -> int:
+        with _changing(_alias(self)):
+            return super().update(**values)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        with _changing(_alias(self)):
+            return super().delete()
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def bulk_create(self, objs: Iterable[Override], *args: Any, **options: Any) -> list[Override]:
+        with _changing(_alias(self)):
+            return super().bulk_create(objs, *args, **options)
+
+
+class Override(models.Model):
+    """A limit that an operator has changed: for one identifier of a profile, or for all of them.
+
+    Of several in force the newest one counts, and one for an identifier before one for all.
+    """
+
+    profile = models.CharField(_PROFILE, max_length=100)
+    identifier = ExactTextField(_IDENTIFIER, max_length=200, blank=True)
+    action = models.CharField(
+        pgettext_lazy("rate limit", "action"),
+        max_length=16,
+        choices=[(action, action) for action in overriding.ACTIONS],
+    )
+    limit = models.CharField(_LIMIT, max_length=200, blank=True)
+    until = models.DateTimeField(pgettext_lazy("rate limit", "until"), null=True, blank=True)
+    note = models.CharField(pgettext_lazy("rate limit", "note"), max_length=200, blank=True)
+    created_by = models.CharField(_("created by"), max_length=150, blank=True, editable=False)
+    created_at = models.DateTimeField(pgettext_lazy("rate limit", "created"), auto_now_add=True)
+
+    objects = OverrideQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _OVERRIDE
+        verbose_name_plural = pgettext_lazy("rate limit", "overrides")
+        ordering = ("-id",)
+        indexes = (
+            models.Index(fields=("profile", "identifier"), name="slidingwindow_override"),
+            models.Index(fields=("until",), name="slidingwindow_until"),
+        )
+
+    def __str__(self) -> str:
+        what = f"{self.action} {self.limit}".strip()
+        return f"{self.profile} {self.identifier or '*'}: {what}"
+
+    def clean(self) -> None:
+        """Write the identifier as requests have it; ValidationError for what makes no sense."""
+        # Reads profiles and identities, which a start need not load.
+        from .overrides.validation import cleaned
+
+        self.identifier, self.limit = cleaned(
+            self.profile, self.identifier, self.action, self.limit
+        )
+
+    def save_base(self, *args: Any, **options: Any) -> None:
+        # Both `save` and the loading of fixtures come here.
+        with _changing(options.get("using") or router.db_for_write(Override, instance=self)):
+            super().save_base(*args, **options)
+
+    save_base.alters_data = True  # type: ignore[attr-defined]
+
+    def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
+        with _changing(options.get("using") or router.db_for_write(Override, instance=self)):
+            return super().delete(*args, **options)
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it has not ended."""
+        return self.until is None or self.until > timezone.now()
+
+    def end(self) -> None:
+        """Let it end now. The row stays, so that one can see what was in force."""
+        self.until = timezone.now()
+        self.save(update_fields=["until"])

@@ -23,21 +23,25 @@ class Migration(migrations.Migration):
                     "digest",
                     models.UUIDField(
                         editable=False,
-                        help_text="A hash of all, but the minute, that sets this row apart.",
+                        help_text="A hash of all values that identify this row, except the minute.",
                     ),
                 ),
                 ("profile", models.CharField(max_length=100, verbose_name="profile")),
                 ("limit", models.PositiveIntegerField(null=True, verbose_name="limit")),
                 (
                     "window",
-                    models.FloatField(help_text="Seconds.", null=True, verbose_name="window"),
+                    models.FloatField(help_text="In seconds.", null=True, verbose_name="window"),
                 ),
                 ("algorithm", models.CharField(max_length=16, verbose_name="algorithm")),
+                ("override", models.CharField(max_length=16, verbose_name="override")),
                 ("axis", models.CharField(max_length=100, verbose_name="axis")),
                 (
                     "identifier",
                     django_slidingwindow.rejections.fields.ExactTextField(
-                        help_text="The unprintable stands as %xx; empty if nobody was counted.",
+                        help_text=(
+                            "Unprintable characters are written as %xx. "
+                            "Empty if the row has no single identifier."
+                        ),
                         max_length=200,
                         verbose_name="identifier",
                     ),
@@ -45,7 +49,9 @@ class Migration(migrations.Migration):
                 ("scope", models.CharField(max_length=100, verbose_name="scope")),
                 (
                     "view",
-                    models.CharField(help_text="The route.", max_length=200, verbose_name="view"),
+                    models.CharField(
+                        help_text="The route of the view.", max_length=200, verbose_name="view"
+                    ),
                 ),
                 ("method", models.CharField(max_length=10, verbose_name="method")),
                 ("reason", models.CharField(max_length=16, verbose_name="reason")),
@@ -53,15 +59,15 @@ class Migration(migrations.Migration):
                 (
                     "hits",
                     models.PositiveBigIntegerField(
-                        help_text="Requests refused.", verbose_name="hits"
+                        help_text="The number of refused requests.", verbose_name="hits"
                     ),
                 ),
-                ("first_at", models.DateTimeField(verbose_name="first")),
-                ("last_at", models.DateTimeField(verbose_name="last")),
+                ("first_at", models.DateTimeField(verbose_name="first refusal")),
+                ("last_at", models.DateTimeField(verbose_name="last refusal")),
                 (
                     "retry_after",
                     models.FloatField(
-                        help_text="Seconds; empty if waiting could not help.",
+                        help_text="In seconds. Empty if waiting does not help.",
                         null=True,
                         verbose_name="longest wait",
                     ),
@@ -69,7 +75,9 @@ class Migration(migrations.Migration):
                 (
                     "client",
                     models.CharField(
-                        help_text="The last address; only with LOG_CLIENT.",
+                        help_text=(
+                            "The most recent client address. Only stored if LOG_CLIENT is on."
+                        ),
                         max_length=45,
                         verbose_name="client",
                     ),
@@ -77,7 +85,7 @@ class Migration(migrations.Migration):
                 (
                     "user_agent",
                     models.CharField(
-                        help_text="The last one; only with LOG_CLIENT.",
+                        help_text="The most recent user agent. Only stored if LOG_CLIENT is on.",
                         max_length=200,
                         verbose_name="user agent",
                     ),
@@ -101,6 +109,72 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(
                         fields=("minute", "digest"), name="slidingwindow_rejection"
                     )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="OverrideVersion",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("token", models.UUIDField()),
+            ],
+            options={"default_permissions": ()},
+        ),
+        migrations.CreateModel(
+            name="Override",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("profile", models.CharField(max_length=100, verbose_name="profile")),
+                (
+                    "identifier",
+                    django_slidingwindow.rejections.fields.ExactTextField(
+                        blank=True, max_length=200, verbose_name="identifier"
+                    ),
+                ),
+                (
+                    "action",
+                    models.CharField(
+                        choices=[
+                            ("limit", "limit"),
+                            ("exempt", "exempt"),
+                            ("observe", "observe"),
+                            ("block", "block"),
+                        ],
+                        max_length=16,
+                        verbose_name="action",
+                    ),
+                ),
+                ("limit", models.CharField(blank=True, max_length=200, verbose_name="limit")),
+                ("until", models.DateTimeField(blank=True, null=True, verbose_name="until")),
+                ("note", models.CharField(blank=True, max_length=200, verbose_name="note")),
+                (
+                    "created_by",
+                    models.CharField(
+                        blank=True, editable=False, max_length=150, verbose_name="created by"
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(auto_now_add=True, verbose_name="created"),
+                ),
+            ],
+            options={
+                "verbose_name": "override",
+                "verbose_name_plural": "overrides",
+                "ordering": ("-id",),
+                "indexes": [
+                    models.Index(fields=["profile", "identifier"], name="slidingwindow_override"),
+                    models.Index(fields=["until"], name="slidingwindow_until"),
                 ],
             },
         ),

@@ -1,0 +1,110 @@
+"""A site for `benchmarks.overrides`: one limited view and the admin, for WSGI and ASGI servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import django
+from django.conf import settings
+
+settings.configure(
+    SECRET_KEY="overrides",
+    ALLOWED_HOSTS=["*"],
+    DEBUG=True,
+    ROOT_URLCONF=__name__,
+    USE_TZ=True,
+    STATIC_URL="static/",
+    MIDDLEWARE=[
+        f"{__name__}.count_queries",
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    INSTALLED_APPS=[
+        "django.contrib.admin",
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.messages",
+        "django.contrib.sessions",
+        "django.contrib.staticfiles",
+        "django_slidingwindow",
+    ],
+    TEMPLATES=[
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            },
+        }
+    ],
+    DATABASES={
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": os.environ["SITE_DATABASE"],
+            "OPTIONS": {"timeout": 20},
+        }
+    },
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    CACHES={
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": os.environ["SITE_REDIS_URL"],
+        }
+    },
+    SLIDING_WINDOW={
+        "PROFILES": {"site": {"axis": "ip", "limit": 1_000_000, "window": 3600}},
+        "LATENCY_BUDGET": 5.0,
+        "LOG": False,
+    },
+)
+django.setup()
+
+from django.contrib import admin  # noqa: E402
+from django.contrib.staticfiles import handlers  # noqa: E402
+from django.core.asgi import get_asgi_application  # noqa: E402
+from django.core.wsgi import get_wsgi_application  # noqa: E402
+from django.db import connections  # noqa: E402
+from django.http import HttpRequest, HttpResponse  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from django_slidingwindow.decorators import rate_limit  # noqa: E402
+
+
+def count_queries(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., Any]:
+    """Say in a header how many queries a request has sent, and which process answered."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        queries = 0
+
+        def counted(execute: Any, *arguments: Any) -> Any:
+            nonlocal queries
+            queries += 1
+            return execute(*arguments)
+
+        with ExitStack() as stack:
+            for connection in connections.all():
+                stack.enter_context(connection.execute_wrapper(counted))
+            response = get_response(request)
+        response["X-Queries"] = str(queries)
+        response["X-Process"] = str(os.getpid())
+        return response
+
+    return middleware
+
+
+@rate_limit("site")
+def page(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(b"ok")
+
+
+urlpatterns = [path("", page), path("admin/", admin.site.urls)]
+application = handlers.StaticFilesHandler(get_wsgi_application())
+asgi_application = handlers.ASGIStaticFilesHandler(get_asgi_application())

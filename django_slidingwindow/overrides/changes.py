@@ -1,0 +1,71 @@
+"""Make, list and end overrides, for the command."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from ..models import Override, OverrideQuerySet
+from ..rates import parse_window
+from ..registry import registry
+from .reading import database
+from .validation import stored_identifier
+
+
+def make(**fields: Any) -> Override:
+    """Save an override. Raise ValidationError if it makes no sense."""
+    override = Override(**fields)
+    override.full_clean()
+    override.save(using=database())
+    return override
+
+
+def listed(*, ended: bool = False) -> OverrideQuerySet:
+    """Return the overrides in force, the newest first; with `ended` all of them."""
+    rows = Override.objects.using(database())
+    return rows.all() if ended else rows.in_force()
+
+
+def end_all(profile: str, identifier: str) -> list[Override]:
+    """End what is in force for an identifier, or for all if it is empty, and return that."""
+    stored = stored_identifier(registry.get(profile), identifier)
+    found = list(listed().filter(profile=profile, identifier=stored))
+    for override in found:
+        override.end()
+    return found
+
+
+def record(override: Override) -> dict[str, Any]:
+    """Return an override as a dict for JSON."""
+    return {
+        "id": override.pk,
+        "profile": override.profile,
+        "identifier": override.identifier,
+        "action": override.action,
+        "limit": override.limit,
+        "until": None if override.until is None else override.until.isoformat(timespec="seconds"),
+        "in_force": override.in_force,
+        "note": override.note,
+        "created_by": override.created_by,
+        "created_at": override.created_at.isoformat(timespec="seconds"),
+    }
+
+
+def parse_until(text: str) -> datetime:
+    """Return a time from "+2h" or ISO 8601. Raise ValueError if it is neither, or has passed."""
+    now = timezone.now()
+    if text.startswith("+"):
+        return now + timedelta(seconds=parse_window(text[1:]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a duration such as +2h nor a time") from None
+    if timezone.is_aware(now) and timezone.is_naive(moment):
+        moment = timezone.make_aware(moment)
+    elif timezone.is_naive(now) and timezone.is_aware(moment):
+        moment = timezone.make_naive(moment)
+    if moment <= now:
+        raise ValueError(f"{text!r} has passed")
+    return moment

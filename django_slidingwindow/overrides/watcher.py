@@ -1,0 +1,164 @@
+"""Keep the overrides of this process up to date.
+
+A thread looks at one value in the database, often enough to notice a change within
+OVERRIDES_SECONDS, and reads the table when the value has changed. It starts with the first check
+of a limit. While the database is down, the overrides that were read last hold; before the first
+read, the settings do.
+
+In tests there is no thread: an override holds as soon as it is saved, and in a TestCase until the
+transaction of the test ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections, transaction
+
+from ..conf import conf
+from ..guard import overriding
+from ..rejections.testcase import testing
+from ..rejections.writer import error_text
+from .reading import database, read_snapshot, read_version
+
+logger = logging.getLogger("django_slidingwindow.overrides")
+
+EXIT_SECONDS = 1.0
+"""Seconds that an exiting process waits for the thread."""
+# The share of OVERRIDES_SECONDS between two looks. The rest is for reading and applying.
+_LOOKS = 0.75
+_UNREAD = object()
+# What Django puts in place of a database that a project does not have.
+_NO_DATABASE = "django.db.backends.dummy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What this process knows about overrides."""
+
+    count: int
+    """Overrides that it goes by, of which some may have ended since."""
+    age: float | None
+    """Seconds since the database was last read; None if it never was."""
+    running: bool
+    """Whether the thread is alive. It starts with the first check."""
+    error: str
+    """Why the last attempt to read failed; empty if it succeeded."""
+
+
+class Watcher:
+    """Reads the overrides of one process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Reset all but the overrides. A forked child calls this: it has no thread."""
+        self._reading = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._first = threading.Event()
+        self._version: object = _UNREAD
+        self._read_at: float | None = None
+        self._error = ""
+
+    def start(self) -> None:
+        """Start the thread, and wait for its first read as long as a check may take."""
+        if self._thread is not None or not conf.overrides_seconds or testing():
+            return
+        if connections.settings[database()]["ENGINE"] == _NO_DATABASE:
+            return
+        thread = threading.Thread(
+            target=self._run, name="django_slidingwindow.overrides", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            logger.exception("could not start the thread that reads the overrides")
+            return
+        self._thread = thread
+        atexit.register(self.stop)
+        self._first.wait(conf.latency_budget)
+
+    def stop(self, seconds: float = EXIT_SECONDS) -> None:
+        """End the thread; wait for it at most so many seconds."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def saved(self, using: str) -> None:
+        """Read what was saved as soon as it is committed, if this process goes by it."""
+        if not conf.overrides_seconds or (self._thread is None and not testing()):
+            return
+        connection: Any = connections[using]
+        blocks = [block for block in connection.atomic_blocks if block._from_testcase]
+        if blocks:
+            # The transaction of a test is never committed.
+            self.refresh(lambda: blocks[-1] in connection.atomic_blocks)
+        else:
+            transaction.on_commit(self.refresh, using=using)
+
+    def refresh(self, lasts: Callable[[], bool] | None = None) -> bool:
+        """Read the overrides if they have changed. Return False if that failed."""
+        with self._reading:
+            try:
+                self._read(lasts)
+            except Exception as error:  # noqa: BLE001 -- also from a router or a driver
+                self._failed(error)
+                return False
+            self._read_at, self._error = self._clock(), ""
+            return True
+
+    def status(self) -> Status:
+        snapshot, thread, read_at = overriding.current, self._thread, self._read_at
+        return Status(
+            count=0 if snapshot is None else snapshot.size,
+            age=None if read_at is None else self._clock() - read_at,
+            running=thread is not None and thread.is_alive(),
+            error=self._error,
+        )
+
+    def _read(self, lasts: Callable[[], bool] | None) -> None:
+        using = database()
+        # Before the rows: if they change in between, the next look finds another version.
+        version = read_version(using)
+        if version == self._version:
+            return
+        snapshot = read_snapshot(using)
+        snapshot.lasts, snapshot.before = lasts, overriding.current if lasts else None
+        overriding.publish(snapshot)
+        self._version = version
+
+    def _failed(self, error: Exception) -> None:
+        """Log an error, but not the same one again until a read has succeeded."""
+        text = error_text(error)
+        if text != self._error:
+            self._error = text
+            holds = "the settings hold" if self._read_at is None else "the last ones hold"
+            logger.error("could not read the overrides, so %s: %s", holds, text)
+
+    def _run(self) -> None:
+        stopping = self._stopping
+        try:
+            while conf.overrides_seconds and not stopping.is_set():
+                self.refresh()
+                self._first.set()
+                for connection in connections.all(initialized_only=True):
+                    # Kept as long as CONN_MAX_AGE says, as a request keeps its own.
+                    connection.close_if_unusable_or_obsolete()
+                stopping.wait(_LOOKS * conf.overrides_seconds)
+        finally:
+            connections.close_all()
+
+
+watcher = Watcher()
+# Not every system forks.
+getattr(os, "register_at_fork", dict)(after_in_child=watcher.begin)

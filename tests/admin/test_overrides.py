@@ -1,0 +1,283 @@
+"""The admin of overrides: permissions, form errors, history and the buttons on other pages."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from django_slidingwindow import limits
+from django_slidingwindow.admin import OverrideAdmin
+from django_slidingwindow.guard import overriding
+from django_slidingwindow.models import Override
+from tests.support.rejections import row
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis")]
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
+SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;%1B[31m%E2%80%AE"
+PROFILES: dict[str, Any] = {
+    "api": {"axis": "tenant", "rate": "4/h"},
+    "login": {"axis": "ip", "rates": ["2/m", "20/h"]},
+    "plans": {
+        "axis": "tenant",
+        "tiers": {"free": "100/d", "internal": None},
+        "tier": lambda identifier, request: "free",
+    },
+    "broken": {"axis": "ip", "rate": "many"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _profiles(settings: Any) -> Iterator[None]:
+    settings.SLIDING_WINDOW = {
+        "PROFILES": PROFILES,
+        "IDENTITIES": {"tenant": "shop.tenant"},
+        "LATENCY_BUDGET": 5.0,
+    }
+    yield
+    overriding.publish(None)
+
+
+def address(page: str, *args: Any, model: str = "override") -> str:
+    return reverse(f"admin:django_slidingwindow_{model}_{page}", args=args)
+
+
+def filled(**values: str) -> dict[str, str]:
+    """What the form sends."""
+    form = {"profile": "api", "identifier": "acme", "action": "block", "limit": "", "note": ""}
+    return {**form, "until_0": "", "until_1": "", **values}
+
+
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200
+    return dict(response.context["adminform"].form.errors)
+
+
+def test_added_override_is_obeyed_at_once_and_in_the_history(admin_client: Client) -> None:
+    response = admin_client.post(address("add"), filled(note="abuse", until_0="2999-01-01"))
+    assert "until" in errors(response)
+    until = {"until_0": "2999-01-01", "until_1": "12:00"}
+    assert admin_client.post(address("add"), filled(note="abuse", **until)).status_code == 302
+    override = Override.objects.get()
+    assert (override.created_by, override.note) == ("admin", "abuse")
+    assert limits.check("api", "acme").reason == "block"
+    entry = LogEntry.objects.get()
+    assert entry.is_addition()
+    assert str(entry) == "Added “api acme: block”."
+
+
+def test_edited_ended_and_deleted_override(admin_client: Client) -> None:
+    override = Override.objects.create(profile="api", identifier="acme", action="block")
+    change = address("change", override.pk)
+    form = filled(action="limit", limit="9", note="x")
+    assert admin_client.post(change, form).status_code == 302
+    assert limits.check("api", "acme").limit == 9
+    page = admin_client.get(change).content.decode()
+    assert 'name="_end"' in page
+    assert admin_client.post(change, {**form, "_end": "End now"}).status_code == 302
+    assert limits.check("api", "acme").limit == 4
+    assert 'name="_end"' not in admin_client.get(change).content.decode()
+    # It has ended, and may be noted on all the same.
+    override.refresh_from_db()
+    moment = timezone.localtime(override.until)
+    old = {"until_0": f"{moment:%Y-%m-%d}", "until_1": f"{moment:%H:%M:%S}"}
+    assert "until" in errors(
+        admin_client.post(change, {**form, "until_0": "2001-01-01", "until_1": "00:00"})
+    )
+    assert admin_client.post(change, {**form, **old, "note": "y"}).status_code == 302
+    assert admin_client.post(address("delete", override.pk), {"post": "yes"}).status_code == 302
+    assert not Override.objects.exists()
+    messages = [entry.get_change_message() for entry in LogEntry.objects.order_by("id")]
+    assert messages[1] == "Ended."
+    assert len(messages) == 4
+
+
+def test_action_ends_what_is_in_force(admin_client: Client) -> None:
+    first = Override.objects.create(profile="api", identifier="acme", action="block")
+    ended = timezone.now() - timedelta(days=1)
+    second = Override.objects.create(profile="api", action="block", until=ended)
+    chosen = {"action": "end_now", "_selected_action": [first.pk, second.pk]}
+    response = admin_client.post(address("changelist"), chosen, follow=True)
+    assert b"1 override was ended." in response.content
+    assert limits.check("api", "acme").allowed
+    second.refresh_from_db()
+    assert second.until == ended
+    assert LogEntry.objects.get().object_id == str(first.pk)
+
+
+def test_list_and_its_filters(admin_client: Client) -> None:
+    Override.objects.create(profile="api", identifier=HOSTILE, action="block")
+    Override.objects.create(profile="login", action="limit", limit="9/m", until=timezone.now())
+
+    def found(query: str) -> list[str]:
+        response = admin_client.get(address("changelist") + query)
+        return [one.profile for one in response.context["cl"].result_list]
+
+    assert found("") == ["login", "api"]
+    assert found("?state=in-force") == ["api"]
+    assert found("?state=ended") == ["login"]
+    assert found("?profile=api") == ["api"]
+    assert found("?q=script") == ["api"]
+    page = admin_client.get(address("changelist")).content.decode()
+    assert SHOWN in page
+    assert "<script>alert(1)" not in page
+    assert "(all)" in page
+    assert "limit 9/m" in page
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"profile": "gone"}, "profile"),
+        ({"profile": "broken"}, "profile"),
+        ({"action": "destroy"}, "action"),
+        ({"action": "limit"}, "limit"),
+        ({"action": "limit", "limit": "many"}, "limit"),
+        ({"action": "limit", "limit": "5/d"}, "limit"),
+        ({"profile": "login", "action": "limit", "limit": "5"}, "limit"),
+        ({"until_0": "2001-01-01", "until_1": "00:00"}, "until"),
+        ({"identifier": "x" * 201}, "identifier"),
+        ({"note": "x" * 201}, "note"),
+        ({"identifier": "a\x00b"}, "identifier"),
+    ],
+)
+def test_bad_input_gets_an_error_at_its_field(
+    admin_client: Client, values: dict[str, str], field: str
+) -> None:
+    assert field in errors(admin_client.post(address("add"), filled(**values)))
+    assert not Override.objects.exists()
+
+
+def test_override_of_a_removed_profile_can_be_seen(admin_client: Client) -> None:
+    override = Override.objects.create(profile="gone", action="block")
+    page = admin_client.get(address("change", override.pk)).content.decode()
+    assert '<option value="gone" selected>' in page
+
+
+@pytest.mark.parametrize("hours", ["", "0", "-1", "x", "9" * 30])
+def test_form_ignores_hours_that_make_no_sense(admin_client: Client, hours: str) -> None:
+    page = admin_client.get(address("add"), {"hours": hours, "profile": "login"})
+    initial = page.context["adminform"].form.initial
+    assert "until" not in initial
+    assert initial["profile"] == "login"
+
+
+# The buttons on other pages
+
+
+def links(client: Client, url: str) -> list[str]:
+    """Return the targets of the buttons that a page has."""
+    page = client.get(url).content.decode()
+    assert "<script>alert(1)" not in page
+    return [html.unescape(one) for one in re.findall(rf'href="({address("add")}[?][^"]*)"', page)]
+
+
+def test_buttons_of_a_live_key_fill_in_the_form(admin_client: Client) -> None:
+    key = limits.check("api", HOSTILE).key
+    url = address("key", model="rejection") + "?key=" + key.replace("%", "%25")
+    limit, exempt, block = links(admin_client, url)
+    form = admin_client.get(exempt).context["adminform"].form
+    assert form.initial["action"] == "exempt"
+    assert abs(form.initial["until"] - timezone.now() - timedelta(hours=1)) < timedelta(minutes=1)
+    page = admin_client.get(block).content.decode()
+    assert SHOWN in page
+    shown = admin_client.get(block).context["adminform"].form.initial
+    admin_client.post(address("add"), filled(identifier=shown["identifier"]))
+    assert limits.check("api", HOSTILE).reason == "block"
+    assert "action=limit" in limit
+    page = admin_client.get(url).content.decode()
+    assert "yes, by an override" in page
+    assert f'href="{address("changelist")}?state=in-force&amp;profile=api">block</a>' in page
+    assert "Unblock" not in page
+    live = admin_client.get(address("live", model="rejection")).content.decode()
+    assert "override: block" in live
+
+
+def test_live_key_shows_the_limit_in_force(admin_client: Client) -> None:
+    key = limits.check("api", "acme").key
+    Override.objects.create(
+        profile="api",
+        identifier="acme",
+        action="limit",
+        limit="500",
+        until=timezone.now() + timedelta(hours=2),
+    )
+    page = admin_client.get(address("key", model="rejection") + f"?key={key}").content.decode()
+    assert "500 / 1 h" in page
+    assert re.search(r">limit, ends in (2 h|1 h 59 min)[^<]*</a>", page)
+
+
+def test_buttons_of_a_rejection(admin_client: Client, settings: Any) -> None:
+    saved = row(profile="api", axis="tenant", identifier="a%1Bb", override="limit")
+    saved.save()
+    url = address("change", saved.pk, model="rejection")
+    found = links(admin_client, url)
+    assert len(found) == 3
+    form = admin_client.get(found[2]).context["adminform"].form
+    assert (form.initial["profile"], form.initial["identifier"]) == ("api", "a%1Bb")
+    assert "(by an override)" in admin_client.get(url).content.decode()
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LOG_IDENTIFIERS": "hash"}
+    assert links(admin_client, url) == []
+
+
+def test_buttons_and_tiers_of_a_profile(admin_client: Client) -> None:
+    url = address("profiles", model="rejection")
+    found = links(admin_client, url)
+    assert [one for one in found if "profile=broken" in one] == []
+    assert len([one for one in found if "profile=api" in one]) == 3
+    page = admin_client.get(url).content.decode()
+    assert "free: 100/d" in page
+    assert "internal: no limit" in page
+
+
+def test_permissions_are_checked_at_each_button_and_page(client: Client) -> None:
+    override = Override.objects.create(profile="api", identifier="acme", action="block")
+    saved = row(profile="api")
+    saved.save()
+    user = User.objects.create_user("staff", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_rejection"))
+    client.force_login(user)
+    key = limits.check("api", "globex").key
+    pages = [
+        address("profiles", model="rejection"),
+        address("key", model="rejection") + f"?key={key}",
+        address("change", saved.pk, model="rejection"),
+    ]
+    assert [links(client, page) for page in pages] == [[], [], []]
+    overrides = f'href="{address("changelist")}"'
+    assert overrides not in client.get(pages[0]).content.decode()
+    for page in (address("add"), address("changelist"), address("change", override.pk)):
+        assert client.get(page).status_code == 403
+    assert client.post(address("add"), filled()).status_code == 403
+    user.user_permissions.add(Permission.objects.get(codename="view_override"))
+    user = User.objects.get(pk=user.pk)
+    assert overrides in client.get(pages[0]).content.decode()
+    seen = client.get(address("change", override.pk)).content.decode()
+    assert 'name="_end"' not in seen
+    chosen = {"action": "end_now", "_selected_action": [override.pk]}
+    client.post(address("changelist"), chosen)
+    assert client.post(address("change", override.pk), filled(_end="x")).status_code == 403
+    override.refresh_from_db()
+    assert override.in_force
+    user.user_permissions.add(Permission.objects.get(codename="add_override"))
+    assert [len(links(client, page)) for page in pages[1:]] == [3, 3]
+
+
+def test_site_without_overrides_has_no_buttons(admin_client: Client) -> None:
+    admin.site.unregister(Override)
+    try:
+        page = admin_client.get(address("profiles", model="rejection")).content.decode()
+    finally:
+        admin.site.register(Override, OverrideAdmin)
+    assert "Change the limit" not in page

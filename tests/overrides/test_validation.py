@@ -1,0 +1,157 @@
+"""What people write into an override is checked, and stored in one spelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_slidingwindow.core.keys import escape, unescape
+from django_slidingwindow.exceptions import PolicyError
+from django_slidingwindow.guard.identity import keyed_hash
+from django_slidingwindow.overrides.validation import (
+    cleaned,
+    parse_limits,
+    spellings,
+    stored_identifier,
+)
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.registry import registry
+from django_slidingwindow.rejections.text import printable
+
+PROFILES = {
+    "one": {"axis": "ip", "rate": "3/m"},
+    "two": {"axis": "ip", "rates": ["3/m", "8/h"]},
+    "function": {"axis": "ip", "rate": lambda identifier, request: "3/m"},
+    "bare": {"axis": "ip", "limit": lambda identifier, request: 3, "window": 60},
+    "tiered": {
+        "axis": "ip",
+        "tiers": {"free": "1/d", "paid": ["5/s", "9/d"], "internal": None},
+        "tier": lambda identifier, request: "free",
+    },
+    "site": {"axis": "global", "rate": "3/m"},
+    "session": {"axis": "session", "rate": "3/m"},
+    "key": {"axis": "header:X-API-Key", "rate": "3/m"},
+    "both": {"axis": "ip+header:X-API-Key", "rate": "3/m"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _profiles(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("500", ((500, None),)),
+        (" 0 ", ((0, None),)),
+        ("40/s", ((40, 1.0),)),
+        ("40/s, 20000/d", ((40, 1.0), (20_000, 86_400.0))),
+    ],
+)
+def test_parse_limits(text: str, limits: Any) -> None:
+    assert parse_limits(text) == limits
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1", "1.5", "5/", "/s", "1,2", "1, 2/s", "1/s, 2/s", "9" * 30, "٣", "1/s,"]
+)
+def test_parse_limits_refuses(text: str) -> None:
+    with pytest.raises(PolicyError):
+        parse_limits(text)
+
+
+@pytest.mark.parametrize(
+    ("profile", "limit"),
+    [
+        ("one", "500"),
+        ("one", "500/m"),
+        ("two", "5/h"),
+        ("two", "5/m, 50/h"),
+        ("function", "5/d"),
+        ("bare", "5"),
+        ("bare", "5/s"),
+        ("tiered", "5/s"),
+    ],
+)
+def test_limits_that_fit(profile: str, limit: str) -> None:
+    assert cleaned(profile, "", "limit", limit) == ("", limit)
+
+
+@pytest.mark.parametrize(
+    ("profile", "limit", "problem"),
+    [
+        ("one", "", "needs a limit"),
+        ("one", "many", "has no '/'"),
+        ("one", "5/h", "this profile has 1 min"),
+        ("two", "5", "several windows (1 min, 1 h)"),
+        ("two", "5/m, 5/d", "this profile has 1 min, 1 h"),
+        ("function", "5", "write a rate"),
+        ("tiered", "5", "several windows (1 s, 1 d)"),
+        ("tiered", "5/m", "this profile has 1 s, 1 d"),
+    ],
+)
+def test_limits_that_do_not_fit(profile: str, limit: str, problem: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        cleaned(profile, "", "limit", limit)
+    assert [*error.value.message_dict] == ["limit"]
+    assert problem in error.value.message_dict["limit"][0]
+
+
+def test_all_problems_are_reported() -> None:
+    with pytest.raises(ValidationError) as error:
+        cleaned("site", "acme", "limit", "x")
+    assert set(error.value.message_dict) == {"identifier", "limit"}
+    with pytest.raises(ValidationError) as error:
+        cleaned("onne", "", "destroy", "")
+    assert set(error.value.message_dict) == {"profile", "action"}
+    assert "did you mean 'one'" in error.value.message_dict["profile"][0]
+
+
+def test_limit_of_another_action_is_dropped() -> None:
+    assert cleaned("one", "", "block", "500") == ("", "")
+
+
+@pytest.mark.parametrize("identifier", ["", "all"])
+def test_global_profile_has_one_identifier(identifier: str) -> None:
+    assert cleaned("site", identifier, "block", "")[0] == identifier
+
+
+@pytest.mark.parametrize(
+    ("profile", "written", "stored"),
+    [
+        ("one", "203.0.113.9", "203.0.113.9"),
+        ("one", "2001:DB8:0::17", "2001:db8::/64"),
+        ("one", "2001:db8::/64", "2001:db8::/64"),
+        ("key", "s3cret", keyed_hash("s3cret")),
+        ("key", keyed_hash("s3cret"), keyed_hash("s3cret")),
+        ("session", "abc", keyed_hash("abc")),
+        ("both", f"203.0.113.9+{keyed_hash('a')}", f"203.0.113.9+{keyed_hash('a')}"),
+        ("one", "a%0Ab", "a%0Ab"),
+        ("one", "%ff", "%25ff"),
+        ("one", "100%", "100%"),
+        ("one", "", ""),
+    ],
+)
+def test_identifier_is_stored_in_one_spelling(profile: str, written: str, stored: str) -> None:
+    known = registry.get(profile)
+    assert stored_identifier(known, written) == stored
+    # What is stored may be shown, and written again.
+    assert stored_identifier(known, stored) == stored
+    assert len(stored) <= 200
+
+
+OWN = Profile(name="own", axis="tenant", policies=(Policy(limit=1, window=1),))
+
+
+@given(st.text(min_size=1, max_size=300))
+def test_any_identifier_of_a_request_is_found_by_what_the_admin_shows(identifier: str) -> None:
+    shown = printable(unescape(escape(identifier)))
+    stored = stored_identifier(OWN, shown)
+    assert len(stored) <= 200
+    found = spellings(OWN, stored)
+    assert identifier in found or unescape(escape(identifier)) in found
