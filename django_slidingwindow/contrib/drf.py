@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
 
 _CHARGED = "_rate_limit_charged"
+_OF_THE_VIEW = "ProfileThrottle, rate_limit_profiles of the view"
 # What views require by the names in `rate_limit_profiles`.
 _of_views: BoundedCache[tuple[str, ...], tuple[Requirement, ...]] = BoundedCache(1_024)
 
@@ -42,7 +44,7 @@ class StoreAwayError(APIException):
     """503: the store is away, and the profile says deny."""
 
     status_code = UNAVAILABLE
-    default_detail = "Service unavailable."
+    default_detail = gettext_lazy("Service unavailable.")
     default_code = "unavailable"
 
     def __init__(self, wait: int | None) -> None:
@@ -61,12 +63,16 @@ class ProfileThrottle(BaseThrottle):
         methods: str | Iterable[str] | None = None,
     ) -> None:
         """Names, or functions of the request that choose them; none: those of the view."""
-        self._requirements = requirements_from(profiles, cost, methods)
+        self._requirements: tuple[Requirement, ...] = ()
         self._decision: Decision | None = None
+        # Where the class itself stands in throttle_classes, DRF makes one for each request.
         if profiles:
             caller = sys._getframe(1)
+            place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+            origin = f"ProfileThrottle at {place}"
+            self._requirements = requirements_from(profiles, cost, methods, origin)
             for requirement in self._requirements:
-                declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", requirement)
+                declare(place, requirement)
 
     def __call__(self) -> ProfileThrottle:
         """Return a throttle for one request: DRF calls what stands in throttle_classes."""
@@ -111,6 +117,8 @@ class ProfileThrottle(BaseThrottle):
             of_the_view = (of_the_view,)
         names = tuple(of_the_view)
         if not all(isinstance(name, str) for name in names):
-            return requirements_from(names)
+            return requirements_from(names, origin=_OF_THE_VIEW)
         found = _of_views.get(names)
-        return _of_views.keep(names, requirements_from(names)) if found is None else found
+        if found is None:
+            found = _of_views.keep(names, requirements_from(names, origin=_OF_THE_VIEW))
+        return found

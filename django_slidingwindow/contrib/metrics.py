@@ -1,7 +1,6 @@
-"""What is measured, and from which signals. Labels never hold an identifier.
+"""The metrics, and the signals that they are made from. Labels never hold an identifier.
 
-Neutral of any library: `contrib.prometheus` and `contrib.opentelemetry` say where the
-numbers go.
+Independent of any library: `contrib.prometheus` and `contrib.opentelemetry` export the numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One thing that is measured."""
+    """A metric, independent of the library that exports it."""
 
     name: str
     kind: str
@@ -36,7 +35,7 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """As it is exposed; a histogram has more endings."""
+        """Return the name for Prometheus. A histogram adds suffixes to it."""
         ending = {"s": "_seconds"}.get(self.unit, "")
         total = "_total" if self.kind == COUNTER else ""
         return f"slidingwindow_{self.name.replace('.', '_')}{ending}{total}"
@@ -49,33 +48,55 @@ class Metric:
 CHECKS = Metric(
     "checks",
     COUNTER,
-    "Checks answered; the outcome is the decision's reason.",
+    "Checks. The outcome is the reason of the decision.",
     ("profile", "outcome"),
 )
 REFUSALS = Metric(
     "refusals",
     COUNTER,
-    "Requests refused, or that an observing profile would have refused.",
+    "Requests that were refused, or that a profile in observe mode would have refused.",
     ("profile", "reason", "source"),
 )
 NEAR_LIMIT = Metric(
-    "near_limit", COUNTER, "Checks admitted at 80 % of a limit or above.", ("profile",)
+    "near_limit", COUNTER, "Admitted checks that reached 80 % of a limit.", ("profile",)
 )
-STORE_DURATION = Metric("store.duration", HISTOGRAM, "How long Redis took to answer.", unit="s")
+STORE_DURATION = Metric("store.duration", HISTOGRAM, "Time until Redis answered a check.", unit="s")
 BREAKER_OPEN = Metric(
-    "breaker.open", GAUGE, "1 while Redis is away for this process, else 0.", ("alias",)
+    "breaker.open", GAUGE, "1 while this process uses the fallback, otherwise 0.", ("alias",)
 )
-FALLBACKS = Metric("fallbacks", COUNTER, "Times that the fallback took over.", ("alias",))
+FALLBACKS = Metric("fallbacks", COUNTER, "How often the fallback took over.", ("alias",))
 FALLBACK_DURATION = Metric(
-    "fallback.duration", COUNTER, "Time in fallback, counted at its end.", ("alias",), "s"
+    "fallback.duration", COUNTER, "Time in fallback, added when Redis is back.", ("alias",), "s"
 )
 SHIELD_HITS = Metric(
-    "shield_hits", COUNTER, "Refusals answered without asking Redis.", ("profile",)
+    "shield_hits", COUNTER, "Refusals that were repeated without asking Redis.", ("profile",)
 )
-LOG_BATCHES = Metric("log.batches", COUNTER, "Batches of the rejection log.", ("outcome",))
-LOG_WRITTEN = Metric("log.written", COUNTER, "Refusals that the rejection log counts.")
-LOG_DROPPED = Metric("log.dropped", COUNTER, "Refusals that the rejection log never will count.")
-LOG_DURATION = Metric("log.duration", HISTOGRAM, "How long a batch of the log took.", unit="s")
+LEASE_GRANTED = Metric(
+    "lease.granted", COUNTER, "Units that processes took ahead, counted at the end.", ("profile",)
+)
+LEASE_USED = Metric("lease.used", COUNTER, "Units of leases that admitted a request.", ("profile",))
+LEASE_RETURNED = Metric(
+    "lease.returned", COUNTER, "Units of leases that went back unused.", ("profile",)
+)
+DEFERRED_HITS = Metric(
+    "deferred.hits",
+    COUNTER,
+    "Hits of deferred profiles: within a limit, above it, or lost.",
+    ("outcome",),
+)
+DEFERRED_DURATION = Metric(
+    "deferred.duration", HISTOGRAM, "Time to send a batch of deferred charges.", unit="s"
+)
+LOG_BATCHES = Metric(
+    "log.batches", COUNTER, "Batches of the rejection log, written or failed.", ("outcome",)
+)
+LOG_WRITTEN = Metric("log.written", COUNTER, "Refusals written to the rejection log.")
+LOG_DROPPED = Metric(
+    "log.dropped", COUNTER, "Refusals that will never be written to the rejection log."
+)
+LOG_DURATION = Metric(
+    "log.duration", HISTOGRAM, "Time to write a batch of the rejection log.", unit="s"
+)
 
 METRICS = (
     CHECKS,
@@ -86,6 +107,11 @@ METRICS = (
     FALLBACKS,
     FALLBACK_DURATION,
     SHIELD_HITS,
+    LEASE_GRANTED,
+    LEASE_USED,
+    LEASE_RETURNED,
+    DEFERRED_HITS,
+    DEFERRED_DURATION,
     LOG_BATCHES,
     LOG_WRITTEN,
     LOG_DROPPED,
@@ -93,26 +119,29 @@ METRICS = (
 )
 
 WRITTEN, FAILED = "written", "failed"
+WITHIN, OVER, LOST = "within", "over", "lost"
 
 Record: TypeAlias = "Callable[[Metric, float, tuple[str, ...]], None]"
-"""Adds to a counter, sets a gauge, or observes; the values of its labels come in their order."""
+"""Add to a counter, set a gauge or observe a value, with the values of the labels in order."""
 
 
 class Receivers:
-    """Turns signals into records, from `connect` to `disconnect`."""
+    """Record metrics from signals, from `connect` to `disconnect`."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self._links = (
             (signals.limit_checked, self._checked),
             (signals.request_limited, self._limited),
+            (signals.lease_ended, self._leased),
             (signals.store_degraded, self._degraded),
             (signals.store_recovered, self._recovered),
+            (signals.deferred_sent, self._sent),
             (signals.log_written, self._logged),
         )
 
     def connect(self) -> None:
-        # What has no label but the alias is there from the start: a rate needs two values.
+        # Start at 0 if the label values are known: a rate needs two values.
         for metric in (BREAKER_OPEN, FALLBACKS, FALLBACK_DURATION):
             self._record(metric, 0, (conf.cache,))
         for outcome in (WRITTEN, FAILED):
@@ -133,13 +162,21 @@ class Receivers:
             record(STORE_DURATION, seconds, ())
         if decision.source == decisions.SHIELD:
             record(SHIELD_HITS, 1, (decision.profile,))
-        if decision.allowed:
+        # What remains beside a lease is not known.
+        if decision.allowed and decision.source != decisions.LEASE:
             for profile in _near(decision):
                 record(NEAR_LIMIT, 1, (profile,))
 
     def _limited(self, *, decision: Decision, **kwargs: Any) -> None:
         for profile in _refusing(decision):
             self._record(REFUSALS, 1, (profile, decision.reason, decision.source))
+
+    def _leased(
+        self, *, profile: str, granted: int, used: int, returned: int, **kwargs: Any
+    ) -> None:
+        self._record(LEASE_GRANTED, granted, (profile,))
+        self._record(LEASE_USED, used, (profile,))
+        self._record(LEASE_RETURNED, returned, (profile,))
 
     def _degraded(self, *, alias: str, **kwargs: Any) -> None:
         self._record(BREAKER_OPEN, 1, (alias,))
@@ -148,6 +185,12 @@ class Receivers:
     def _recovered(self, *, alias: str, seconds: float, **kwargs: Any) -> None:
         self._record(BREAKER_OPEN, 0, (alias,))
         self._record(FALLBACK_DURATION, seconds, (alias,))
+
+    def _sent(self, *, charged: int, over: int, lost: int, seconds: float, **kwargs: Any) -> None:
+        for outcome, hits in ((WITHIN, charged - over), (OVER, over), (LOST, lost)):
+            if hits:
+                self._record(DEFERRED_HITS, hits, (outcome,))
+        self._record(DEFERRED_DURATION, seconds, ())
 
     def _logged(
         self, *, hits: int, seconds: float, error: object, dropped: int, **kwargs: Any
@@ -160,7 +203,7 @@ class Receivers:
 
 
 def _refusing(decision: Decision) -> set[str]:
-    """Return the profile that refused; of a request that was let in, those that only observe."""
+    """Return the profile that refused, or those in observe mode that would have refused."""
     if not decision.allowed:
         return {decision.profile}
     return {

@@ -25,16 +25,20 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, URLResolver
+from django.utils.translation import gettext
 from ninja.errors import ConfigError
+from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation, PathView
 from ninja.throttling import BaseThrottle
 
+from ..conf import conf
 from ..decisions import Decision
 from ..guard import check as guard
 from ..guard.requirements import (
     Choice,
     Requirement,
     Requirements,
+    all_requirements,
     find_by,
     joined,
     requirements_from,
@@ -42,6 +46,7 @@ from ..guard.requirements import (
 from ..guard.usages import declare
 from ..http import headers
 from ..http import refusal as responses
+from . import openapi
 
 _CHARGED = "_rate_limit_ninja"
 _REQUIREMENTS = "_rate_limit_requirements"
@@ -69,10 +74,12 @@ class ProfileThrottle(BaseThrottle):
         """Names, or functions of the request that choose them."""
         if not profiles:
             raise TypeError('ProfileThrottle needs a profile: ProfileThrottle("ip_public")')
-        self.requirements = requirements_from(profiles, cost, methods)
         caller = sys._getframe(1)
+        place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+        origin = f"ProfileThrottle at {place}"
+        self.requirements = requirements_from(profiles, cost, methods, origin)
         for requirement in self.requirements:
-            declare(f"{caller.f_globals.get('__name__')}:{caller.f_lineno}", requirement)
+            declare(place, requirement)
 
     def allow_request(self, request: HttpRequest) -> bool:
         decision = self._decision(request)
@@ -184,7 +191,7 @@ def _finished(
     if decision is not None and refused:
         status = responses.status_of(decision)
         if status != response.status_code:
-            detail = {"detail": "Service unavailable."}
+            detail = {"detail": gettext("Service unavailable.")}
             response = operation.api.create_response(request, detail, status=status)
         responses.finish(response, decision)
     headers.show(response, request)
@@ -235,3 +242,35 @@ def _on_event_loop() -> bool:
 
 
 find_by(_requirements_of_view)
+
+
+# ninja has no hook for what throttles add to its schema.
+_COMPONENTS = "_rate_limit_components"
+_responses, _components = OpenAPISchema.responses, OpenAPISchema.get_components
+
+
+def _limited_responses(self: OpenAPISchema, operation: Operation) -> dict[int, Any]:
+    """Return ninja's responses of an operation, with what its limits add to them."""
+    found: dict[int, Any] = _responses(self, operation)
+    decorated = all_requirements(operation.run)
+    body = openapi.detail([operation.api.renderer.media_type or "application/json"])
+    refusals = [
+        (_requirements(operation), openapi.problem() if _is_uncharged(operation) else body),
+        (decorated, openapi.problem()),
+    ]
+    fields = decorated or hasattr(operation, _THROTTLED) or _MIDDLEWARE in conf.middleware
+    status, methods = responses.TOO_MANY_REQUESTS, operation.methods
+    added = openapi.describe(found, status, methods, refusals, fields=bool(fields))
+    vars(self).setdefault(_COMPONENTS, []).extend(added)
+    return found
+
+
+def _limited_components(self: OpenAPISchema) -> dict[str, Any]:
+    found: dict[str, Any] = _components(self)
+    for kind, name, schema in vars(self).get(_COMPONENTS, ()):
+        found.setdefault(kind, {}).setdefault(name, schema)
+    return found
+
+
+OpenAPISchema.responses = _limited_responses  # type: ignore[method-assign]
+OpenAPISchema.get_components = _limited_components  # type: ignore[method-assign]

@@ -1,19 +1,25 @@
-"""Metrics for OpenTelemetry. One call enables them, in an AppConfig's `ready`:
+"""Metrics and traces for OpenTelemetry. One call enables metrics, in an AppConfig's `ready`:
 
     from django_slidingwindow.contrib import opentelemetry
 
     opentelemetry.install()
 
-Only the API is needed: which SDK and exporter take the numbers is the project's choice.
+The setting TRACES enables traces: a span for each check that asked Redis. Only the API is needed:
+which SDK and exporter take the data is the project's choice.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from opentelemetry.metrics import Meter, MeterProvider, get_meter
+from opentelemetry.trace import SpanKind, StatusCode, get_tracer
 
 from .. import __version__
+from ..decisions import Decision
+from ..exceptions import StoreError
+from ..signals import limit_checked
 from .metrics import COUNTER, GAUGE, LATENCY_BUCKETS, METRICS, Metric, Receivers
 
 
@@ -58,3 +64,43 @@ def uninstall() -> None:
     if _installed is not None:
         _installed.receivers.disconnect()
         _installed = None
+
+
+# Finds the provider when a span is made, which may be configured later.
+_tracer = get_tracer("django_slidingwindow", __version__)
+
+
+def trace_checks(wanted: bool) -> None:
+    """Make spans from now on, or no longer. The app calls it as the setting TRACES says."""
+    if wanted:
+        limit_checked.connect(_trace)
+    else:
+        limit_checked.disconnect(_trace)
+
+
+def _trace(
+    *, decision: Decision, seconds: float | None, error: StoreError | None, **kwargs: Any
+) -> None:
+    """Make a span of a check that has just ended, below the current span."""
+    if seconds is None:
+        # Redis was not asked.
+        return
+    end = time.time_ns()
+    profiles = dict.fromkeys(verdict.profile for verdict in decision.verdicts)
+    span = _tracer.start_span(
+        "slidingwindow.check",
+        kind=SpanKind.CLIENT,
+        start_time=end - round(seconds * 1_000_000_000),
+        attributes={
+            "db.system.name": "redis",
+            "db.operation.name": "EVALSHA",
+            "slidingwindow.profiles": [*profiles] or [decision.profile],
+            "slidingwindow.allowed": decision.allowed,
+            "slidingwindow.reason": decision.reason,
+            "slidingwindow.source": decision.source,
+        },
+    )
+    if error is not None:
+        span.set_attribute("error.type", type(error.__cause__ or error).__qualname__)
+        span.set_status(StatusCode.ERROR, str(error))
+    span.end(end)

@@ -129,7 +129,7 @@ def test_observing_profile_is_named_though_another_one_decided(measured):
     for _ in range(2):
         decision = limiter.charge(windows)
     assert (decision.profile, decision.reason) == ("api", "observe")
-    signals.tell(signals.request_limited, None, request=None, decision=decision)
+    signals.send(signals.request_limited, None, request=None, decision=decision)
     refusals = {name for name in measured() if name.startswith("slidingwindow_refusals_total")}
     assert refusals == {
         "slidingwindow_refusals_total{profile=seen,reason=observe,source=redis}",
@@ -149,18 +149,18 @@ def test_refused_requests_are_counted_by_reason_and_source(measured):
         source="shield",
     )
     request = RequestFactory().get("/")
-    signals.tell(signals.request_limited, None, request=request, decision=decision)
+    signals.send(signals.request_limited, None, request=request, decision=decision)
     values = measured()
     assert values["slidingwindow_refusals_total{profile=api,reason=limit,source=shield}"] == 1
 
 
 def test_outage_opens_and_closes_the_breaker(measured):
     assert measured()["slidingwindow_breaker_open{alias=default}"] == 0
-    signals.tell(signals.store_degraded, None, alias="default", error=OSError("gone"))
+    signals.send(signals.store_degraded, None, alias="default", error=OSError("gone"))
     values = measured()
     assert values["slidingwindow_breaker_open{alias=default}"] == 1
     assert values["slidingwindow_fallbacks_total{alias=default}"] == 1
-    signals.tell(signals.store_recovered, None, alias="default", seconds=2.5)
+    signals.send(signals.store_recovered, None, alias="default", seconds=2.5)
     values = measured()
     assert values["slidingwindow_breaker_open{alias=default}"] == 0
     assert values["slidingwindow_fallback_duration_seconds_total{alias=default}"] == 2.5
@@ -168,8 +168,8 @@ def test_outage_opens_and_closes_the_breaker(measured):
 
 def test_batches_of_the_log_are_counted_written_failed_and_dropped(measured):
     batch = {"rows": 2, "hits": 5, "seconds": 0.01, "dropped": 0}
-    signals.tell(signals.log_written, None, **batch, error=None)
-    signals.tell(signals.log_written, None, **batch | {"dropped": 7}, error=OSError("down"))
+    signals.send(signals.log_written, None, **batch, error=None)
+    signals.send(signals.log_written, None, **batch | {"dropped": 7}, error=OSError("down"))
     values = measured()
     assert values["slidingwindow_log_batches_total{outcome=written}"] == 1
     assert values["slidingwindow_log_batches_total{outcome=failed}"] == 1
@@ -257,7 +257,7 @@ def test_multiprocess_mode_adds_the_processes_up(tmp_path):
 def exposed() -> set[str]:
     """Every series name that Prometheus can be asked for."""
     exporter = Prometheus()
-    signals.tell(signals.store_degraded, None, alias="default", error=OSError("gone"))
+    signals.send(signals.store_degraded, None, alias="default", error=OSError("gone"))
     limits.check("api", SECRET)
     text = generate_latest(exporter.registry).decode()
     exporter.close()
@@ -301,3 +301,34 @@ def test_docs_list_every_metric_with_its_kind_and_labels():
         metric.prometheus_name: (metric.otel_name, metric.kind, metric.labels)
         for metric in metrics.METRICS
     }
+
+
+def test_units_of_leases_are_counted_when_they_end(measured):
+    profiles = {"leased": {"axis": "tenant", "rate": "10000/d", "lease": 100}}
+    with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 60}):
+        for _ in range(6):
+            limits.check("leased", SECRET)
+        limits.get_limiter().close()
+        values = measured()
+    # Of two units both were used, then one of six.
+    assert values["slidingwindow_lease_granted_total{profile=leased}"] == 8
+    assert values["slidingwindow_lease_used_total{profile=leased}"] == 3
+    assert values["slidingwindow_lease_returned_total{profile=leased}"] == 5
+    assert values["slidingwindow_checks_total{outcome=allowed,profile=leased}"] == 6
+    # What remains beside a lease is not known.
+    assert "slidingwindow_near_limit_total{profile=leased}" not in values
+
+
+def test_hits_of_deferred_profiles_are_counted_when_they_are_sent(measured):
+    profiles = {"later": {"axis": "tenant", "rate": "3/d", "mode": "deferred"}}
+    # They are sent by this test alone.
+    with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "DEFERRED_SECONDS": 3600}):
+        for identifier, number in (("calm", 2), ("hasty", 5)):
+            for _ in range(number):
+                limits.check("later", identifier)
+            limits.get_limiter().deferred.flush()
+        values = measured()
+    assert values["slidingwindow_deferred_hits_total{outcome=within}"] == 2
+    assert values["slidingwindow_deferred_hits_total{outcome=over}"] == 5
+    assert "slidingwindow_deferred_hits_total{outcome=lost}" not in values
+    assert values["slidingwindow_deferred_duration_seconds_count"] == 2
