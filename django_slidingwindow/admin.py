@@ -15,19 +15,25 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .admin_views import live, pages, profiles, wording
 from .admin_views.changelist import RejectionChangeList
 from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
+from .admin_views.overrides import OverrideAdmin
 from .admin_views.searching import search
-from .models import Rejection
+from .conf import conf
+from .models import Override, Rejection
 from .rejections.rows import OVERFLOW
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Rejection]
 else:
     _ModelAdmin = admin.ModelAdmin
+
+
+admin.site.register(Override, OverrideAdmin)
 
 
 @admin.register(Rejection)
@@ -50,7 +56,7 @@ class RejectionAdmin(_ModelAdmin):
     list_per_page = 100
     sortable_by = ()
     search_fields = ("identifier",)
-    search_help_text = _("An identifier, or its beginning and a *: 203.0.113.9, acme*")
+    search_help_text = _("An identifier, or its beginning and *: 203.0.113.9, acme*")
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     actions = None
@@ -76,6 +82,7 @@ class RejectionAdmin(_ModelAdmin):
         "live_keys",
     )
     change_list_template = "admin/django_slidingwindow/rejections.html"
+    change_form_template = "admin/django_slidingwindow/rejection.html"
 
     class Media:
         css = {"all": ("django_slidingwindow/admin.css",)}  # noqa: RUF012
@@ -131,9 +138,21 @@ class RejectionAdmin(_ModelAdmin):
                 identifier=unquote(request.GET.get("q", "").strip()),
             ),
             "profiles_url": pages.url(self, "profiles"),
+            "overrides_url": pages.overrides_url(self, request),
             "export_url": pages.url(self, "export") + (f"?{query}" if query else ""),
         }
         return super().changelist_view(request, {**links, **(extra_context or {})})
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        row: Rejection = context["original"]
+        # Of a hash the log cannot tell which identifier it stands for.
+        if row.identifier and conf.log_identifiers != "hash":
+            context["override_links"] = pages.override_links(
+                self, request, row.profile, unquote(row.identifier)
+            )
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def export_view(self, request: HttpRequest) -> Any:
         """Export the filtered list as CSV, from its first page on."""
@@ -144,25 +163,25 @@ class RejectionAdmin(_ModelAdmin):
             return HttpResponseRedirect(pages.url(self, "changelist") + "?e=1")
         return export(request, changelist.queryset)
 
-    @admin.display(description=_("identifier"))
+    @admin.display(description=pgettext_lazy("rate limit", "identifier"))
     def who(self, row: Rejection) -> SafeString | str:
         if row.reason == OVERFLOW:
-            return str(_("(others)"))
+            return str(pgettext_lazy("rate limit", "(others)"))
         if not row.identifier:
             return "-"
         log = pages.url(self, "changelist", q=row.identifier)
         # <bdi> keeps a right-to-left identifier from reordering the text beside it.
         return format_html('<a href="{}"><bdi>{}</bdi></a>', log, row.identifier)
 
-    @admin.display(description=_("view"))
+    @admin.display(description=pgettext_lazy("rate limit", "view"))
     def where(self, row: Rejection) -> str:
         return f"{row.method} {row.view}".strip() or "-"
 
-    @admin.display(description=_("policy"))
+    @admin.display(description=pgettext_lazy("rate limit", "policy"))
     def policy(self, row: Rejection) -> str:
         return wording.policy(row)
 
-    @admin.display(description=_("hits"))
+    @admin.display(description=pgettext_lazy("rate limit", "hits"))
     def refused(self, row: Rejection) -> str:
         return wording.number(row.hits)
 
@@ -170,27 +189,27 @@ class RejectionAdmin(_ModelAdmin):
     def wait(self, row: Rejection) -> str:
         return wording.wait(row.retry_after)
 
-    @admin.display(description=_("minute"))
+    @admin.display(description=pgettext_lazy("rate limit", "minute"))
     def at(self, row: Rejection) -> str:
         return wording.minute(row.minute)
 
-    @admin.display(description=_("first"))
+    @admin.display(description=_("first refusal"))
     def first(self, row: Rejection) -> str:
         return wording.second(row.first_at)
 
-    @admin.display(description=_("last"))
+    @admin.display(description=_("last refusal"))
     def last(self, row: Rejection) -> str:
         return wording.second(row.last_at)
 
-    @admin.display(description=_("reason"))
+    @admin.display(description=pgettext_lazy("rate limit", "reason"))
     def reason_text(self, row: Rejection) -> str:
         return f"{row.reason}: {REASONS.get(row.reason, '')}"
 
-    @admin.display(description=_("source"))
+    @admin.display(description=pgettext_lazy("rate limit", "source"))
     def source_text(self, row: Rejection) -> str:
         return f"{row.source}: {SOURCES.get(row.source, '')}" if row.source else "-"
 
-    @admin.display(description=_("now"))
+    @admin.display(description=_("live keys"))
     def live_keys(self, row: Rejection) -> SafeString | str:
         if not row.identifier:
             return "-"

@@ -12,12 +12,14 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ..conf import conf
 from ..models import Rejection
 from .filters import TimeFilter
 from .summary import Summary, summarize
 from .times import RECENT, Span, days, last
+from .wording import day_of_month
 
 BEFORE = "before"
 _MOST_DAYS = 31
@@ -31,7 +33,7 @@ class RejectionChangeList(ChangeList):
         self.before = _parse_position(request.GET.get(BEFORE, ""))
         self.older = ""
         super().__init__(request, *args, **kwargs)
-        self.title = _("Rejections")
+        self.title = pgettext("rate limit", "Rejections")
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         # A position is only valid for one list, so links to other lists must not keep it.
@@ -84,7 +86,7 @@ class RejectionChangeList(ChangeList):
         span = self.span
         if span is None or day.count("-") != 2:
             return [
-                {"text": f"{date:%b} {date.day}", "href": self._time_link(date.isoformat())}
+                {"text": day_of_month(date), "href": self._time_link(date.isoformat())}
                 for date in days(min(conf.log_days, _MOST_DAYS))
             ]
         hours = [f"{hour:02}" for hour in range(24)]

@@ -9,6 +9,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from .wording import number
+
 WIDTH, HEIGHT = 720, 150
 LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 20
 COLORS = 8
@@ -65,7 +67,7 @@ class Chart:
     def legend(self) -> list[tuple[str, str, str]]:
         """Return class, name and total of each series."""
         return [
-            (color(i), series.name, f"{series.total:,}") for i, series in enumerate(self.series)
+            (color(i), series.name, number(series.total)) for i, series in enumerate(self.series)
         ]
 
     @property
@@ -132,7 +134,7 @@ class Chart:
                     _number(top),
                     _number(step - gap),
                     _number(max(bottom - top, 0.5)),
-                    f"{label} · {self.series[j].name}: {value:,}",
+                    f"{label} · {self.series[j].name}: {number(value)}",
                 )
 
     def _marks(self) -> SafeString:

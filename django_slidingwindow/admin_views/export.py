@@ -35,7 +35,8 @@ class _Echo:
 
 def export(request: HttpRequest, rows: RejectionQuerySet) -> StreamingHttpResponse:
     """Return a response that streams the newest rows in their default order."""
-    lines = _lines(rows)
+    # Translated now: the language of the request may not be active while the lines are sent.
+    lines = _lines(rows, _("Only the newest %(count)d rows are exported.") % {"count": MOST_ROWS})
     # Under ASGI, Django would read a plain iterator to its end before it sends the first byte.
     content: Any = _async_lines(lines) if isinstance(request, ASGIRequest) else lines
     return StreamingHttpResponse(
@@ -53,8 +54,8 @@ async def _async_lines(lines: Iterator[str]) -> AsyncIterator[str]:
         yield text
 
 
-def _lines(rows: RejectionQuerySet) -> Iterator[str]:
-    """Yield the lines in chunks. Each chunk is one query that uses the index."""
+def _lines(rows: RejectionQuerySet, end: str) -> Iterator[str]:
+    """Yield the lines in chunks, and `end` if rows are left out. A chunk is one indexed query."""
     writer = csv.writer(_Echo())
     yield writer.writerow(COLUMNS)
     left, page = MOST_ROWS, rows
@@ -68,7 +69,7 @@ def _lines(rows: RejectionQuerySet) -> Iterator[str]:
         left -= len(found)
         page = rows.before(found[-1].minute, found[-1].pk)
     if page.exists():
-        yield writer.writerow([_("Only the newest %d rows are exported.") % MOST_ROWS])
+        yield writer.writerow([end])
 
 
 def cell(value: Any) -> str:

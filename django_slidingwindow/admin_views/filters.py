@@ -10,6 +10,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .. import decisions
 from ..inspection import profiles as overview
@@ -23,14 +24,17 @@ REASONS = {
     decisions.FALLBACK: _("over the local limit while Redis is away"),
     decisions.DENY: _("denied while Redis is away"),
     decisions.IDENTITY_ERROR: _("the identity could not be resolved"),
+    decisions.BLOCK: _("blocked by an override"),
     OVERFLOW: _("beyond LOG_ROWS_PER_MINUTE, counted together"),
 }
 SOURCES = {
     decisions.REDIS: _("counted in Redis"),
     decisions.SHIELD: _("a recent refusal, repeated by the process"),
+    decisions.DEFERRED: _("what the process knew, without asking Redis"),
     decisions.LOCAL: _("counted by the process while Redis is away"),
     decisions.ALLOW: _("not counted, admitted"),
     decisions.DENY: _("not counted, denied"),
+    decisions.OVERRIDE: _("decided by an override"),
 }
 
 
@@ -44,7 +48,7 @@ class _EqualFilter(admin.SimpleListFilter):
 
 
 class ProfileFilter(_EqualFilter):
-    title = _("profile")
+    title = pgettext_lazy("rate limit", "profile")
     parameter_name = "profile"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
@@ -52,7 +56,7 @@ class ProfileFilter(_EqualFilter):
 
 
 class AxisFilter(_EqualFilter):
-    title = _("axis")
+    title = pgettext_lazy("rate limit", "axis")
     parameter_name = "axis"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
@@ -60,7 +64,7 @@ class AxisFilter(_EqualFilter):
 
 
 class ReasonFilter(_EqualFilter):
-    title = _("reason")
+    title = pgettext_lazy("rate limit", "reason")
     parameter_name = "reason"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
@@ -68,7 +72,7 @@ class ReasonFilter(_EqualFilter):
 
 
 class SourceFilter(_EqualFilter):
-    title = _("source")
+    title = pgettext_lazy("rate limit", "source")
     parameter_name = "source"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
@@ -78,12 +82,18 @@ class SourceFilter(_EqualFilter):
 class TimeFilter(admin.SimpleListFilter):
     """Keep rows of a span of time: a recent one, or a day or an hour of the drill-down."""
 
-    title = _("time")
+    title = pgettext_lazy("rate limit", "time")
     parameter_name = "when"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
         names = {"1h": _("Past hour"), "24h": _("Past 24 hours"), "7d": _("Past 7 days")}
-        return [(value, names[value]) for value in RECENT]
+        choices: list[tuple[str, Any]] = [(value, names[value]) for value in RECENT]
+        chosen = self.value()
+        if chosen is not None and chosen not in RECENT:
+            # Show the day or hour of the drill-down. A theme with a form would lose it otherwise.
+            day, _at, hour = chosen.partition("T")
+            choices.append((chosen, f"{day} {hour}:00" if hour else day))
+        return choices
 
     @property
     def span(self) -> Span | None:

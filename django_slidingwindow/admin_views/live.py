@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -12,13 +11,12 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from ..conf import conf
 from ..core.keys import KeyParts, parse_key
-from ..durations import duration_exact, duration_rounded_up, rate_exact
+from ..durations import duration_exact, duration_rounded_up
 from ..exceptions import StoreError
 from ..inspection import profiles as overview
 from ..inspection import windows as inspection
@@ -27,10 +25,11 @@ from ..inspection.windows import KeyState
 from ..models import Rejection
 from ..rejections.rows import column, logged_identifier
 from ..rejections.text import printable
-from .charts import Chart, Series, meter
+from .charts import Chart, Series
 from .filters import axes
+from .key_rows import row_of
 from .pages import may_unblock, page, require_view, url
-from .wording import minute, number, policy, share, wait
+from .wording import minute, number, policy, wait
 
 KEYS_A_PAGE = 50
 KEYS_A_SCAN = 1_000
@@ -39,55 +38,6 @@ MOST_SECONDS = 1.0
 """Seconds that a page searches. The last scan may exceed it by some milliseconds."""
 RECENT_REJECTIONS = 20
 COLUMNS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A window as it is shown on a page."""
-
-    state: KeyState
-    key_url: str
-    unblock_url: str
-
-    @property
-    def identifier(self) -> str:
-        return printable(self.state.identifier)
-
-    @property
-    def window(self) -> str:
-        return duration_exact(self.state.window)
-
-    @property
-    def policy(self) -> str:
-        """Return the rate, or only the window if no limit is known."""
-        if self.state.limit is None:
-            return self.window
-        return rate_exact(self.state.limit, self.state.window)
-
-    @property
-    def hits(self) -> str:
-        return share(self.state.hits, self.state.limit)
-
-    @property
-    def only_observed(self) -> bool:
-        """Return whether the window is over the limit of a profile that only observes."""
-        return self.state.observed and self.state.remaining == 0
-
-    @property
-    def release(self) -> str:
-        return wait(self.state.retry_after) if self.state.blocked else ""
-
-    @property
-    def reset(self) -> str:
-        return wait(self.state.reset_after)
-
-    @property
-    def expiry(self) -> str:
-        return wait(self.state.ttl)
-
-    @property
-    def meter(self) -> SafeString:
-        return meter(self.state.use, blocked=self.state.blocked)
 
 
 def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
@@ -102,10 +52,11 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
         "live",
         title=_("Live keys"),
         filters=filters,
-        rows=[_row(model_admin, state) for state in found],
+        rows=[row_of(model_admin, request, state) for state in found],
         problem=problem,
         more=url(model_admin, "live", **more) if cursor != "0" else "",
-        seen=number(seen),
+        seen=seen,
+        seen_text=number(seen),
         profiles=[state.name for state in overview.profiles()],
         axes=axes(),
     )
@@ -156,7 +107,7 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
         title=_("Live key"),
         subtitle=printable(key if parts is None else parts.identifier),
         key=printable(key),
-        row=None if state is None else _row(model_admin, state),
+        row=None if state is None else row_of(model_admin, request, state),
         chart=chart,
         rejections=[] if parts is None else _rejections(parts),
         problem=problem,
@@ -195,14 +146,16 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
     if not states:
         messages.warning(request, _("There is no such window: it has no hits."))
         return HttpResponseRedirect(url(model_admin, "live"))
+    rows = [row_of(model_admin, request, state) for state in states]
+    blocked = any(row.state.blocked and not row.refused for row in rows)
     return page(
         model_admin,
         request,
         "unblock",
-        title=_("Unblock?") if any(state.blocked for state in states) else _("Reset?"),
+        title=pgettext("rate limit", "Unblock?") if blocked else pgettext("rate limit", "Reset?"),
         subtitle=printable(states[0].identifier),
-        rows=[_row(model_admin, state) for state in states],
-        blocked=any(state.blocked for state in states),
+        rows=rows,
+        blocked=blocked,
         shield=wait(conf.shield_seconds) if conf.shield_seconds else "",
         back=url(model_admin, "key", key=key),
     )
@@ -222,6 +175,7 @@ def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
             object_id=None,
             object_repr=_history_key(state)[:200],
             action_flag=CHANGE,
+            # English, as all stored texts: readers of the history use different languages.
             change_message=f"Unblocked: {state.hits} hits were deleted.",
         )
     text = ngettext(
@@ -242,27 +196,24 @@ def _history_key(state: KeyState) -> str:
     return printable(f"{before}{{{logged_identifier(state.identifier)}}}{after}")
 
 
-def _row(model_admin: ModelAdmin[Rejection], state: KeyState) -> Row:
-    return Row(
-        state,
-        url(model_admin, "key", key=state.key),
-        url(model_admin, "unblock", key=state.key),
-    )
-
-
 def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
     values = [0] * COLUMNS
     step = state.window / COLUMNS
     for age, count in hits:
         values[COLUMNS - 1 - min(int(age / step), COLUMNS - 1)] += count
+    total = sum(values)
     return Chart(
         id="sw-hits",
         title=_("Hits in the window"),
-        description=_("%(hits)d hits in the last %(window)s; the newest are at the right.")
-        % {"hits": sum(values), "window": duration_exact(state.window)},
+        description=ngettext(
+            "%(hits)s hit in the last %(window)s. The newest are on the right.",
+            "%(hits)s hits in the last %(window)s. The newest are on the right.",
+            total,
+        )
+        % {"hits": number(total), "window": duration_exact(state.window)},
         labels=[f"-{duration_rounded_up((COLUMNS - i) * step)}" for i in range(COLUMNS)],
-        end=_("now"),
-        series=[Series(name=_("hits"), values=values)],
+        end=pgettext("rate limit", "now"),
+        series=[Series(name=pgettext("rate limit", "hits"), values=values)],
     )
 
 

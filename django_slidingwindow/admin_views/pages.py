@@ -10,10 +10,16 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
-from ..models import Rejection
+from ..decisions import BLOCK, EXEMPT, LIMIT
+from ..models import Override, Rejection
+from ..rejections.text import printable
 
 UNBLOCK = "django_slidingwindow.unblock"
+ADD_OVERRIDE = "django_slidingwindow.add_override"
+VIEW_OVERRIDE = "django_slidingwindow.view_override"
 
 
 def url(model_admin: ModelAdmin[Rejection], page: str, **query: str) -> str:
@@ -34,6 +40,36 @@ def may_unblock(request: HttpRequest) -> bool:
     return request.user.has_perm(UNBLOCK)
 
 
+def overrides_url(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> str:
+    """Return the URL of the list of overrides; empty if the user may not see it."""
+    site = model_admin.admin_site
+    if not site.is_registered(Override) or not request.user.has_perm(VIEW_OVERRIDE):
+        return ""
+    return reverse("admin:django_slidingwindow_override_changelist", current_app=site.name)
+
+
+def override_links(
+    model_admin: ModelAdmin[Rejection], request: HttpRequest, profile: str, identifier: str = ""
+) -> list[dict[str, str]]:
+    """Return links to forms that override a profile, filled in; none if the user may not add one.
+
+    `identifier` as a request has it; empty for all.
+    """
+    site = model_admin.admin_site
+    if not site.is_registered(Override) or not request.user.has_perm(ADD_OVERRIDE):
+        return []
+    form = reverse("admin:django_slidingwindow_override_add", current_app=site.name)
+    target = {"profile": profile, "identifier": printable(identifier)}
+    return [
+        {"text": text, "url": f"{form}?{urlencode({**target, **fields})}"}
+        for text, fields in (
+            (_("Change the limit…"), {"action": LIMIT}),
+            (_("Exempt for an hour"), {"action": EXEMPT, "hours": "1"}),
+            (pgettext("rate limit", "Block"), {"action": BLOCK}),
+        )
+    ]
+
+
 def page(
     model_admin: ModelAdmin[Rejection], request: HttpRequest, name: str, **context: Any
 ) -> TemplateResponse:
@@ -47,6 +83,7 @@ def page(
             "opts": model_admin.opts,
             "media": model_admin.media,
             "may_unblock": may_unblock(request),
+            "overrides_url": overrides_url(model_admin, request),
             **context,
         },
     )

@@ -9,18 +9,32 @@ from typing import Any
 from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from ..conf import conf
-from ..durations import rate_exact
 from ..guard.rules import read_rule, rule_problems
 from ..guard.usages import usages
-from ..inspection.profiles import ProfileState, column_keys, profiles, remarks
+from ..inspection.profiles import (
+    BUILT,
+    REGISTERED,
+    SETTINGS,
+    ProfileState,
+    column_keys,
+    profiles,
+    remarks,
+)
 from ..models import Rejection
 from ..rejections.text import printable
-from .pages import page, require_view, url
+from .pages import override_links, page, require_view, url
 from .summary import hits_by_profile
 from .times import today
-from .wording import number
+from .wording import number, rate, translated
+
+_ORIGINS = {
+    SETTINGS: pgettext_lazy("rate limit", "settings"),
+    REGISTERED: gettext_lazy("registered by an app"),
+    BUILT: gettext_lazy("built in"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +48,20 @@ class Row:
     """Refusals today."""
     log_url: str
     live_url: str
+    override_links: list[dict[str, str]]
 
     @property
     def hits_text(self) -> str:
         return number(self.hits)
+
+    @property
+    def origin(self) -> str:
+        return str(_ORIGINS[self.state.origin])
+
+    @property
+    def problems(self) -> list[str]:
+        """Return the reasons why the profile cannot be used."""
+        return [translated(problem) for problem in self.state.problems]
 
     @property
     def cells(self) -> list[tuple[str, bool]]:
@@ -55,8 +79,22 @@ class Row:
 
     @property
     def policies(self) -> list[tuple[str, str]]:
-        """Return rate and algorithm of each policy."""
-        return [(rate_exact(one.limit, one.window), one.algorithm) for one in self.state.policies]
+        """Return the rate of each policy, and its algorithm and lease."""
+        return [
+            (
+                rate(one.limit, one.window),
+                f"{one.algorithm}, lease {number(one.lease)}" if one.lease else one.algorithm,
+            )
+            for one in self.state.policies
+        ]
+
+    @property
+    def tiers(self) -> list[tuple[str, str]]:
+        """Return name and rates of each tier."""
+        return [
+            (printable(name), ", ".join(rates) if rates else _("no limit"))
+            for name, rates in (self.state.tiers or {}).items()
+        ]
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
@@ -72,6 +110,7 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
             hits.get(state.name, 0),
             url(model_admin, "changelist", profile=state.name),
             url(model_admin, "live", profile=state.name),
+            [] if state.problems else override_links(model_admin, request, state.name),
         )
         for state in profiles()
     ]
@@ -80,8 +119,8 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
         model_admin,
         request,
         "profiles",
-        title=_("Profiles"),
-        headings=[_(key.heading) for key in column_keys()],
+        title=pgettext("rate limit", "Profiles"),
+        headings=[pgettext("rate limit", key.heading) for key in column_keys()],
         rows=rows,
         since=since,
     )
@@ -99,7 +138,8 @@ def _places() -> dict[str, list[str]]:
             continue
         rule: Any = read_rule(index, config)
         for name in rule.requirement.profiles:
-            found[name].append(_("rule %d: ") % (index + 1) + _rule_text(config))
+            text = _("rule %(number)d: %(rule)s")
+            found[name].append(text % {"number": index + 1, "rule": _rule_text(config)})
     return found
 
 

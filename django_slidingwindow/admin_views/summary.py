@@ -14,11 +14,12 @@ from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
 
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
 from .times import Span
-from .wording import number
+from .wording import day_of_month, number
 
 MOST_ROWS = 300_000
 """The most rows that a summary reads."""
@@ -118,15 +119,17 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
     others = names[COLORS - 1 :]
     if others:
         values = [sum(columns[name][i] for name in others) for i in range(len(starts))]
-        series.append(Series(name=_("others"), values=values))
+        series.append(Series(name=pgettext("rate limit", "others"), values=values))
     total = sum(one.total for one in series)
     return Chart(
         id="sw-rejections",
         title=_("Rejections over time, by profile"),
-        description=_(
-            "%(total)d requests refused in %(columns)d columns; the table has the numbers."
+        description=ngettext(
+            "%(total)s request was refused. The table shows when.",
+            "%(total)s requests were refused. The table shows when.",
+            total,
         )
-        % {"total": total, "columns": len(starts)},
+        % {"total": number(total)},
         labels=[_label(start, step) for start in starts],
         series=series,
     )
@@ -143,4 +146,4 @@ def _columns(span: Span) -> list[datetime]:
 
 
 def _label(start: datetime, step: timedelta) -> str:
-    return f"{start:%b} {start.day}" if step >= _DAY else f"{start:%H:%M}"
+    return day_of_month(start) if step >= _DAY else f"{start:%H:%M}"

@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 
-from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils import dateformat, timezone
+from django.utils.formats import number_format
+from django.utils.translation import gettext, pgettext
 
-from ..durations import duration_rounded_up, rate_exact
+from ..durations import duration_exact, duration_rounded_up
 from ..models import Rejection
+from ..texts import Text
 
 
 def number(value: int) -> str:
-    return f"{value:,}"
+    return number_format(value, force_grouping=True)
+
+
+def translated(text: str) -> str:
+    """Return a `Text` in the current language, and any other text as it is."""
+    if not isinstance(text, Text):
+        return text
+    template = gettext(text.template)
+    values = {
+        name: translated(value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return template.format(**values) if values else template
 
 
 def wait(seconds: float | None) -> str:
     """Return a duration as text; "never" for None."""
-    return _("never") if seconds is None else duration_rounded_up(seconds)
+    return pgettext("rate limit", "never") if seconds is None else duration_rounded_up(seconds)
 
 
 def policy(row: Rejection) -> str:
-    """Return the policy of a row of the log; "-" if it has none."""
-    return "-" if row.limit is None or row.window is None else rate_exact(row.limit, row.window)
+    """Return the policy of a row of the log and whether it is overridden; "-" for none."""
+    if row.limit is None or row.window is None:
+        return row.override or "-"
+    shown = rate(row.limit, row.window)
+    return gettext("%(rate)s (by an override)") % {"rate": shown} if row.override else shown
+
+
+def rate(limit: int, seconds: float) -> str:
+    """Return a limit and its window, such as "10,000 / 1 d"."""
+    return f"{number(limit)} / {duration_exact(seconds)}"
 
 
 def share(hits: int, limit: int | None) -> str:
     """Return hits and limit, such as "99 / 100"; only the hits without a limit."""
     return number(hits) if limit is None else f"{number(hits)} / {number(limit)}"
+
+
+def day_of_month(day: date) -> str:
+    """Return a day without its year, such as "Nov 15"."""
+    return dateformat.format(day, pgettext("date format of a month and a day", "M j"))
 
 
 def minute(moment: datetime) -> str:

@@ -15,7 +15,7 @@ import base64
 import hmac
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -27,6 +27,9 @@ from ..decisions import Decision, Verdict
 from ..guard.state import STATE, RequestState
 from ..policies import Policy
 from .policy_names import describe, names_of
+
+if TYPE_CHECKING:
+    from ..core.windows import WindowTemplate
 
 STYLES = ("draft", "legacy", "x")
 
@@ -57,38 +60,19 @@ def client_seconds(outcome: Decision | Verdict) -> int | None:
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
     """Add the fields of what was decided about a request, if anything was."""
     state: RequestState | None = getattr(request, STATE, None)
-    if state is None:
-        return
-    first = state[0]
-    decision = first.decision
-    if len(state) > 1:
-        apply(response, state.decisions)
-    elif decision is not None:
-        if first.single and not hasattr(response, _WRITTEN):
-            # In place what `apply` does, for most responses (`python -m benchmarks views`).
-            form = _forms.get((decision.profile, id(decision.policy), decision.limit))
-            if form is not None and not form.keyed:
-                fields = _known[form, decision.remaining, client_seconds(decision)]
-                stored = response.headers._store
-                if stored.keys().isdisjoint(fields):
-                    stored.update(fields)
-                    setattr(response, _WRITTEN, ((decision,), fields))
-                    return
-        apply(response, (decision,), single=first.single)
+    if state is not None:
+        # In place what `decisions` does for most requests (`python -m benchmarks views`).
+        only = state[0].decision
+        apply(response, (only,) if len(state) == 1 and only is not None else state.decisions)
 
 
-def apply(
-    response: HttpResponseBase, decisions: Sequence[Decision], *, single: bool = False
-) -> None:
-    """Add the fields of decisions; those that the view has set itself stay.
-
-    `single` as for `field_values`.
-    """
+def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
+    """Add the fields of decisions; those that the view has set itself stay."""
     written, before = getattr(response, _WRITTEN, _NOTHING)
     if written == decisions or not decisions:
         # By the decorator, and nothing was decided since.
         return
-    fields = _fields(decisions, single)
+    fields = _fields(decisions)
     stored = response.headers._store
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
@@ -99,7 +83,7 @@ def apply(
                 stored[key] = fields[key]
             else:
                 del fields[key]
-    setattr(response, _WRITTEN, (decisions, fields))
+    response._rate_limit_fields = (decisions, fields)  # type: ignore[attr-defined]
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:
@@ -116,25 +100,28 @@ def refuse(response: HttpResponseBase, seconds: int | None) -> None:
 def values_for(request: HttpRequest) -> dict[str, str]:
     """Return the fields of what was decided about a request, by name."""
     state: RequestState | None = getattr(request, STATE, None)
-    if state is None:
-        return {}
-    return field_values(state.decisions, single=len(state) == 1 and state[0].single)
+    return {} if state is None else field_values(state.decisions)
 
 
-def field_values(decisions: Sequence[Decision], *, single: bool = False) -> dict[str, str]:
-    """Return the fields by name; none where no limit was applied or the setting HEADERS is empty.
-
-    `single`: there is one decision, and one verdict that says the same.
-    """
-    return dict(_fields(decisions, single).values())
+def field_values(decisions: Sequence[Decision]) -> dict[str, str]:
+    """Return the fields by name; none where no limit was applied or HEADERS is empty."""
+    return dict(_fields(decisions).values())
 
 
-def _fields(decisions: Sequence[Decision], single: bool) -> _Fields:
-    if single:
-        one = decisions[0]
-        form = _forms.get((one.profile, id(one.policy), one.limit)) or _form(one)
-        if not form.keyed:
-            return _known[form, one.remaining, client_seconds(one)]
+def _fields(decisions: Sequence[Decision]) -> _Fields:
+    if len(decisions) == 1:
+        # In less time, for most responses (`python -m benchmarks views`).
+        decision = decisions[0]
+        _, windows, rules, *made = decision.answer
+        if windows is not None:
+            template = windows.template
+            prepared = _prepared.get(template) or _prepare(template)
+            if type(prepared) is _Form:
+                # Its limit may be this process's share.
+                form = prepared if template.rules is rules else _form(decision)
+                return _known[form, decision.remaining, client_seconds(decision)]
+            if type(prepared) is _Several and decision.allowed and template.rules is rules:
+                return _fields_of_several(prepared, decision, made[0])
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
@@ -221,6 +208,43 @@ def _form(outcome: Decision | Verdict) -> _Form:
     return found
 
 
+class _Several(NamedTuple):
+    """The draft's fields of several policies, but for what is left of them."""
+
+    names: list[str]
+    """Quoted."""
+    described: tuple[str, str]
+    """The field that describes the policies."""
+
+
+_UNPREPARED = "the verdicts say what the fields are"
+_prepared: BoundedCache[WindowTemplate, _Form | _Several | str] = BoundedCache(1_024)
+
+
+def _prepare(template: WindowTemplate) -> _Form | _Several | str:
+    policies = [(profile, policy, policy.limit) for profile, policy in template.named]
+    if template.observes or conf.headers_partition_key:
+        return _prepared.keep(template, _UNPREPARED)
+    if len(policies) == 1:
+        return _prepared.keep(template, _Form(*policies[0]))
+    named = describe(policies)
+    described = _POLICY, ", ".join([text for _, _, text in named])
+    return _prepared.keep(template, _Several([quoted for _, quoted, _ in named], described))
+
+
+def _fields_of_several(prepared: _Several, decision: Decision, reply: Sequence[int]) -> _Fields:
+    """Return the fields of a decision that admits, by the store's reply."""
+    form = _form(decision)
+    fields = _known[form, decision.remaining, client_seconds(decision)]
+    if form.quoted is None:
+        return fields
+    left = [
+        f"{name};r={remaining};t={-(-reset // 1_000_000)}"
+        for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
+    ]
+    return {**fields, _POLICY_KEY: prepared.described, _LEFT_KEY: (_LEFT, ", ".join(left))}
+
+
 def violated(decision: Decision) -> list[str]:
     """Return the policies that refused, named as in the fields."""
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
@@ -262,3 +286,4 @@ def _once(verdicts: list[Verdict]) -> list[Verdict]:
 
 on_change(_known.clear)
 on_change(_forms.clear)
+on_change(_prepared.clear)

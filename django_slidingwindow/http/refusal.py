@@ -1,13 +1,16 @@
-"""The answer to a refused request, in the form that its client asks for."""
+"""The response to a refused request, in the format that the client accepts."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from django.apps import apps
 from django.http import HttpRequest, HttpResponse
 from django.http.request import MediaType
 from django.http.response import HttpResponseBase
@@ -15,9 +18,9 @@ from django.template import Context, Engine, Template, TemplateDoesNotExist, loa
 from django.utils.module_loading import import_string
 from django.utils.translation import get_language, gettext, ngettext
 
-from ..conf import conf
+from ..conf import conf, on_change
 from ..core.caching import BoundedCache
-from ..decisions import DENY, IDENTITY_ERROR, Decision
+from ..decisions import BLOCK, DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
 from ..guard.user_code import acall, call
 from . import headers
@@ -27,22 +30,32 @@ TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
 _Known: TypeAlias = "tuple[int, str, int | None]"
-"""What the words of an answer depend on, beside the language: status, reason, and how many seconds
-to wait; None for ever."""
+"""What the texts of a response depend on, except the language: the status, the reason, and the
+seconds to wait (None if waiting does not help)."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
 # By what clients accept; few of them say anything long, or anything of their own.
 _forms: BoundedCache[str, str] = BoundedCache(256)
 _LONGEST_ACCEPT = 256
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
+# Images for the icon of the site, which browsers ask for by themselves.
+_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self'; style-src "
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-# By the symbol of the unit. Functions, since each lazy text of Django's makes a class of its own,
-# which would be a third of the app's time to import.
-_COUNTS: dict[str, Callable[[int], str]] = {
-    "s": lambda n: ngettext("%(number)d second", "%(number)d seconds", n),
-    "min": lambda n: ngettext("%(number)d minute", "%(number)d minutes", n),
-    "h": lambda n: ngettext("%(number)d hour", "%(number)d hours", n),
-    "d": lambda n: ngettext("%(number)d day", "%(number)d days", n),
+# By the symbol of the unit. Functions, because each `ngettext_lazy` creates a class, and that
+# would take a third of the time to import the app.
+_WAITS: dict[str, Callable[[int], str]] = {
+    "s": lambda n: ngettext(
+        "Please try again in %(number)d second.", "Please try again in %(number)d seconds.", n
+    ),
+    "min": lambda n: ngettext(
+        "Please try again in %(number)d minute.", "Please try again in %(number)d minutes.", n
+    ),
+    "h": lambda n: ngettext(
+        "Please try again in %(number)d hour.", "Please try again in %(number)d hours.", n
+    ),
+    "d": lambda n: ngettext(
+        "Please try again in %(number)d day.", "Please try again in %(number)d days.", n
+    ),
 }
 
 
@@ -138,7 +151,8 @@ def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> Http
     return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
 
 
-@lru_cache(maxsize=1024)  # A flood of refusals asks for few of them.
+# A flood of refusals needs few different bodies. The language is part of the key.
+@lru_cache(maxsize=1024)
 def _body(form: str, language: str | None, known: _Known, policies: tuple[str, ...]) -> bytes:
     title, advice = _words(known)
     if form == "text":
@@ -152,7 +166,7 @@ def _body(form: str, language: str | None, known: _Known, policies: tuple[str, .
     }
     if reason == DENY:
         problem["type"] = f"{_PROBLEM_TYPES}temporary-reduced-capacity"
-    elif reason != IDENTITY_ERROR:
+    elif reason not in (IDENTITY_ERROR, BLOCK):
         problem["type"] = f"{_PROBLEM_TYPES}quota-exceeded"
         problem["violated-policies"] = policies
     return json.dumps(problem).encode()
@@ -173,20 +187,32 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     try:
         template = loader.get_template(f"{status}.html")
     except TemplateDoesNotExist:
-        return HttpResponse(_own_template().render(Context(context)), status=status)
+        page, policy = _own_page()
+        response = HttpResponse(page.render(Context(context)), status=status)
+        # Under the policy, django-debug-toolbar could not run its scripts on the page.
+        if not apps.is_installed("debug_toolbar"):
+            # Django's CSP middleware and django-csp keep a policy that a response already has.
+            response.headers["Content-Security-Policy"] = policy
+        return response
     return HttpResponse(template.render(context, request), status=status)
 
 
 @lru_cache(maxsize=1)
-def _own_template() -> Template:
-    """Return our page, by an engine of its own: it is there whatever TEMPLATES says."""
+def _own_page() -> tuple[Template, str]:
+    """Return our page and its Content Security Policy, which allows the page's style by its hash.
+
+    The template has an engine of its own, so that TEMPLATES does not matter.
+    """
     folder = Path(__file__).parent.parent / "templates"
     engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
-    return engine.get_template("django_slidingwindow/429.html")
+    page = engine.get_template("django_slidingwindow/429.html")
+    style = str(page.source).partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return page, f"{_POLICY}'sha256-{digest}'"
 
 
 def _words(known: _Known) -> tuple[str, str]:
-    """Return title and advice, in the language that is active."""
+    """Return title and advice in the current language."""
     status, reason, seconds = known
     if status == UNAVAILABLE:
         title = gettext("Service unavailable")
@@ -194,8 +220,10 @@ def _words(known: _Known) -> tuple[str, str]:
         title = gettext("Too many requests")
     if seconds is not None:
         number, unit = count_rounded_up(seconds)
-        text = _COUNTS[unit](number) % {"number": number}
-        return title, gettext("Please try again in %(duration)s.") % {"duration": text}
+        return title, _WAITS[unit](number) % {"number": number}
     if reason != IDENTITY_ERROR:
         return title, gettext("This request is not allowed; trying again will not help.")
     return title, gettext("Please try again later.")
+
+
+on_change(_body.cache_clear, "LANGUAGE_CODE", "LANGUAGES", "LOCALE_PATHS", "USE_I18N")

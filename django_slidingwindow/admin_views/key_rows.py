@@ -1,0 +1,100 @@
+"""A window of a live key as the pages show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.admin import ModelAdmin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ..decisions import BLOCK
+from ..durations import duration_exact, duration_rounded_up
+from ..inspection.windows import KeyState
+from ..models import Rejection
+from ..rejections.text import printable
+from .charts import meter
+from .pages import override_links, url
+from .wording import number, rate, share, wait
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A window as it is shown on a page."""
+
+    state: KeyState
+    key_url: str
+    unblock_url: str
+    override_links: list[dict[str, str]]
+
+    @property
+    def identifier(self) -> str:
+        return printable(self.state.identifier)
+
+    @property
+    def window(self) -> str:
+        return duration_exact(self.state.window)
+
+    @property
+    def policy(self) -> str:
+        """Return the rate, or only the window if no limit is known."""
+        if self.state.limit is None:
+            return self.window
+        return rate(self.state.limit, self.state.window)
+
+    @property
+    def hits(self) -> str:
+        return share(self.state.hits, self.state.limit)
+
+    @property
+    def leased(self) -> str:
+        """Return how many hits may be leased and not used yet."""
+        return number(self.state.leased or 0)
+
+    @property
+    def only_observed(self) -> bool:
+        """Return whether the window is over the limit of a profile that only observes."""
+        return self.state.observed and self.state.remaining == 0
+
+    @property
+    def override(self) -> str:
+        """Return the override in force and when it ends; empty for none."""
+        state = self.state
+        if not state.override or state.override_ends is None:
+            return state.override
+        ends = duration_rounded_up(state.override_ends)
+        return _("%(action)s, ends in %(time)s") % {"action": state.override, "time": ends}
+
+    @property
+    def refused(self) -> bool:
+        """Return whether an override blocks the identifier, which unblocking does not end."""
+        return self.state.override == BLOCK
+
+    @property
+    def release(self) -> str:
+        return wait(self.state.retry_after) if self.state.blocked else ""
+
+    @property
+    def reset(self) -> str:
+        return wait(self.state.reset_after)
+
+    @property
+    def expiry(self) -> str:
+        return wait(self.state.ttl)
+
+    @property
+    def meter(self) -> SafeString:
+        return meter(self.state.use, blocked=self.state.blocked)
+
+
+def row_of(model_admin: ModelAdmin[Rejection], request: HttpRequest, state: KeyState) -> Row:
+    links = []
+    if state.profile is not None:
+        links = override_links(model_admin, request, state.profile, state.identifier)
+    return Row(
+        state,
+        url(model_admin, "key", key=state.key),
+        url(model_admin, "unblock", key=state.key),
+        links,
+    )
