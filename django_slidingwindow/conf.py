@@ -99,7 +99,7 @@ class Conf:
         value = self._get("PREFIX", "throttle")
         if not isinstance(value, str) or not value or set(value) & set("{}"):
             raise ImproperlyConfigured(
-                f"{NAME}['PREFIX'] must be text without braces, not {value!r}"
+                f"{NAME}['PREFIX'] must be a string without braces, not {value!r}"
             )
         return value
 
@@ -115,6 +115,11 @@ class Conf:
     def latency_budget(self) -> float:
         """Seconds that one check may add to a request."""
         return self._get("LATENCY_BUDGET", 0.1)
+
+    @cached_property
+    def deferred_seconds(self) -> float:
+        """Seconds in which charges of deferred profiles are gathered before they are sent."""
+        return self._get("DEFERRED_SECONDS", 0.05)
 
     @cached_property
     def identity_error(self) -> str:
@@ -148,6 +153,16 @@ class Conf:
     @cached_property
     def log_identifiers(self) -> str:
         return self._get("LOG_IDENTIFIERS", "plain")
+
+    @cached_property
+    def traces(self) -> bool:
+        """Whether a check that asks Redis makes a span of OpenTelemetry."""
+        return self._get("TRACES", False)
+
+    @cached_property
+    def overrides_seconds(self) -> float:
+        """Seconds within which a changed override is obeyed; 0 for no overrides."""
+        return self._get("OVERRIDES_SECONDS", 2.0)
 
     @cached_property
     def enabled(self) -> bool:

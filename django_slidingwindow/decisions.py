@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from .policies import Policy
 
@@ -16,20 +15,24 @@ LIMIT = "limit"
 FALLBACK = "fallback"  # refused by this process's own windows while the store is away
 DENY = "deny"  # refused because the store is away
 IDENTITY_ERROR = "identity_error"  # the identifier could not be found
+EXEMPT = "exempt"  # an override exempts the identifier
+BLOCK = "block"  # refused by an override
 
 # Sources of a decision.
 REDIS = "redis"
 LOCAL = "local"
 SHIELD = "shield"
+LEASE = "lease"  # admitted by hits that this process had taken ahead
+DEFERRED = "deferred"  # by what this process knows; the charge follows
 ALLOW = "allow"
+OVERRIDE = "override"  # decided by an override, without looking at a window
 # DENY names a source as well.
 
 # `limit` and `remaining` of a decision without a limit, so that comparisons hold.
 NO_LIMIT = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What one policy says of the request."""
 
     profile: str
@@ -64,12 +67,13 @@ class Receipt:
 
     def __init__(
         self,
-        parts: tuple[tuple[tuple[Charge, ...], int], ...],
+        parts: tuple[tuple[tuple[Charge, ...], Any], ...],
         *,
         local: bool,
         unused: list[bool] | None = None,
     ) -> None:
-        """`parts`: charges that were made together, and the store's clock then.
+        """`parts`: charges that were made together, and the store's clock then, or what will
+        know it.
 
         Receipts that share `unused` are one: using it up is an atomic step, without a lock.
         """
@@ -85,49 +89,16 @@ class Receipt:
             return False
 
 
-class _Late:
-    """A base that makes some fields when somebody first looks at them."""
+class Known(NamedTuple):
+    """What a decision was made of, if its verdicts and its receipt are known."""
 
-    __slots__ = ("_answer", "key")
-
-    key: str
-    """Of the window that decided; empty where no window was looked at."""
-    _answer: tuple[Any, ...]
-    """A function and its arguments: what it makes of them has these fields as attributes."""
+    windows: None
+    rules: None
+    verdicts: tuple[Verdict, ...]
+    receipt: Receipt | None
 
 
-def _make_late(late: _Late, name: str) -> Any:
-    if name == "key":
-        value: Any = _deciding_key(cast("Decision", late))
-    elif name in ("verdicts", "receipt"):
-        make, *arguments = late._answer
-        value = getattr(make(*arguments), name)
-    else:
-        raise AttributeError(name)
-    object.__setattr__(late, name, value)
-    return value
-
-
-def _deciding_key(decision: Decision) -> str:
-    for verdict in decision.verdicts:
-        if (
-            verdict.profile == decision.profile
-            and verdict.policy == decision.policy
-            and verdict.allowed == decision.allowed
-        ):
-            return verdict.key
-    return ""
-
-
-# Python looks here for what a constructor has left out. Not written as a method, by which type
-# checkers would think that there is every attribute.
-_Late.__getattr__ = _make_late  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(_Late):
-    """The answer to a request, and the policy that decided it."""
-
+class _Fields(NamedTuple):
     allowed: bool
     profile: str
     policy: Policy | None
@@ -141,53 +112,105 @@ class Decision(_Late):
     """Seconds until the oldest counted hit leaves."""
     reason: str
     source: str
-    verdicts: tuple[Verdict, ...] = ()
-    """One for each policy looked at."""
-    receipt: Receipt | None = field(default=None, repr=False, compare=False)
-    """What `refund` gives back; None if nothing was charged."""
+    key: str
+    """Of the window that decided; empty where no window was looked at."""
+    answer: tuple[Any, ...]
+    """What the decision was made of: a function and its arguments, which begin with the windows and
+    their rules. It returns what `verdicts` and `receipt` are read from: few look at them, and
+    making them takes longer than the rest of a check."""
 
 
-# A frozen dataclass sets each field by its name, which would be a third of a check's time in
-# Python (`python -m benchmarks library`). So a class of the same layout that is not frozen is
-# filled, and then becomes the other.
-class _VerdictDraft:
-    __slots__ = Verdict.__slots__
+class Decision(_Fields):
+    """The answer to a request, and the policy that decided it.
+
+    Its fields are a tuple's, which is made in a tenth of the time that a frozen dataclass takes
+    (`python -m benchmarks library`).
+    """
+
+    def __new__(  # noqa: PYI034 -- nothing is derived from it
+        cls,
+        *,
+        allowed: bool,
+        profile: str,
+        policy: Policy | None,
+        limit: int,
+        remaining: int,
+        retry_after: float | None,
+        reset_after: float,
+        reason: str,
+        source: str,
+        key: str = "",
+        verdicts: tuple[Verdict, ...] = (),
+        receipt: Receipt | None = None,
+    ) -> Decision:
+        for verdict in verdicts if not key else ():
+            if (verdict.profile, verdict.policy, verdict.allowed) == (profile, policy, allowed):
+                key = verdict.key
+                break
+        decided = (allowed, profile, policy, limit, remaining, retry_after, reset_after)
+        return _known((*decided, reason, source, key), verdicts, receipt)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One for each policy looked at."""
+        found: tuple[Verdict, ...] = self._made("verdicts")
+        return found
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What `refund` gives back; None if nothing was charged."""
+        found: Receipt | None = self._made("receipt")
+        return found
+
+    @property
+    def override(self) -> str:
+        """The action of the override that applies: "limit", "exempt", "observe", "block" or ""."""
+        if self.policy is not None:
+            return self.policy.override
+        return self.reason if self.source == OVERRIDE else ""
+
+    def replace(self, **changes: Any) -> Decision:
+        """Return the same decision with other fields."""
+        fields = {**self._asdict(), "receipt": self.receipt}
+        if "verdicts" in changes:
+            del fields["key"]
+        return Decision(**{**fields, **changes})
+
+    def _asdict(self) -> dict[str, Any]:
+        return {**dict(zip(self._fields[:-1], self, strict=False)), "verdicts": self.verdicts}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self[:-1] == other[:-1] and self.verdicts == other.verdicts
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={value!r}" for name, value in self._asdict().items()]
+        return f"Decision({', '.join(fields)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What it was made of stays here: a copy needs no windows.
+        return _known, (self[:-1], self.verdicts, self.receipt)
+
+    def _made(self, name: str) -> Any:
+        made = self.__dict__
+        if name not in made:
+            make, *arguments = self.answer
+            made[name] = getattr(make(*arguments), name)
+        return made[name]
 
 
-class _DecisionDraft(_Late):
-    __slots__ = Decision.__slots__
-
-
-draft_verdict = cast("Callable[[], Any]", _VerdictDraft)
-"""Makes a verdict without fields, which becomes one by its class when all are set."""
-
-
-def make_decision(
-    allowed: bool,
-    profile: str,
-    policy: Policy | None,
-    limit: int,
-    remaining: int,
-    retry_after: float | None,
-    reset_after: float,
-    reason: str,
-    source: str,
-    key: str,
-    answer: tuple[Any, ...],
+def _known(
+    fields: tuple[Any, ...], verdicts: tuple[Verdict, ...], receipt: Receipt | None
 ) -> Decision:
-    """Return a decision; `answer` makes its verdicts and its receipt once they are looked at."""
-    decision: Any = _DecisionDraft()
-    decision.allowed = allowed
-    decision.profile = profile
-    decision.policy = policy
-    decision.limit = limit
-    decision.remaining = remaining
-    decision.retry_after = retry_after
-    decision.reset_after = reset_after
-    decision.reason = reason
-    decision.source = source
-    decision.key = key
-    decision._answer = answer
-    decision.__class__ = Decision
-    made: Decision = decision
-    return made
+    return new_decision(Decision, (*fields, (Known, None, None, verdicts, receipt)))
+
+
+new_decision: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__
+"""Makes a decision of a tuple of all its fields."""

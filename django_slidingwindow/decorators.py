@@ -59,14 +59,21 @@ def rate_limit(
     The decision is at `request.rate_limit`. Sync views stay sync, async ones async.
     """
     require_installed()
-    requirement = Requirement(
-        _profiles(profiles, profile),
-        cost if callable(cost) else parse_cost(cost),
-        methods_from(methods),
-    )
     caller = sys._getframe(1)
     place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+    origin = f"rate_limit at {place}"
+    requirement = _requirement(_profiles(profiles, profile), cost, methods, origin)
+    return _decorator(requirement, charge_when, place)
 
+
+def _requirement(profiles: Any, cost: Any, methods: Any, origin: str) -> Requirement:
+    cost = cost if callable(cost) else parse_cost(cost)
+    return Requirement(profiles, cost, methods_from(methods), origin)
+
+
+def _decorator(
+    requirement: Requirement, charge_when: Callable[[Any], Any] | None, place: str
+) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         _refuse_class(view, "rate_limit(...)")
         # Django's method_decorator tries a decorator on a function of its own, and then
@@ -221,12 +228,15 @@ class RateLimitMixin(_View):
 
         if not given("rate_limit_profiles"):
             return cast("Callable[..., Any]", super().as_view(**initkwargs))
-        limit = rate_limit(
-            profile=given("rate_limit_profiles"),
-            cost=given("rate_limit_cost"),
-            methods=given("rate_limit_methods"),
-            charge_when=given("rate_limit_charge_when"),
+        require_installed()
+        place = f"{cls.__module__}.{cls.__qualname__}"
+        requirement = _requirement(
+            _profiles((), given("rate_limit_profiles")),
+            given("rate_limit_cost"),
+            given("rate_limit_methods"),
+            f"RateLimitMixin of {place}",
         )
+        limit: Callable[..., Any] = _decorator(requirement, given("rate_limit_charge_when"), place)
         outermost = cls.dispatch is RateLimitMixin.dispatch
         if not outermost:
             initkwargs["_rate_limit_inside"] = limit

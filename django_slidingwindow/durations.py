@@ -1,4 +1,4 @@
-"""Units of time, and durations as text for people."""
+"""Units of time, and durations as text."""
 
 from __future__ import annotations
 

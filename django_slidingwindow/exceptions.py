@@ -1,6 +1,10 @@
-"""The errors that leave this package."""
+"""The errors that this package raises."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from .texts import Text
 
 
 class SlidingWindowError(Exception):
@@ -9,6 +13,9 @@ class SlidingWindowError(Exception):
 
 class PolicyError(SlidingWindowError, ValueError):
     """A rate, window, limit or algorithm that cannot be used; says what is allowed."""
+
+    def __init__(self, template: str, /, **values: Any) -> None:
+        super().__init__(Text(template, **values))
 
 
 class StoreError(SlidingWindowError):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, NamedTuple
 
 from .conf import conf
+from .core.caching import BoundedCache
 from .decisions import Decision
-from .guard import current_limiter
+from .guard import current_limiter, overriding
 from .guard.current_limiter import get_limiter
 from .guard.identity import canonical, has_spellings
+from .guard.resolve import limits_for
 from .guard.user_code import in_thread
 from .policies import Profile, parse_cost
 from .registry import registry
 
 if TYPE_CHECKING:
     from .core.limiter import Limiter
-    from .core.windows import WindowSet
+    from .core.windows import WindowSet, WindowTemplate
 
 __all__ = [
     "aacquire",
@@ -29,7 +32,11 @@ __all__ = [
     "peek",
     "refund",
     "reset",
+    "retry_delay",
 ]
+
+# Half of the time after which Celery's Redis transport delivers a waiting task a second time.
+LONGEST_DELAY = 1_800.0
 
 
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
@@ -74,6 +81,25 @@ async def aacquire(
     )
 
 
+def retry_delay(decision: Decision, attempt: int = 0, *, longest: float = LONGEST_DELAY) -> float:
+    """Return the seconds after which a task that was refused should ask again.
+
+    These are `retry_after` and a random part, which keeps tasks from coming back all at once:
+    up to a second at first, twice as much with each `attempt`, and at most the window. A task
+    whose wait is longer than `longest` asks before its time, after half of it or later.
+
+    Raise ValueError if no wait helps: the limit is 0, or less than the cost.
+    """
+    if decision.retry_after is None or decision.policy is None:
+        raise ValueError(
+            f"no wait helps: the cost is above the limit of {decision.limit} of the rate-limit "
+            f"profile {decision.profile!r}"
+        )
+    spread = min(2.0 ** min(attempt, 30), decision.policy.window)
+    delay = decision.retry_after + random.uniform(0, spread)  # noqa: S311 -- it hides nothing
+    return delay if delay <= longest else random.uniform(longest / 2, longest)  # noqa: S311
+
+
 def refund(decision: Decision) -> int:
     """Give back what the decision was charged, once; return the hits given back."""
     return get_limiter().refund(decision)
@@ -87,14 +113,31 @@ async def arefund(decision: Decision) -> int:
 def reset(profile: str | Profile, identifier: str) -> int:
     """Forget the identifier's windows in this profile; return how many there were."""
     limiter = get_limiter()
-    return limiter.reset(_windows(limiter, profile, identifier, 1, True).keys)
+    return limiter.reset(_windows(limiter, profile, identifier, 1, True, False).keys)
 
 
 async def areset(profile: str | Profile, identifier: str) -> int:
     """Do what `reset` does, without blocking the event loop."""
     limiter = get_limiter()
-    windows = await _awindows(limiter, profile, identifier, 1, True)
+    windows = await _awindows(limiter, profile, identifier, 1, True, False)
     return await limiter.areset(windows.keys)
+
+
+class _Known(NamedTuple):
+    """What is known about a check by profile and cost before it comes."""
+
+    limiter: Limiter
+    edition: object
+    """Of the registry."""
+    profile: Profile
+    spelled: str | None
+    """The axis, if its identifiers have several spellings."""
+    template: WindowTemplate | None
+    """None if a function says the limit."""
+
+
+# Only costs that callers make up can fill it.
+_known: BoundedCache[tuple[str | Profile, int], _Known] = BoundedCache(4_096)
 
 
 def _windows(
@@ -103,17 +146,39 @@ def _windows(
     identifier: str,
     cost: int,
     enabled: bool,
+    overridable: bool = True,
 ) -> WindowSet:
-    """Return the windows of an identifier; none if limits are switched off."""
-    if isinstance(profile, str):
-        profile = registry.get(profile)
-    if type(cost) is not int or cost < 0:
+    """Return the windows of an identifier; none if limits are switched off.
+
+    `overridable` is False for a caller that wants the windows whatever an override says.
+    """
+    if type(cost) is not int:
         cost = parse_cost(cost)
-    if has_spellings(profile.axis):
-        identifier = canonical(profile.axis, identifier)
-    policies = profile.policies if profile.limit_for is None else profile.policies_for(identifier)
-    template = limiter.template(profile, policies if enabled else (), cost)
-    return template.windows(identifier)
+    known = _known.get((profile, cost))
+    if known is None or known[0] is not limiter or known[1] is not registry.edition:
+        known = _prepare(limiter, profile, cost)
+    _, _, found, spelled, template = known
+    if spelled is not None:
+        identifier = canonical(spelled, identifier)
+    overrides = overriding.current if enabled and overridable else None
+    if overrides is None and template is not None and enabled:
+        return template.windows(identifier)
+    override, policies = limits_for(found, identifier, None, overrides)
+    if override is not None:
+        return override.windows(limiter, found, policies, identifier, cost)
+    return limiter.template(found, policies if enabled else (), cost).windows(identifier)
+
+
+def _prepare(limiter: Limiter, profile: str | Profile, cost: int) -> _Known:
+    cost = parse_cost(cost)
+    # Before the profile is read: it may change meanwhile.
+    edition = registry.edition
+    found = registry.get(profile) if isinstance(profile, str) else profile
+    template = None
+    if found.limit_for is None:
+        template = limiter.template(found, found.policies, cost)
+    spelled = found.axis if has_spellings(found.axis) else None
+    return _known.keep((profile, cost), _Known(limiter, edition, found, spelled, template))
 
 
 async def _awindows(
@@ -122,10 +187,10 @@ async def _awindows(
     identifier: str,
     cost: int,
     enabled: bool,
+    overridable: bool = True,
 ) -> WindowSet:
     """Do what `_windows` does; in a thread if a project's function says the limit."""
-    if isinstance(profile, str):
-        profile = registry.get(profile)
-    if profile.limit_for is None:
-        return _windows(limiter, profile, identifier, cost, enabled)
-    return await in_thread(_windows, limiter, profile, identifier, cost, enabled)
+    found = registry.get(profile) if isinstance(profile, str) else profile
+    if found.limit_for is None:
+        return _windows(limiter, profile, identifier, cost, enabled, overridable)
+    return await in_thread(_windows, limiter, profile, identifier, cost, enabled, overridable)

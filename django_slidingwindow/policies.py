@@ -2,89 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .durations import SECONDS, UNITS_HELP, microseconds, seconds_exact
+from .durations import microseconds, seconds_exact
 from .exceptions import PolicyError
+from .rates import RATE_HELP, parse_lease, parse_limit, parse_rate, parse_window
+from .texts import Text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-MIN_WINDOW = 0.001
-MAX_WINDOW = 400 * SECONDS["d"]
-# A compact log spends four bytes a hit, and a Redis string holds 512 MB.
-MAX_LIMIT = 100_000_000
 MAX_RESOLUTION = 1_000
+# Without "lease_seconds", a lease lasts this part of a window, and at most so many seconds.
+_LEASE_PART, _LONGEST_LEASE = 0.01, 30.0
+# Whatever "lease_seconds" says: the stamps of a compact log reach no further.
+_MAX_LEASE_PART = 0.5
 
 ALGORITHMS = ("compact", "log", "buckets", "counter")
 LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
 """How keys and scripts call the algorithms."""
-ENFORCE, OBSERVE = MODES = ("enforce", "observe")
+ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
-
-_RATE_HELP = 'a rate is a whole number, "/" and a window, such as "120/m", "10/30s" or "100/d"'
-# Bounded, because int() refuses some thousand digits with an error of its own.
-_WINDOW = r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*"
-_LIMIT = r"\d{1,18}"
-
-
-def parse_window(value: object) -> float:
-    """Return the window in seconds, from seconds, a timedelta or text such as "1m"."""
-    seconds: float
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, str):
-        seconds = _window_from_text(value)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = value
-    else:
-        raise PolicyError(f"window {value!r} is neither seconds, a timedelta nor text such as '1m'")
-    # Written so that NaN fails as well.
-    if not MIN_WINDOW <= seconds <= MAX_WINDOW:
-        raise PolicyError(
-            f"window {value!r} is out of range: allowed is from 1 millisecond to 400 days"
-        )
-    return microseconds(seconds) / 1_000_000
-
-
-def _window_from_text(text: str) -> float:
-    match = re.fullmatch(_WINDOW, text, re.ASCII)
-    if match is None or not match[2]:
-        raise PolicyError(
-            f"window {text!r} is not understood: allowed is a whole number and a unit, {UNITS_HELP}"
-        )
-    count, unit = match.groups()
-    if unit not in SECONDS:
-        raise PolicyError(f"unknown unit {unit!r} in {text!r}: allowed is {UNITS_HELP}")
-    return int(count or 1) * SECONDS[unit]
-
-
-def parse_limit(value: object) -> int:
-    """Return the limit, a whole number of hits; 0 blocks everything."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise PolicyError(f"limit {value!r} is not a whole number")
-    if not 0 <= value <= MAX_LIMIT:
-        raise PolicyError(f"limit {value!r} is out of range: allowed is 0 to {MAX_LIMIT:,}")
-    return value
-
-
-def parse_rate(rate: object) -> tuple[int, float]:
-    """Limit and window in seconds, from text such as "120/m"."""
-    if not isinstance(rate, str):
-        raise PolicyError(f"rate {rate!r} is not text: {_RATE_HELP}")
-    limit, slash, window = rate.partition("/")
-    limit = limit.strip()
-    if not slash:
-        raise PolicyError(f"rate {rate!r} has no '/': {_RATE_HELP}")
-    if not re.fullmatch(_LIMIT, limit, re.ASCII):
-        raise PolicyError(f"limit {limit!r} of rate {rate!r} is not a whole number: {_RATE_HELP}")
-    return parse_limit(int(limit)), parse_window(window)
+NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +41,21 @@ class Policy:
     algorithm: str = "compact"
     resolution: int = 60
     """Sub-windows in a window; for the algorithm `buckets` alone."""
+    lease: int = 0
+    """Hits that a process may take ahead and hand out from memory; 0 for none."""
+    lease_seconds: float = 0.0
+    """For how long; 0 means a hundredth of the window, at most 30. At most half of it applies."""
+    override: str = ""
+    """What an override has changed: "limit" or "observe"; empty for a policy of the settings."""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         parse_limit(self.limit)
         object.__setattr__(self, "window", parse_window(self.window))
         if self.algorithm not in ALGORITHMS:
+            names = ", ".join(ALGORITHMS)
             raise PolicyError(
-                f"unknown algorithm {self.algorithm!r}: allowed is one of {', '.join(ALGORITHMS)}"
+                "algorithm {name!r} is not one of {names}.", name=self.algorithm, names=names
             )
         resolution: object = self.resolution
         if (
@@ -114,13 +64,26 @@ class Policy:
             or not 1 <= resolution <= MAX_RESOLUTION
         ):
             raise PolicyError(
-                f"resolution {resolution!r} is not a whole number from 1 to {MAX_RESOLUTION}"
+                "resolution {value!r} is not a whole number from 1 to {highest}.",
+                value=resolution,
+                highest=MAX_RESOLUTION,
             )
+        parse_lease(self.lease)
+        if self.lease and self.algorithm == "counter":
+            raise PolicyError("lease {problem}", problem=NO_COUNTER_LEASE)
+        object.__setattr__(self, "lease_seconds", self._lease_seconds())
 
         # What is prepared for a set of policies is found by them at every check.
         # Of numbers alone, whose hashes hold in every process that a policy is pickled to.
-        key = (self.limit, self.window, ALGORITHMS.index(self.algorithm), resolution)
+        kind = ALGORITHMS.index(self.algorithm)
+        key = (self.limit, self.window, kind, resolution, self.lease, self.lease_seconds)
         object.__setattr__(self, "_hash", hash(key))
+
+    def _lease_seconds(self) -> float:
+        if not self.lease:
+            return 0.0
+        wanted = self.lease_seconds or min(self.window * _LEASE_PART, _LONGEST_LEASE)
+        return microseconds(min(wanted, self.window * _MAX_LEASE_PART)) / 1_000_000
 
     def __hash__(self) -> int:
         return self._hash
@@ -135,6 +98,16 @@ class Policy:
     def window_us(self) -> int:
         """The window in microseconds, the unit of the stores' clocks."""
         return round(self.window * 1_000_000)
+
+    @property
+    def lease_us(self) -> int:
+        """How long a lease lasts, in microseconds; 0 without one."""
+        return round(self.lease_seconds * 1_000_000)
+
+    @property
+    def counted_us(self) -> int:
+        """How long a hit counts in Redis, in microseconds: longer if it may be used later."""
+        return self.window_us + self.lease_us
 
     @property
     def window_text(self) -> str:
@@ -175,6 +148,8 @@ class Profile:
     algorithm: str = "compact"
     """Of the policies that `limit_for` makes."""
     resolution: int = 60
+    lease: int = 0
+    lease_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or not self.axis:
@@ -204,6 +179,11 @@ class Profile:
         """Whether the profile only watches."""
         return self.mode == OBSERVE
 
+    @property
+    def deferred(self) -> bool:
+        """Whether requests are charged after they were decided, in the background."""
+        return self.mode == DEFERRED
+
     def policies_for(
         self, identifier: str, request: HttpRequest | None = None
     ) -> tuple[Policy, ...]:
@@ -214,7 +194,8 @@ class Profile:
         if answer is None:
             return ()
         values = answer if isinstance(answer, (list, tuple)) else (answer,)
-        given = self.name, self.window, self.algorithm, self.resolution, *values
+        counting = (self.algorithm, self.resolution, self.lease, self.lease_seconds)
+        given = self.name, self.window, counting, *values
         try:
             return _policies_of(*given)
         except TypeError:
@@ -225,7 +206,7 @@ class Profile:
 # Many get the same answer, and to read it takes longer than a check. By type: True is not 1.
 @lru_cache(maxsize=4096, typed=True)
 def _policies_of(
-    name: str, own_window: float | None, algorithm: str, resolution: int, *values: object
+    name: str, own_window: float | None, counting: tuple[str, int, int, float], *values: object
 ) -> tuple[Policy, ...]:
     """Return what a profile's function has answered; the same policies for the same answer."""
     policies = []
@@ -234,13 +215,20 @@ def _policies_of(
             limit, window = parse_rate(value)
         elif own_window is None:
             raise PolicyError(
-                f"the limit of profile {name!r} came out as {value!r}, "
-                f"and it has no window of its own: {_RATE_HELP}"
+                f"the function for the limit of profile {name!r} returned {value!r}, "
+                f"and the profile has no window: {RATE_HELP}"
             )
         else:
             limit, window = parse_limit(value), own_window
         policies.append(
-            Policy(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
+            Policy(
+                limit=limit,
+                window=window,
+                algorithm=counting[0],
+                resolution=counting[1],
+                lease=counting[2],
+                lease_seconds=counting[3],
+            )
         )
     return tuple(policies)
 
@@ -248,5 +236,5 @@ def _policies_of(
 def parse_cost(value: object) -> int:
     """Return a cost, a whole number of hits from 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"cost {value!r} is not a whole number from 0")
+        raise ValueError(f"cost {value!r} is not a whole number of at least 0")
     return value

@@ -9,35 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from django.utils.module_loading import import_string
-
 from .conf import conf
-from .exceptions import PolicyError
+from .core.tiers import Tiers
 from .policies import (
     ANONYMOUS,
     ENFORCE,
     FALLBACKS,
     MODES,
+    NO_COUNTER_LEASE,
     OBSERVE,
     Policy,
-    parse_limit,
-    parse_rate,
-    parse_window,
 )
+from .profile_values import (
+    in_policy,
+    one_of,
+    rate_fields,
+    read_bool,
+    read_function,
+    read_limit,
+    read_rate,
+    read_rates,
+    read_tiers,
+    string_value,
+)
+from .rates import parse_lease, parse_window
+from .texts import Text, gettext_noop, pgettext_noop, text_of
 
 POLICIES = "policies"
-"""The field of the keys that say how much is allowed."""
-IN_POLICIES = ("window", "algorithm", "resolution")
+"""The field of the keys limit, rate, rates and tiers."""
+TIER = "tier"
+"""The field of the function that chooses among `tiers`."""
+IN_POLICIES = ("window", "algorithm", "resolution", "lease", "lease_seconds")
 """The fields that every policy of a profile gets."""
 
 
-def gettext_noop(text: str) -> str:
-    """Mark a text for makemessages; Django's own function reads the settings, too early here."""
-    return text
-
-
 class ProfileKey(NamedTuple):
-    """One key: what it may hold, what it sets and how people see it."""
+    """One key: its values, the field that it sets, and how it is shown."""
 
     name: str
     field: str
@@ -47,28 +54,28 @@ class ProfileKey(NamedTuple):
     description: str
     """One line of Markdown, for docs/profiles.md."""
     read_item: Callable[[Any], Any] | None = None
-    """Does the same for each item, where the value is a list."""
+    """Like `read`, for each item of a list."""
     required: bool = False
     default: Any = None
-    """What the field holds without the key."""
+    """The value of the field without the key."""
     default_text: str = ""
-    """The default in docs/profiles.md, where it is not a constant."""
+    """The default in docs/profiles.md, if it is not a constant."""
     effective: Callable[[Any], Any] | None = None
-    """Return the value that applies, where a setting stands in for a missing one."""
+    """Return the value that applies, if a setting replaces a missing one."""
     heading: str = ""
-    """Of its own column. Without one, a value is shown if it is not the default."""
+    """The heading of its column. Without a column, only other values than the default are shown."""
     width: int = 0
-    """Of its own column, in characters."""
+    """The width of its column, in characters."""
     alert: Any = None
-    """A value to draw attention to."""
+    """A value that is highlighted."""
 
     @property
     def in_policies(self) -> bool:
         """Whether the policies show the value."""
-        return self.field == POLICIES or self.field in IN_POLICIES
+        return self.field in (POLICIES, TIER, *IN_POLICIES)
 
     def value(self, written: Any) -> Any:
-        """Return what the key sets its field to; ValueError if it is wrong."""
+        """Return the value of the field. Raise ValueError if it is wrong."""
         value = self.read(written)
         return value if self.read_item is None else tuple(map(self.read_item, value))
 
@@ -77,7 +84,7 @@ class ProfileKey(NamedTuple):
         try:
             value = self.read(written)
         except ValueError as error:
-            yield "", str(error)
+            yield "", text_of(error)
             return
         if self.read_item is None:
             return
@@ -85,7 +92,7 @@ class ProfileKey(NamedTuple):
             try:
                 self.read_item(item)
             except ValueError as error:
-                yield f"[{i}]", str(error)
+                yield f"[{i}]", text_of(error)
 
 
 def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -98,12 +105,17 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         key.name for key in PROFILE_KEYS.values() if key.field == POLICIES and key.name in config
     ]
     if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        yield "", f"needs one of limit (with window), rate or rates; found {found}."
+        found = ", ".join(given) or "-"
+        problem = "needs exactly one of limit, rate, rates and tiers; found: {found}"
+        yield "", Text(problem, found=found)
     elif given == ["limit"] and "window" not in config:
-        yield "", "a limit needs a window, such as 60 or '1m'."
+        yield "", Text("limit needs a window, such as 60 or '1m'.")
     elif given != ["limit"] and "window" in config:
-        yield "['window']", "goes with limit; a rate has its window in it."
+        yield "['window']", Text("is only for limit: a rate includes its window.")
+    if ("tiers" in config) != (TIER in config):
+        yield "", Text("tiers and tier need each other.")
+    if config.get("algorithm") == "counter" and config.get("lease"):
+        yield "['lease']", NO_COUNTER_LEASE
 
 
 def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,6 +126,8 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         if key.name in config
     }
     rates = fields.pop(POLICIES)
+    if TIER in fields:
+        rates = Tiers(rates, fields.pop(TIER))
     if callable(rates):
         return {**fields, "limit_for": rates}
     shared = {name: fields.pop(name) for name in IN_POLICIES if name in fields}
@@ -121,176 +135,131 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, POLICIES: policies}
 
 
-def _text(problem: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or not value:
-            raise ValueError(problem)
-        return value
-
-    return read
-
-
-def _read_bool(value: Any) -> bool:
-    if value is not True and value is not False:
-        raise ValueError("must be True or False.")
-    return value
-
-
-def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"{value!r} is not one of {', '.join(choices)}.")
-        return str(value)
-
-    return read
-
-
-def _read_limit(value: Any) -> Any:
-    """Return the rates without their window, or the function that returns them."""
-    if callable(value):
-        return value
-    if isinstance(value, str):
-        if not _is_path(value):
-            raise PolicyError(
-                f"limit {value!r} is neither a whole number nor the dotted path of a callable"
-            )
-        return _imported(value)
-    return ({"limit": parse_limit(value)},)
-
-
-def _read_rate(value: Any) -> Any:
-    """Return the rates, or the function that returns them."""
-    if callable(value):
-        return value
-    if isinstance(value, str) and _is_path(value):
-        return _imported(value)
-    return (_rate(value),)
-
-
-def _read_rates(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError('must be a list of rates, such as ["5/m", "20/h"].')
-    return value
-
-
-def _rate(value: Any) -> dict[str, Any]:
-    limit, window = parse_rate(value)
-    return {"limit": limit, "window": window}
-
-
-def _in_policy(name: str) -> Callable[[Any], Any]:
-    return lambda value: getattr(Policy(limit=0, window=1, **{name: value}), name)
-
-
-def _is_path(text: str) -> bool:
-    """Return whether it can be the dotted path of something in a module."""
-    return "." in text and all(name.isidentifier() for name in text.split("."))
-
-
-def _imported(path: str) -> Any:
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise PolicyError(str(error)) from error
-    if not callable(found):
-        raise PolicyError(f"{path!r} is not a callable (identifier, request) -> rate")
-    return found
-
-
 _TABLE = (
     ProfileKey(
         name="axis",
         field="axis",
-        read=_text("an axis is needed: ip, user, tenant, endpoint, global or one of your own."),
-        description="whom it counts: [identities](identities.md) lists them",
+        read=string_value(
+            gettext_noop("is required, such as ip, user, tenant, endpoint or global.")
+        ),
+        description="what is counted separately: see [identities](identities.md)",
         required=True,
-        default_text="needed",
-        heading=gettext_noop("Counts by"),
+        default_text="required",
+        heading=pgettext_noop("rate limit", "Counts by"),
         width=12,
     ),
     ProfileKey(
         name="limit",
         field=POLICIES,
-        read=_read_limit,
-        description="hits in a window, together with `window`",
+        read=read_limit,
+        description="the number of hits that are allowed in `window`",
     ),
     ProfileKey(
         name="window",
         field="window",
         read=parse_window,
-        description='its length: seconds (`60`, `0.5`), a `timedelta` or text (`"1m"`)',
+        description='the length: seconds (`60`, `0.5`), a `timedelta` or a string (`"1m"`)',
     ),
     ProfileKey(
         name="rate",
         field=POLICIES,
-        read=_read_rate,
-        description='both in one: `"120/m"`, `"10/30s"`, `"100/d"`',
+        read=read_rate,
+        description='limit and window in one: `"120/m"`, `"10/30s"`, `"100/d"`',
     ),
     ProfileKey(
         name="rates",
         field=POLICIES,
-        read=_read_rates,
-        read_item=_rate,
-        description='several at once: `["5/m", "20/h"]`. '
-        "One of `limit`, `rate` and `rates` is needed",
+        read=read_rates,
+        read_item=rate_fields,
+        description='several rates, which all apply: `["5/m", "20/h"]`. '
+        "Exactly one of `limit`, `rate`, `rates` and `tiers` is required",
+    ),
+    ProfileKey(
+        name="tiers",
+        field=POLICIES,
+        read=read_tiers,
+        description='the rates of each plan: `{"free": "100/d", "internal": None}`, '
+        "see [tiers](tiers.md)",
+    ),
+    ProfileKey(
+        name=TIER,
+        field=TIER,
+        read=read_function,
+        description="the function that returns the tier of an identifier; `tiers` needs it",
     ),
     ProfileKey(
         name="algorithm",
         field="algorithm",
-        read=_in_policy("algorithm"),
-        description="how hits are kept: [algorithms](algorithms.md)",
+        read=in_policy("algorithm"),
+        description="how hits are stored: see [algorithms](algorithms.md)",
         default="compact",
     ),
     ProfileKey(
         name="resolution",
         field="resolution",
-        read=_in_policy("resolution"),
-        description="sub-windows of the algorithm `buckets`, 1 to 1,000",
+        read=in_policy("resolution"),
+        description="the number of sub-windows of the algorithm `buckets`, 1 to 1,000",
         default=60,
+    ),
+    ProfileKey(
+        name="lease",
+        field="lease",
+        read=parse_lease,
+        description="the most hits that a process takes ahead: "
+        "see [fewer round trips](fewer-round-trips.md)",
+        default=0,
+    ),
+    ProfileKey(
+        name="lease_seconds",
+        field="lease_seconds",
+        read=parse_window,
+        description="how long a process may hand them out",
+        default_text="a hundredth of the window, at most 30",
     ),
     ProfileKey(
         name="scope",
         field="scope",
-        read=_text("must be text."),
-        description="what shares one window: profiles of one axis and scope share their hits",
-        default_text="the name",
-        heading=gettext_noop("Scope"),
+        read=string_value(gettext_noop("must be a string that is not empty.")),
+        description="profiles with the same axis and scope share their hits",
+        default_text="the name of the profile",
+        heading=pgettext_noop("rate limit", "Scope"),
         width=24,
     ),
     ProfileKey(
         name="mode",
         field="mode",
-        read=_one_of(MODES),
-        description='`"observe"` counts and logs, and never blocks',
+        read=one_of(MODES),
+        description='`"observe"` counts and logs, and never refuses; `"deferred"` never waits for '
+        "Redis: [fewer round trips](fewer-round-trips.md#deferred-evaluation)",
         default=ENFORCE,
-        heading=gettext_noop("Mode"),
+        heading=pgettext_noop("rate limit", "Mode"),
         width=8,
         alert=OBSERVE,
     ),
     ProfileKey(
         name="count_rejected",
         field="count_rejected",
-        read=_read_bool,
-        description="a refused request counts as well, so who keeps hammering stays out",
+        read=read_bool,
+        description="refused requests count as well: a client that keeps retrying stays blocked",
         default=False,
     ),
     ProfileKey(
         name="fallback",
         field="fallback",
-        read=_one_of(FALLBACKS),
-        description="what decides while Redis is away: [failure modes](failure-modes.md)",
+        read=one_of(FALLBACKS),
+        description="what decides while Redis is away: see [failure modes](failure-modes.md)",
         default_text="`FALLBACK`",
         effective=lambda value: value or conf.fallback,
-        heading=gettext_noop("Without Redis"),
+        heading=pgettext_noop("rate limit", "Without Redis"),
         width=8,
     ),
     ProfileKey(
         name="anonymous",
         field="anonymous",
-        read=_one_of(ANONYMOUS),
-        description='what `user` and `session` do without one: count the address, or `"skip"`',
+        read=one_of(ANONYMOUS),
+        description='count anonymous requests by address (`"ip"`), or not at all (`"skip"`)',
         default="ip",
     ),
 )
 PROFILE_KEYS = {key.name: key for key in _TABLE}
-"""In the order in which people see them."""
+"""By name, in the order in which they are shown."""

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from .conf import NAME, conf, on_change
 from .policies import Profile
 from .profile_keys import PROFILE_KEYS, config_problems, profile_fields
+from .texts import Text
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},
@@ -23,12 +24,16 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return a hint at what was meant, ready to end a sentence."""
+    """Return the known names that are similar, or all of them, as the end of a sentence."""
     names = sorted(map(str, known))
     matches = difflib.get_close_matches(name, names, n=3)
     if matches:
-        return "did you mean " + " or ".join(repr(match) for match in matches) + "?"
-    return f"known are: {', '.join(names) or 'none'}."
+        *others, last = map(repr, matches)
+        meant = Text("{names} or {last}", names=", ".join(others), last=last) if others else last
+        return Text("did you mean {names}?", names=meant)
+    if not names:
+        return Text("none is defined.")
+    return Text("the known names are {names}.", names=", ".join(names))
 
 
 def read_profile(name: str, config: Any) -> Profile:
@@ -39,37 +44,38 @@ def read_profile(name: str, config: Any) -> Profile:
 
 
 def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
-    """Return everything that is wrong with a profile's dict, as (path, problem)."""
+    """Yield everything that is wrong with the dict of a profile, as (path, problem)."""
     path = f"{NAME}['PROFILES'][{name!r}]"
     if not isinstance(name, str) or not name:
-        yield path, "a profile's name is text."
+        yield path, Text("the name of a profile must be a string that is not empty.")
         return
     if isinstance(config, Profile):
         if config.name != name:
-            yield path, f"is the profile {config.name!r}, of another name."
+            yield path, Text("is a Profile with another name, {name!r}.", name=config.name)
         return
     if not isinstance(config, Mapping):
-        yield path, f"a profile is a dict, not {type(config).__name__}."
+        yield path, Text("must be a dict, not {type}.", type=type(config).__name__)
         return
     for key in config:
         if key not in PROFILE_KEYS:
-            yield f"{path}[{key!r}]", f"unknown key: {near(str(key), PROFILE_KEYS)}"
+            hint = near(str(key), PROFILE_KEYS)
+            yield f"{path}[{key!r}]", Text("unknown key: {hint}", hint=hint)
     for below, problem in config_problems(config):
         yield path + below, problem
 
 
 class Registry:
-    """Profiles by name; read when first asked for, and again after the settings change."""
+    """Profiles by name, read at the first use and again after the settings change."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._profiles: dict[str, Profile] = {}
         self._registered: dict[str, Any] = {}
         self.edition = object()
-        """Another one whenever a profile may have changed."""
+        """A new object whenever a profile may have changed."""
 
     def get(self, name: str) -> Profile:
-        """Return the profile of that name; ImproperlyConfigured if there is none or it is wrong."""
+        """Return the profile; raise ImproperlyConfigured if it does not exist or is wrong."""
         profiles = self._profiles
         profile = profiles.get(name)
         if profile is None:
@@ -83,11 +89,11 @@ class Registry:
         return profile
 
     def configs(self) -> dict[str, Any]:
-        """Return what is configured by name: the project wins over registered, over built in."""
+        """Return all profiles by name. The settings win over registered and built-in ones."""
         return {**BUILT_IN, **self._registered, **conf.profiles}
 
     def register(self, name: str, profile: Profile | Mapping[str, Any]) -> Profile:
-        """Add an app's own profile, which the project's settings may replace by name."""
+        """Add a profile of an app. The settings may replace it by name."""
         read = read_profile(name, profile)
         with self._lock:
             self._registered[name] = profile
@@ -95,16 +101,16 @@ class Registry:
         return read
 
     def unregister(self, name: str) -> None:
-        """Take a registered profile away again."""
+        """Remove a registered profile."""
         with self._lock:
             if self._registered.pop(name, None) is None:
                 raise ImproperlyConfigured(
-                    f"no profile {name!r} was registered: {near(name, self._registered)}"
+                    f"profile {name!r} is not registered: {near(name, self._registered)}"
                 )
             self.reset()
 
     def reset(self) -> None:
-        """Forget what was read from the settings; what was registered stays."""
+        """Read the settings again at the next use. Registered profiles stay."""
         self._profiles, self.edition = {}, object()
 
 

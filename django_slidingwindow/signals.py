@@ -1,7 +1,6 @@
-"""What others may listen to. Receivers cannot fail a request: what they raise is logged.
+"""Signals of rate limits. An exception in a receiver is logged and does not affect the request.
 
-Receivers are plain functions: a check tells them at once, in whatever thread or event
-loop it runs.
+Receivers are plain functions. They run within the check, in its thread or event loop.
 """
 
 from __future__ import annotations
@@ -20,30 +19,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_slidingwindow")
 
 request_limited = Signal()
-"""A request was refused, or would have been by an observing profile.
+"""A request was refused, or a profile in observe mode would have refused it.
 Arguments: request, decision."""
 
 limit_checked = Signal()
-"""A check was answered. Arguments: decision, seconds (what the store took, or None)."""
+"""A check was made. Arguments: decision, seconds (the time of the store; None if it was not
+asked), error (the StoreError if the store has failed, or None)."""
+
+lease_ended = Signal()
+"""This process took units of a profile ahead, and their time has ended. Arguments: profile,
+granted, used, returned (numbers of units)."""
 
 store_degraded = Signal()
-"""The store went away and the fallback took over. Arguments: alias, error."""
+"""Redis went away, and the fallback took over. Arguments: alias, error."""
 
 store_recovered = Signal()
-"""The store is back. Arguments: alias, seconds (how long it was away)."""
+"""Redis is back. Arguments: alias, seconds (how long it was away)."""
+
+deferred_sent = Signal()
+"""Charges of profiles in the mode "deferred" were sent, or could not be. Arguments: charged, over
+(charged above a limit), lost (given up), all in hits; seconds, error (None if all were sent)."""
 
 log_written = Signal()
-"""A batch of the rejection log was written, or was not. Arguments: rows, hits, seconds (what
-the database took), error (None if it was written), dropped (refusals given up since the last
-time)."""
+"""A batch of the rejection log was written or failed. Arguments: rows, hits, seconds (the time of
+the database), error (None if it was written), dropped (refusals lost since the previous batch)."""
 
 
 refusal_log: Callable[[Any, Decision], None] | None = None
-"""What writes refusals down, while LOG is on; None where the app is not installed. It hears of
-them directly: to send a signal takes longer than to count one refusal more."""
+"""Counts a refusal for the rejection log; None if the app is not installed. It is called directly,
+because sending a signal takes longer than counting a refusal."""
 
 
-def tell_refusal(request: Any, decision: Decision) -> None:
+def report_refusal(request: Any, decision: Decision) -> None:
     """Report a refusal to the log and to the receivers of `request_limited`."""
     if refusal_log is not None:
         try:
@@ -52,17 +59,17 @@ def tell_refusal(request: Any, decision: Decision) -> None:
         except Exception:
             logger.exception("a refusal could not be counted for the rejection log")
     if request_limited.receivers:
-        tell(request_limited, type(request), request=request, decision=decision)
+        send(request_limited, type(request), request=request, decision=decision)
 
 
-def tell(signal: Signal, sender: Any, **arguments: Any) -> None:
+def send(signal: Signal, sender: Any, **arguments: Any) -> None:
     """Send a signal, if it has receivers."""
-    # The usual case, which Django finds out in longer.
+    # Faster than the same test in `send_robust`.
     if not signal.receivers:
         return
     try:
-        # Logs itself what a receiver raises.
+        # Django logs exceptions of receivers.
         signal.send_robust(sender, **arguments)
     except RuntimeError:
-        # A coroutine function listens, and this thread's event loop is busy with the check.
+        # A receiver is a coroutine function, and this thread runs an event loop.
         logger.exception("a signal could not be sent to an asynchronous receiver")

@@ -14,6 +14,7 @@ for Django's test client and its asynchronous one. pytest has them as fixtures.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ from .conf import conf
 from .core.limiter import Limiter, Question
 from .core.waiting import Pause
 from .decisions import REDIS
+from .guard import overriding
 from .guard.current_limiter import limiters_from
 from .guard.limiter_factory import CALLBACKS
 from .stores.memory import MemoryStore
@@ -65,7 +67,7 @@ def limits_in_memory(clock: FrozenClock | None = None) -> Iterator[FrozenClock]:
     """
     clock = FrozenClock() if clock is None else clock
     # The log's thread would write beside the test's own transaction.
-    with _limiters_in_memory(clock), conf.forced(enabled=True, log=False):
+    with _limiters_in_memory(clock), _overrides_by(clock), conf.forced(enabled=True, log=False):
         yield clock
 
 
@@ -75,6 +77,17 @@ def _limiters_in_memory(clock: FrozenClock) -> Iterator[None]:
     store = _Store(clock=clock)
     with limiters_from(lambda: _InMemory(store, clock)):
         yield
+
+
+@contextmanager
+def _overrides_by(clock: FrozenClock) -> Iterator[None]:
+    """Let overrides end when the clock has advanced to their time."""
+    before, now, start = overriding.clock, time.time(), clock()
+    overriding.clock = lambda: now + (clock() - start) / 1_000_000
+    try:
+        yield
+    finally:
+        overriding.clock = before
 
 
 class _Store(MemoryStore):

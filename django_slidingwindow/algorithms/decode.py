@@ -28,7 +28,7 @@ def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
         return []
     tick = tick_us(policy)
     present = now // tick
-    gone = (now - policy.window_us - tick + 1) // tick
+    gone = (now - policy.counted_us - tick + 1) // tick
     newest = int.from_bytes(value[1:8], "big")
     stamps = [newest - (newest - slot) % _WRAP for slot in _slots(value, newest)]
     alive = (min(stamp, present) for stamp in stamps if stamp > gone)
@@ -50,14 +50,14 @@ def _numbers(value: bytes) -> list[int]:
 
 def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
     """Return the hits of a sorted set that still count; `members` come with their scores."""
-    gone = now - policy.window_us
+    gone = now - policy.counted_us
     return _ages(((int(min(score, now)), 1) for _, score in members if score > gone), now)
 
 
 def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
     """Return the sub-windows that still count, each as old as its youngest possible hit."""
     current = (now // bucket_us(policy) + 1) * bucket_us(policy)
-    alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.window_us > now)
+    alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.counted_us > now)
     return _ages(((min(end, current), hits) for end, hits in alive), now)
 
 

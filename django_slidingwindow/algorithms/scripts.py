@@ -14,6 +14,7 @@ SCRIPT_VERSION = "2"
 """Raised when the meaning of a stored value, an argument or the reply changes."""
 
 _SECTION = re.compile(r"^ *--- (\w+)\n", re.MULTILINE)
+_LEASE_SECTION = re.compile(r"^ *--- (lease_\w+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -24,13 +25,15 @@ class Script(NamedTuple):
 
 
 @cache
-def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
+def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False) -> Script:
     """Return the source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
 
     An algorithm's file has sections, each under a line `--- name`. The evaluator names
-    in such a line the section of the algorithms that belongs there.
+    in such a line the section of the algorithms that belongs there. With `leases`, a check
+    can take units ahead; without, nothing of that is in its source.
     """
     sections = {name: _sections(name) for name in algorithms}
+    lease = _sections("lease", _LEASE_SECTION) if leases else {}
 
     def block(place: re.Match[str]) -> str:
         bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
@@ -39,21 +42,24 @@ def script(evaluator: str, algorithms: tuple[str, ...]) -> Script:
         return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
 
     start, end = _read("prelude").split("--- usual\n")
-    if evaluator == "evaluate" and len(algorithms) == 1:
+    if evaluator == "evaluate" and len(algorithms) == 1 and not leases:
         start += sections[algorithms[0]].get("usual", "")
     source = (
         f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
+        + lease.get("", "")
         + start
         + end
         + "".join(parts[""] + parts["functions"] for parts in sections.values())
-        + _SECTION.sub(block, _read(evaluator))
+        + _SECTION.sub(
+            block, _LEASE_SECTION.sub(lambda place: lease.get(place[1], ""), _read(evaluator))
+        )
     )
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-def _sections(name: str) -> dict[str, str]:
+def _sections(name: str, section: re.Pattern[str] = _SECTION) -> dict[str, str]:
     """Return a file's sections by their names; what stands before the first has none."""
-    first, *rest = _SECTION.split(_read(name))
+    first, *rest = section.split(_read(name))
     return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 

@@ -40,4 +40,4 @@ def lives_ms(policy: Policy) -> int:
     So a busy key need not renew its expiry at each hit.
     """
     late = tick_us(policy) - 1 if policy.algorithm == "compact" else 0
-    return -(-(policy.window_us + late) // 1_000) + 500
+    return -(-(policy.counted_us + late) // 1_000) + 500

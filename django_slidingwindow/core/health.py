@@ -25,19 +25,36 @@ class _Always:
         self.receivers: list[Any] = [None]
 
 
+class Sent(NamedTuple):
+    """What became of charges that no request waits for, in hits."""
+
+    charged: int
+    over: int
+    """Of those, hits in charges that the store would have refused."""
+    lost: int
+    """Hits that the store was not charged, or perhaps not."""
+    seconds: float
+    error: StoreError | None
+
+
 class Callbacks(NamedTuple):
     """What a limiter calls. They must not raise: nothing they do may fail a request."""
 
-    checked: Callable[[Decision, float | None], None] | None = None
-    """Called with every decision, and the seconds that the store took if it was asked."""
+    checked: Callable[[Decision, float | None, StoreError | None], None] | None = None
+    """Called with every decision, the seconds that the store took if it was asked, and the
+    error if it has failed."""
     listeners: Listeners = _Always()
     """While it has no receivers, `checked` is not called and no time is taken."""
     degraded: Callable[[StoreError], None] | None = None
     """Called when the store goes away."""
     recovered: Callable[[float], None] | None = None
     """Called when the store is back, with the seconds that it was away."""
+    leased: Callable[[str, int, int, int], None] | None = None
+    """Called when a lease has ended: profile, and the units granted, used and given back."""
     failed: Callable[[StoreError], None] | None = None
     """Called when the store answers, but not this check, so that the fallback has decided it."""
+    sent: Callable[[Sent], None] | None = None
+    """Called when charges of deferred profiles were sent, or could not be."""
 
 
 class Health:

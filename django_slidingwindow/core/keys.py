@@ -30,14 +30,12 @@ _SUFFIX = rf"([{''.join(_NAMES)}])(\d+(?:\.\d+)?)"
 _PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
 
 
-is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").fullmatch
-"""Whether a text is its own escape."""
+find_special = re.compile(rf"[^A-Za-z0-9{re.escape(_PLAIN)}]").search
+"""Returns None if a text has no character that has to be escaped."""
 
 
 def escape(text: str) -> str:
     """Return the text as it stands in a key: never empty, injective."""
-    if is_plain(text):
-        return text
     if not text:
         return _EMPTY
     head = text[:MAX_IDENTIFIER]

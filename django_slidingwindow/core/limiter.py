@@ -8,7 +8,6 @@ yield what they want from the store, or how long to wait.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -16,14 +15,22 @@ from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.flows import adrive, drive
 from ..stores.memory import MemoryStore
-from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Refund, Reset, Store
+from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Store
+from .deferred import Deferred
 from .fallback import Fallback
 from .health import Callbacks, Health
-from .multi_slot import MultiSlotCheck
+from .leases import Leases, steady_clock
+from .lending import Lender
+from .outcomes import Outcomes
+from .release import Release
 from .results import decision_of, replay, unlimited
 from .shield import Shield
 from .waiting import Ask, Pause, Step, Turn, WaitingLines, atake, take
 from .windows import ProfileCheck, WindowCache, WindowSet
+
+LEAST_SHARE = 8
+"""A check takes at most an eighth of what a window has left ahead. With more than four processes it
+is 1 / (2 x processes)."""
 
 Question: TypeAlias = "Call | Batch | Step"
 Flow: TypeAlias = "Generator[Question, Any, Decision]"
@@ -43,26 +50,63 @@ class Limiter:
         shield: Shield | None = None,
         budget: float | None = None,
         callbacks: Callbacks | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        deferred_seconds: float = 0.05,
+        clock: Callable[[], float] = steady_clock,
+        background: bool = True,
     ) -> None:
-        """`processes`: among how many the local fallback divides a limit."""
+        """`processes`: how many share the limits. The local fallback divides a limit among them.
+
+        `background`: a thread gives back what was leased and not used; else `return_leases` does.
+        `deferred_seconds`: how long charges of deferred profiles are gathered.
+        """
         self.store = store
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
         self.shield = Shield(0) if shield is None else shield
         # Most checks find it empty, and so need not ask the shield.
         self._refusals: Mapping[Any, object] = self.shield.refusals
-        self._callbacks = Callbacks() if callbacks is None else callbacks
-        self._listeners = self._callbacks.listeners
-        self._budget = budget
+        callbacks = Callbacks() if callbacks is None else callbacks
+        self._listeners = callbacks.listeners
         self._clock = clock
         self._windows = WindowCache(prefix)
         self.template = self._windows.template
         self.join = self._windows.join
         self._lines = WaitingLines(clock)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
-        self._health = Health(store, callbacks=self._callbacks, recovered=self.local.clear)
+        self._health = Health(store, callbacks=callbacks, recovered=self.local.clear)
         self.breaker = self._health.breakers
+        self._outcomes = Outcomes(
+            store,
+            health=self._health,
+            shield=self.shield,
+            fallback=self._fallback,
+            callbacks=callbacks,
+            clock=clock,
+        )
+        self._lender = Lender(
+            store,
+            Leases(share=max(LEAST_SHARE, 2 * processes), clock=clock),
+            outcomes=self._outcomes,
+            health=self._health,
+            shield=self.shield,
+            callbacks=callbacks,
+            budget=budget,
+            clock=clock,
+            background=background,
+        )
+        self._charge_leased = self._lender.charge if store.lends else None
+        self.deferred = Deferred(
+            store,
+            self._health,
+            without_store=self._outcomes.without_store,
+            report=self._outcomes.report,
+            sent=callbacks.sent,
+            interval=deferred_seconds,
+            clock=clock,
+        )
+        self._release = Release(
+            store, self.local, self.shield, self._health, self._lender, self.deferred
+        )
 
     def windows(self, checks: Sequence[ProfileCheck]) -> WindowSet:
         """Return the windows of several profiles, each with its identifier."""
@@ -70,37 +114,39 @@ class Limiter:
 
     def charge(self, windows: WindowSet) -> Decision:
         """Charge all windows if all admit, else none."""
-        if self._refusals or self.breaker.open or not windows.template.plain:
+        template, keys = windows
+        if self._refusals or self.breaker.open or not template.plain:
             begun = self._before(windows)
             if begun is not None:
                 return begun if isinstance(begun, Decision) else drive(begun, self._answer)
         start = self._clock() if self._listeners.receivers else None
         forgotten = self.shield.forgotten
         try:
-            reply = self.store.charge(windows.keys, windows.template.rules)
+            reply = self.store.charge(keys, template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
-            return self._unanswered(windows, error, start)
-        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+            return self._outcomes.unanswered(windows, error, start, keys[0])
+        decision = decision_of(windows, template.rules, reply, self.store.source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision
-        return self._after(windows, decision, start, forgotten)
+        return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
 
     async def acharge(self, windows: WindowSet) -> Decision:
         """Do what `charge` does, without blocking the event loop."""
-        if self._refusals or self.breaker.open or not windows.template.plain:
+        template, keys = windows
+        if self._refusals or self.breaker.open or not template.plain:
             begun = self._before(windows)
             if begun is not None:
                 return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
         start = self._clock() if self._listeners.receivers else None
         forgotten = self.shield.forgotten
         try:
-            reply = await self.store.acharge(windows.keys, windows.template.rules)
+            reply = await self.store.acharge(keys, template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
-            return self._unanswered(windows, error, start)
-        decision = decision_of(windows, windows.template.rules, reply, self.store.source)
+            return self._outcomes.unanswered(windows, error, start, keys[0])
+        decision = decision_of(windows, template.rules, reply, self.store.source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision
-        return self._after(windows, decision, start, forgotten)
+        return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
 
     def peek(self, windows: WindowSet) -> Decision:
         """Return what `charge` would decide; charge nothing."""
@@ -120,22 +166,28 @@ class Limiter:
 
     def refund(self, decision: Decision) -> int:
         """Give back what the decision was charged, once; return the hits given back."""
-        return drive(self._refund(decision), self._answer)
+        return drive(self._release.refund(decision), self._answer)
 
     async def arefund(self, decision: Decision) -> int:
         """Do what `refund` does, without blocking the event loop."""
-        return await adrive(self._refund(decision), self._aanswer)
+        return await adrive(self._release.refund(decision), self._aanswer)
 
     def reset(self, keys: Sequence[str]) -> int:
         """Forget windows; return how many there were."""
-        return drive(self._reset(keys), self._answer)
+        return drive(self._release.reset(keys), self._answer)
 
     async def areset(self, keys: Sequence[str]) -> int:
         """Do what `reset` does, without blocking the event loop."""
-        return await adrive(self._reset(keys), self._aanswer)
+        return await adrive(self._release.reset(keys), self._aanswer)
+
+    def return_leases(self) -> None:
+        """Give back the hits of leases that have ended."""
+        self._lender.return_ended()
 
     def close(self) -> None:
-        """Close idle connections; the next call makes new ones."""
+        """Settle what is leased or deferred, and close idle connections; calls make new ones."""
+        self._lender.close()
+        self.deferred.flush()
         self.store.close()
 
     def _answer(self, question: Question) -> Any:
@@ -169,132 +221,43 @@ class Limiter:
     def _before(self, windows: WindowSet) -> Decision | Flow | None:
         """Return what this process decides by itself; None if the store is to be charged.
 
-        A flow if no one call to the store can hold all windows.
+        A flow if that takes more than a plain call to the store.
         """
         if self._refusals:
             found = self.shield.find(windows)
             if found is not None:
-                return self._report(replay(*found), None)
-        if windows.template.joined:
+                return self._outcomes.report(replay(*found), None)
+        template = windows.template
+        if template.deferred:
+            return self.deferred.check(windows)
+        if template.leased and self._charge_leased is not None:
+            return self._charge_leased(windows)
+        if template.joined:
             groups = self.store.groups(windows.keys)
             if groups is not None:
-                return self._charge_groups(windows, groups)
+                return self._lender.charge_slots(windows, groups)
         if not windows.keys:
-            return self._report(unlimited(windows.template.name), None)
+            return self._outcomes.report(unlimited(template), None)
         if self.breaker.open and not self.breaker.permit([self.store.node(windows.keys[0])]):
-            return self._without_store(windows, None)
+            return self._outcomes.without_store(windows, None)
         return None
 
-    def _after(
-        self, windows: WindowSet, decision: Decision, start: float | None, forgotten: int
-    ) -> Decision:
-        """Keep breaker and shield up to date with what the store has decided."""
-        if not self.breaker.is_healthy:
-            self._health.answered(self.store.node(windows.keys[0]))
-        if decision.allowed:
-            if self._refusals:
-                self.shield.charged(windows.keys)
-        elif windows.template.exact:
-            self.shield.remember(windows, decision, forgotten)
-        return self._report(decision, start) if self._listeners.receivers else decision
-
-    def _unanswered(
-        self, windows: WindowSet, error: BaseException, start: float | None
-    ) -> Decision:
-        """Return the fallback's decision; raise what is not an error of the store."""
-        self._health.unanswered(self.store.node(windows.keys[0]), error, charges=True)
-        if not isinstance(error, StoreError):
-            raise error
-        return self._without_store(windows, start, error)
-
-    def _without_store(
-        self, windows: WindowSet, start: float | None, error: StoreError | None = None
-    ) -> Decision:
-        if error is not None:
-            self._health.failed(error)
-        return self._report(self._fallback.decide(windows, True, self.breaker), start)
-
-    def _report(self, decision: Decision, start: float | None) -> Decision:
-        """Return the decision, after the callback was called with it."""
-        if self._listeners.receivers and self._callbacks.checked is not None:
-            self._callbacks.checked(decision, None if start is None else self._clock() - start)
-        return decision
-
-    def _multi_slot(
-        self, windows: WindowSet, groups: list[list[int]], nodes: list[str]
-    ) -> MultiSlotCheck:
-        return MultiSlotCheck(
-            windows,
-            groups,
-            nodes,
-            source=self.store.source,
-            health=self._health,
-            freed=self.shield.forget,
-            budget=self._budget,
-            clock=self._clock,
-        )
-
-    def _charge_groups(self, windows: WindowSet, groups: list[list[int]]) -> Flow:
-        nodes = [self.store.node(windows.keys[group[0]]) for group in groups]
-        if not self.breaker.permit([*dict.fromkeys(nodes)]):
-            return self._without_store(windows, None)
-        start = self._clock() if self._listeners.receivers else None
-        forgotten = self.shield.forgotten
-        try:
-            decision = yield from self._multi_slot(windows, groups, nodes).ask(writes=True)
-        except StoreError as error:
-            return self._without_store(windows, start, error)
-        return self._after(windows, decision, start, forgotten)
-
     def _peek(self, windows: WindowSet) -> Flow:
-        template, keys = windows
+        seen = self._lender.seen_from_here(windows)
+        template, keys = seen
         if not keys:
-            return unlimited(template.name)
+            return unlimited(template)
         groups = self.store.groups(keys)
         nodes = [self.store.node(keys[group[0]]) for group in groups or [[0]]]
         if self._health.all_closed(nodes):
             try:
                 if groups is not None:
-                    multi_slot = self._multi_slot(windows, groups, nodes)
-                    return (yield from multi_slot.ask(writes=False))
-                call = Evaluate(keys, template.rules, writes=False)
-                reply = yield from self._health.look(nodes[0], call)
-                return decision_of(windows, template.rules, reply, self.store.source, ())
+                    check = self._lender.multi_slot(seen, groups, nodes)
+                    reply, _ = yield from check.ask(writes=False)
+                else:
+                    call = Evaluate(keys, template.rules, writes=False)
+                    reply = yield from self._health.look(nodes[0], call)
+                return decision_of(seen, template.rules, reply, self.store.source, ())
             except StoreError as error:
                 self._health.failed(error)
         return self._fallback.decide(windows, False, self.breaker)
-
-    def _refund(self, decision: Decision) -> Generator[Question, Any, int]:
-        receipt = decision.receipt
-        if receipt is None or not receipt.use():
-            return 0
-        taken = 0
-        for charges, stamp in receipt.parts:
-            call = Refund(charges, stamp)
-            if receipt.local:
-                taken += sum(self.local.run(call))
-                continue
-            node = self.store.node(charges[0].key)
-            if self._health.all_closed([node]):
-                # While the store is away, hits stay until they expire: too many are counted,
-                # never too few.
-                try:
-                    taken += sum((yield from self._health.look(node, call)))
-                except StoreError:
-                    pass
-                finally:
-                    self.shield.forget([charge.key for charge in charges])
-        return taken
-
-    def _reset(self, keys: Sequence[str]) -> Generator[Question, Any, int]:
-        every = tuple(dict.fromkeys(keys))
-        if not every:
-            return 0
-        self.local.run(Reset(every))
-        found = 0
-        try:
-            for positions in self.store.groups(every) or [list(range(len(every)))]:
-                found += (yield Reset(tuple(every[i] for i in positions)))[0]
-        finally:
-            self.shield.forget(every)
-        return found

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Batch, Evaluate, Refund, Reply
 from .health import Asked, Health
-from .results import Charged, charges_of, decision_of
+from .results import Charged, charges_of
 from .windows import WindowSet
 
 # The share of the budget that is kept for giving back.
@@ -32,7 +31,6 @@ class MultiSlotCheck:
         groups: list[list[int]],
         nodes: list[str],
         *,
-        source: str,
         health: Health,
         freed: Callable[[Iterable[str]], None],
         budget: float | None,
@@ -41,7 +39,6 @@ class MultiSlotCheck:
         """`freed` is called with the keys of windows from which hits were taken back."""
         self._slots = SlotGroups(windows, groups)
         self._nodes = nodes
-        self._source = source
         self._health = health
         self._freed = freed
         self._budget = budget
@@ -49,8 +46,8 @@ class MultiSlotCheck:
         self._start = clock()
         self._charged: dict[int, Charged] = {}
 
-    def ask(self, *, writes: bool) -> Generator[Asked, Any, Decision]:
-        """Return the decision; charge only if `writes`."""
+    def ask(self, *, writes: bool) -> Generator[Asked, Any, tuple[Reply, tuple[Charged, ...]]]:
+        """Return the answers as one reply, and what was charged; charge only if `writes`."""
         slots = self._slots
         try:
             slots.answered((yield from self._ask(slots.sets, False, writes)))
@@ -72,9 +69,7 @@ class MultiSlotCheck:
             raise
         if not slots.admitted:
             yield from self._give_back()
-        windows = slots.windows
-        charged = tuple(self._charged.values())
-        return decision_of(windows, windows.template.rules, slots.reply(), self._source, charged)
+        return slots.reply(), tuple(self._charged.values())
 
     def _ask(
         self, sets: dict[int, WindowSet], charge: bool, writes: bool

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..decisions import Decision, Verdict
-
-if TYPE_CHECKING:
-    from ..stores.protocol import Reply, WindowRule
 
 Outcome = TypeVar("Outcome", Decision, Verdict)
 
@@ -23,7 +20,7 @@ def strictest(outcomes: Sequence[Outcome]) -> Outcome:
     if len(outcomes) == 1:
         return outcomes[0]
     ranks = [
-        _rank(
+        rank(
             one.allowed,
             getattr(one, "observed", False),
             one.remaining,
@@ -35,30 +32,7 @@ def strictest(outcomes: Sequence[Outcome]) -> Outcome:
     return outcomes[ranks.index(min(ranks))]
 
 
-def strictest_position(
-    rules: Sequence[WindowRule], reply: Reply, waits: Sequence[float | None], *, observes: bool
-) -> int:
-    """Return the position of the window that decides a reply.
-
-    `waits`: for each window, the seconds until a retry; not needed if the reply admits.
-    `observes`: some of the windows only observe.
-    """
-    if reply.admitted and not observes:
-        # In a third of the time (`python -m benchmarks views`), unless two have as many left.
-        remaining: tuple[int, ...] = reply.remaining
-        least = min(remaining)
-        if remaining.count(least) == 1:
-            return remaining.index(least)
-    ranks = [
-        _rank(bool(admits), rule.observed, remaining, wait, reset)
-        for rule, wait, (admits, remaining, _, reset) in zip(
-            rules, waits or [0.0] * len(rules), reply.windows(), strict=True
-        )
-    ]
-    return ranks.index(min(ranks))
-
-
-def _rank(
+def rank(
     allowed: bool, observed: bool, remaining: int, retry: float | None, reset: float
 ) -> tuple[int, float, float]:
     """Return the place in the order; the strictest has the least."""

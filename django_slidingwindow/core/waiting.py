@@ -110,7 +110,8 @@ class WaitingLines:
                     if full or line.opens is not None:
                         line.opens = self._clock() + full
                     return decision
-                if decision.retry_after is None:
+                # Without a window there is nothing to wait for: an override blocks.
+                if decision.retry_after is None or not windows.keys:
                     return decision
                 line.opens = self._clock() + max(decision.retry_after, _LEAST_PAUSE)
                 if line.opens > ends:
@@ -147,7 +148,8 @@ def _call_first(line: _WaitingLine) -> None:
 
 def _full_for(windows: WindowSet, admission: Decision) -> float:
     """Return for how many seconds after an admission the next one is surely refused."""
-    if not windows.template.exact:
+    # What remains of a window is a lower bound if units were taken ahead.
+    if not windows.template.exact or windows.template.leased:
         return 0.0
     least = min([rule.cost for rule in windows.template.rules], default=0)
     full = [one.reset_after for one in admission.verdicts if one.remaining < least]

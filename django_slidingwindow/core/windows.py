@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..algorithms.timing import EXACT
 from ..policies import OBSERVE, Policy, Profile
 from ..stores.protocol import WindowRule, WindowRules
 from .caching import BoundedCache
-from .keys import escape, is_plain, key_ends, suffix
+from .keys import MAX_IDENTIFIER, escape, find_special, key_ends, suffix
+
+if TYPE_CHECKING:
+    from ..decisions import Decision
 
 # As many as there are profiles, for most projects.
 MAX_TEMPLATES = 4096
+# Makes a named tuple without a call of its Python constructor, once per check.
+_new_tuple = tuple.__new__
 
 
 class ProfileCheck(NamedTuple):
@@ -35,14 +40,18 @@ class WindowTemplate:
 
     __slots__ = (
         "before",
+        "decide",
+        "deferred",
         "ending",
         "endings",
         "exact",
         "joined",
+        "leased",
         "may_share",
         "name",
         "named",
         "observes",
+        "parts",
         "plain",
         "profiles",
         "rules",
@@ -59,11 +68,15 @@ class WindowTemplate:
         endings: tuple[str, ...] = (),
         joined: bool = False,
         may_share: bool = False,
+        shares: bool = False,
+        decide: Callable[[], Decision] | None = None,
     ) -> None:
         """A key is `before`, the identifier, and one of the `endings`.
 
         `name` is that of the first profile. `joined`: of several profiles, so that the keys may
-        lie apart in a cluster. `may_share`: two of the windows may have the same key.
+        lie apart in a cluster. `may_share`: two of the windows may have the same key. `shares`:
+        two of them have, so that nothing is taken ahead. `decide` makes the decision of a template
+        without windows; None for one without a limit.
         """
         self.rules = WindowRules(rules)
         self.profiles = profiles
@@ -78,8 +91,19 @@ class WindowTemplate:
         self.ending = endings[0] if len(endings) == 1 else None
         self.joined = joined
         self.may_share = may_share
+        self.decide = decide
+        # The positions of windows from which units are taken ahead.
+        self.leased: tuple[int, ...] = ()
+        if not shares and len(set(endings)) == len(endings):
+            self.leased = tuple(
+                [i for i, rule in enumerate(rules) if rule.policy.lease >= rule.cost > 0]
+            )
+        # The positions of windows that are charged after the request was decided.
+        self.deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
         # One profile's windows, as most checks look at: one call of the store holds them.
-        self.plain = bool(rules) and not joined
+        self.plain = bool(rules) and not (joined or self.leased or self.deferred)
+        # Templates of some of the windows, by their positions.
+        self.parts: dict[tuple[int, ...], WindowTemplate] = {}
         self.observes = any(rule.observed for rule in rules)
         # One window, which is enforced: the decision says all there is to say about it.
         self.single = len(rules) == 1 and not self.observes
@@ -90,18 +114,31 @@ class WindowTemplate:
 
     def windows(self, identifier: str) -> WindowSet:
         """Return the windows of an identifier."""
-        stem = self.before + (identifier if is_plain(identifier) else escape(identifier))
-        if self.ending is not None:
-            return WindowSet(self, (stem + self.ending,))
+        if find_special(identifier) is not None or not 0 < len(identifier) <= MAX_IDENTIFIER:
+            identifier = escape(identifier)
+        ending = self.ending
+        if ending is not None:
+            return _new_tuple(WindowSet, (self, (f"{self.before}{identifier}{ending}",)))
+        stem = self.before + identifier
         return WindowSet(self, tuple([stem + ending for ending in self.endings]))
 
     def part(self, positions: Sequence[int]) -> WindowTemplate:
         """Return the template of the windows at these positions."""
-        rules, profiles = self.rules, self.profiles
+        rules, profiles, key = self.rules, self.profiles, tuple(positions)
+        found = self.parts.get(key)
+        if found is None:
+            found = self.parts[key] = WindowTemplate(
+                tuple([rules[i] for i in key]), tuple([profiles[i] for i in key]), name=self.name
+            )
+        return found
+
+    def with_costs(self, costs: Sequence[int]) -> WindowTemplate:
+        """Return the template of the same windows at other costs, for a look at them."""
         return WindowTemplate(
-            tuple(rules[i] for i in positions),
-            tuple(profiles[i] for i in positions),
+            tuple([rule._replace(cost=cost) for rule, cost in zip(self.rules, costs, strict=True)]),
+            self.profiles,
             name=self.name,
+            joined=self.joined,
         )
 
 
@@ -185,6 +222,7 @@ def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
         name=templates[0].name if templates else "",
         joined=True,
         may_share=len(set(ends)) < len(ends),
+        decide=next((template.decide for template in templates if template.decide), None),
     )
 
 
@@ -205,4 +243,5 @@ def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> Win
         template.profiles,
         name=template.name,
         joined=True,
+        shares=True,
     )

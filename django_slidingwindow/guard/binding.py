@@ -65,7 +65,7 @@ class Binding:
         profile.
         """
         costs: dict[str, int] = {}
-        for names, cost, methods in self._requirements:
+        for names, cost, methods, _ in self._requirements:
             if methods is None or method in methods:
                 assert isinstance(names, tuple)
                 assert isinstance(cost, int)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import signals
 from ..conf import conf
-from ..decisions import ALLOW, DENY, OBSERVED, Decision
+from ..decisions import OBSERVED, Decision
 from ..stores.flows import adrive, drive
 from . import current_limiter
 from .binding import bind
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from django.http import HttpRequest
-
-# Sources that have looked at no policy.
-_UNSEEN = (ALLOW, DENY)
 
 
 def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
@@ -76,17 +73,15 @@ def _decided(
     request: HttpRequest, requirements: Requirements, state: RequestState | None, checked: Check
 ) -> Decision | None:
     """Record a check, and return the strictest decision over all the requirements."""
-    decision, windows = checked.decision, checked.windows
-    if windows is not None and decision is not None:
-        checked.single = windows.template.single and decision.source not in _UNSEEN
+    decision = checked.decision
     if state is None:
-        setattr(request, STATE, RequestState((checked,)))
+        request._rate_limit_state = RequestState((checked,))  # type: ignore[attr-defined]
         request.rate_limit = decision  # type: ignore[attr-defined]
     else:
         state.append(checked)
         state.show(request)
     if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
-        signals.tell_refusal(request, decision)
+        signals.report_refusal(request, decision)
     return decision if state is None else state.decision(request, requirements)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..conf import on_change
@@ -49,9 +49,13 @@ def _make_limiter() -> Limiter:
     # Imports all that a check needs, and not every process that starts Django checks a limit.
     from .limiter_factory import make_limiter
 
+    if on_first_use is not None:
+        on_first_use()
     return make_limiter()
 
 
+on_first_use: Callable[[], None] | None = None
+"""Called before this process's limiter is made: the app starts what only checks need."""
 _make: Callable[[], Limiter] = _make_limiter
 _changes = 0
 
@@ -75,5 +79,5 @@ def _start_afresh() -> None:
     _lock, current = threading.Lock(), None
 
 
-with suppress(AttributeError):  # there is no fork on Windows
-    os.register_at_fork(after_in_child=_start_afresh)
+# Not every system forks.
+getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)

@@ -81,7 +81,7 @@ def exemptions() -> Exemptions | None:
         if callable(entry):
             functions.append(entry)
         elif not isinstance(entry, str):
-            raise ImproperlyConfigured(f"{NAME}['EXEMPT'] has {entry!r}, which is no text.")
+            raise ImproperlyConfigured(f"{NAME}['EXEMPT'] has {entry!r}, which is not a string.")
         elif "/" in entry or ":" in entry or entry.replace(".", "").isdigit():
             networks.append(parse_network(entry, "EXEMPT"))
         elif entry != STAFF:

@@ -7,7 +7,7 @@ import time
 
 from .. import signals
 from ..conf import conf
-from ..core.health import Callbacks
+from ..core.health import Callbacks, Sent
 from ..core.limiter import Limiter
 from ..core.shield import Shield
 from ..decisions import Decision
@@ -29,11 +29,12 @@ def make_limiter() -> Limiter:
         shield=Shield(conf.shield_seconds),
         budget=conf.latency_budget,
         callbacks=CALLBACKS,
+        deferred_seconds=conf.deferred_seconds,
     )
 
 
-def _checked(decision: Decision, seconds: float | None) -> None:
-    signals.tell(signals.limit_checked, Limiter, decision=decision, seconds=seconds)
+def _checked(decision: Decision, seconds: float | None, error: StoreError | None) -> None:
+    signals.send(signals.limit_checked, Limiter, decision=decision, seconds=seconds, error=error)
 
 
 def _degraded(error: StoreError) -> None:
@@ -43,14 +44,25 @@ def _degraded(error: StoreError) -> None:
         conf.fallback,
         extra={"alias": conf.cache, "fallback": conf.fallback},
     )
-    signals.tell(signals.store_degraded, Limiter, alias=conf.cache, error=error)
+    signals.send(signals.store_degraded, Limiter, alias=conf.cache, error=error)
 
 
 def _recovered(seconds: float) -> None:
     logger.warning(
         "Redis is back after %.1f s", seconds, extra={"alias": conf.cache, "seconds": seconds}
     )
-    signals.tell(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
+    signals.send(signals.store_recovered, Limiter, alias=conf.cache, seconds=seconds)
+
+
+def _leased(profile: str, granted: int, used: int, returned: int) -> None:
+    signals.send(
+        signals.lease_ended,
+        Limiter,
+        profile=profile,
+        granted=granted,
+        used=used,
+        returned=returned,
+    )
 
 
 def _failed(error: StoreError) -> None:
@@ -59,10 +71,14 @@ def _failed(error: StoreError) -> None:
     if now - _failure_logged_at >= _LOG_AGAIN:
         _failure_logged_at = now
         logger.error(
-            "Redis could not answer a check (%s): the fallback did",
+            "Redis could not answer a check (%s): the fallback decided",
             error,
             extra={"alias": conf.cache},
         )
+
+
+def _sent(sent: Sent) -> None:
+    signals.send(signals.deferred_sent, Limiter, **sent._asdict())
 
 
 CALLBACKS = Callbacks(
@@ -70,7 +86,9 @@ CALLBACKS = Callbacks(
     listeners=signals.limit_checked,
     degraded=_degraded,
     recovered=_recovered,
+    leased=_leased,
     failed=_failed,
+    sent=_sent,
 )
 # Seconds between two log lines about checks that Redis could not answer.
 _LOG_AGAIN = 60.0

@@ -78,7 +78,7 @@ def _trust() -> _Trust:
     if header not in HEADERS:
         raise ImproperlyConfigured(
             f"{NAME}['FORWARDED_HEADER'] is {conf.forwarded_header!r}: "
-            f"allowed is one of {', '.join(HEADERS)}."
+            f"use one of {', '.join(HEADERS)}."
         )
     return _Trust(header, conf.trusted_proxies)
 
@@ -156,7 +156,7 @@ def client_of(request: HttpRequest) -> Hop:
                     break
     if client is None:
         raise UnknownClientError(
-            f"the request came from {peer!r}, which is no address. If the server listens on a "
+            f"the request came from {peer!r}, which is not an address. If the server listens on a "
             f"unix socket, add '{UNIX}' to {NAME}['TRUSTED_PROXIES'] and let the proxy "
             "in front of it set the forwarding header."
         )
@@ -177,8 +177,8 @@ def _warn_of_forwarding() -> None:
     _warned = True
     logger.warning(
         "A request has a forwarding header, and %s['TRUSTED_PROXIES'] is empty: the header "
-        "is ignored. Behind a proxy all clients then share the proxy's limit: name the proxy. "
-        "Without one, write TRUSTED_PROXIES = [] and ignore this. It is said once a process.",
+        "is ignored. Behind a proxy, all clients share one limit: add the proxy to the setting. "
+        "Without a proxy, ignore this message. It is logged once per process.",
         NAME,
     )
 

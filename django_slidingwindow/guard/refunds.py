@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.ranking import strictest
@@ -33,11 +32,11 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
         # A window that another profile counts in as well stays charged.
         kept = {verdict.key for verdict in decision.verdicts if verdict.profile not in mine}
         taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
-        yield replace(decision, receipt=taken)
+        yield decision.replace(receipt=taken)
         for charges, _ in taken.parts:
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
-        after = replace(_without(decision, given), receipt=_part(receipt, kept))
+        after = _without(decision, given).replace(receipt=_part(receipt, kept))
         checked.decision = after
         state.show(request)
 
@@ -57,10 +56,9 @@ def _without(decision: Decision, costs: dict[str, int]) -> Decision:
         left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))
         # The hit given back was the newest: the oldest one is another, if there is any.
         reset = 0.0 if left == verdict.limit else verdict.reset_after
-        verdicts.append(replace(verdict, remaining=left, reset_after=reset))
+        verdicts.append(verdict._replace(remaining=left, reset_after=reset))
     deciding = strictest(verdicts)
-    return replace(
-        decision,
+    return decision.replace(
         profile=deciding.profile,
         policy=deciding.policy,
         limit=deciding.limit,

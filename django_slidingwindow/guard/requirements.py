@@ -32,6 +32,8 @@ class Requirement(NamedTuple):
     """Of each profile. A function that fails or answers nonsense is logged and costs 1."""
     methods: frozenset[str] | None = None
     """None for all; see `methods_from`."""
+    origin: str = ""
+    """Where it stands in the project, for people: "rate_limit at shop.views:12"."""
 
     def covers(self, request: HttpRequest) -> bool:
         """Whether the request's method is one of them."""
@@ -67,7 +69,7 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
         return None
     names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
     if not names:
-        raise ValueError("methods must name at least one, or be left out for all")
+        raise ValueError("methods must not be empty; leave it out to count all methods")
     return frozenset(names | {"HEAD"} if "GET" in names else names)
 
 
@@ -75,6 +77,7 @@ def requirements_from(
     profiles: Iterable[str | Choice],
     cost: int | Callable[[HttpRequest], Any] = 1,
     methods: str | Iterable[str] | None = None,
+    origin: str = "",
 ) -> tuple[Requirement, ...]:
     """Return the requirements of names and choices: one for all names, one for each choice."""
     given = tuple(profiles)
@@ -82,7 +85,7 @@ def requirements_from(
     names = tuple(item for item in given if isinstance(item, str))
     if names:
         found.insert(0, names)
-    return tuple(Requirement(item, cost, methods_from(methods)) for item in found)
+    return tuple(Requirement(item, cost, methods_from(methods), origin) for item in found)
 
 
 def set_requirements(view: Callable[..., Any], requirements: Iterable[Requirement]) -> Requirements:
@@ -105,6 +108,17 @@ def own_requirements(view: Callable[..., Any]) -> Requirements:
 
 
 _NO_REQUIREMENTS = Requirements(())
+
+
+def all_requirements(view: Callable[..., Any] | None) -> tuple[Requirement, ...]:
+    """Return what `rate_limit` requires anywhere in a view's decorators, to describe the view."""
+    found: dict[int, Requirement] = {}
+    layer = view
+    while layer is not None:
+        for each in getattr(layer, "__dict__", {}).get(_REQUIREMENTS, (None, ()))[1]:
+            found[id(each)] = each
+        layer = getattr(layer, "__wrapped__", None)
+    return tuple(found.values())
 
 
 def requirements_of(view: Callable[..., Any]) -> Requirements:

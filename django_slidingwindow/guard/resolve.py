@@ -10,6 +10,7 @@ from .. import decisions as reasons
 from ..conf import conf
 from ..decisions import Decision
 from ..policies import parse_cost
+from . import overriding
 from .binding import Binding, BoundProfile
 from .requirements import Choice, Requirement, Requirements
 from .state import Check, Counted, RequestState
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from ..core.windows import WindowSet
+    from ..policies import Policy, Profile
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -46,14 +48,18 @@ def resolve(
         profiles = binding.bind(request.method) if known is None else known
     counted: dict[str, Counted | None] = {}
     sets: list[WindowSet] = []
-    for profile, find, units, template, _, _ in profiles:
-        policies = profile.policies
+    overrides = overriding.current
+    for profile, find, cost, template, _, _ in profiles:
+        override: overriding.Override | None = None
+        policies: tuple[Policy, ...] = ()
         try:
             identifier = find(request)
-            if template is None and identifier is not None:
-                policies = profile.policies_for(identifier, request)
+            if identifier is not None and (template is None or overrides is not None):
+                override, policies = limits_for(profile, identifier, request, overrides)
         except Exception:
-            logger.exception("the identity or limit of profile %r could not be found", profile.name)
+            logger.exception(
+                "could not resolve the identity or the limit of profile %r", profile.name
+            )
             if conf.identity_error != "allow" and not profile.observed:
                 names = [bound.profile.name for bound in profiles]
                 return _denied(requirements, names, profile.name, chosen)
@@ -61,18 +67,39 @@ def resolve(
         if identifier is None:
             counted[profile.name] = None
             continue
-        cost = units
         if state is not None:
-            missing = state.missing(profile.name, identifier, units)
+            missing = state.missing(profile.name, identifier, cost)
             if missing is None:
                 continue
-            cost = missing
-        if template is None or cost != units:
-            template = binding.limiter.template(profile, policies, cost)
-        sets.append(template.windows(identifier))
+            if missing != cost:
+                cost = missing
+                template = template and binding.limiter.template(profile, profile.policies, cost)
+        if override is not None:
+            changed = override.windows(binding.limiter, profile, policies, identifier, cost)
+            if override.refuses:
+                names = [bound.profile.name for bound in profiles]
+                return Check(requirements, changed, dict.fromkeys(names, ("", 0)), chosen)
+            sets.append(changed)
+        else:
+            if template is None:
+                template = binding.limiter.template(profile, policies, cost)
+            sets.append(template.windows(identifier))
         counted[profile.name] = identifier, cost
     windows = binding.limiter.join(sets) if len(sets) > 1 else sets[0] if sets else None
     return Check(requirements, windows, counted, chosen)
+
+
+def limits_for(
+    profile: Profile,
+    identifier: str,
+    request: HttpRequest | None,
+    overrides: overriding.Snapshot | None,
+) -> tuple[overriding.Override | None, tuple[Policy, ...]]:
+    """Return the override that is in force for an identifier, if any, and the policies."""
+    override = None if overrides is None else overrides.find(profile.name, identifier)
+    if profile.limit_for is None or (override is not None and not override.counts):
+        return override, profile.policies
+    return override, profile.policies_for(identifier, request)
 
 
 class _UnknownError(Exception):
@@ -113,7 +140,7 @@ def _choose(choice: Choice, request: HttpRequest, costs: dict[str, int]) -> tupl
             return ()
         return (found,) if isinstance(found, str) else tuple(found)
     except Exception:
-        logger.exception("the choice of a rate-limit profile failed: %r", choice)
+        logger.exception("the function that chooses a rate-limit profile failed: %r", choice)
         if conf.identity_error != "allow":
             raise _UnknownError([*costs]) from None
         return ()
@@ -123,7 +150,7 @@ def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> int:
     try:
         return parse_cost(call(function, request))
     except Exception:
-        logger.exception("a rate-limit cost failed, and counts as 1: %r", function)
+        logger.exception("the cost function of a rate limit failed, so the cost is 1: %r", function)
         return 1
 
 

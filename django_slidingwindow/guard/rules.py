@@ -20,7 +20,7 @@ KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
 
 
 class Rule:
-    """One rule: everything that it names must match."""
+    """One rule. A request must match all of its conditions."""
 
     __slots__ = ("names", "namespaces", "path", "requirement")
 
@@ -38,10 +38,10 @@ class Rule:
         self.names = names
         """View names with their namespaces, such as "shop:order"."""
         self.namespaces = namespaces
-        """A namespace covers those inside it."""
+        """Namespaces, which include the ones nested in them."""
 
     def matches(self, request: HttpRequest) -> bool:
-        """Whether path and view match; the requirement looks at the method itself."""
+        """Return whether path and view match. The requirement checks the method."""
         if self.path is not None:
             path = request.path_info
             if "\n" in path:
@@ -60,7 +60,7 @@ class Rule:
 
 
 def requirements_for(request: HttpRequest) -> tuple[Requirement, ...]:
-    """Return the requirements of all the rules that match; not only the first one's."""
+    """Return the requirements of all rules that match, not only of the first."""
     return tuple([rule.requirement for rule in _rules() if rule.matches(request)])
 
 
@@ -77,7 +77,7 @@ def read_rule(number: int, config: Any) -> Rule:
     namespaces = _texts(config.get("namespace"))
     names = _texts(config.get("name"))
     return Rule(
-        requirement=Requirement(profiles or (), methods=methods),
+        requirement=Requirement(profiles or (), methods=methods, origin=f"RULES[{number}]"),
         path=re.compile(config["path"]) if "path" in config else None,
         names=None if names is None else frozenset(names),
         namespaces=None if namespaces is None else tuple(f"{name}:" for name in namespaces),
@@ -85,23 +85,23 @@ def read_rule(number: int, config: Any) -> Rule:
 
 
 def rule_problems(number: int, config: Any) -> Iterator[tuple[str, str]]:
-    """Return everything that is wrong with a rule's dict, as (path, problem)."""
+    """Yield everything that is wrong with the dict of a rule, as (path, problem)."""
     path = f"{NAME}['RULES'][{number}]"
     if not isinstance(config, Mapping):
-        yield path, f"a rule is a dict, not {type(config).__name__}."
+        yield path, f"must be a dict, not {type(config).__name__}."
         return
     for key in config:
         if key not in KEYS:
             yield f"{path}[{key!r}]", f"unknown key: {near(str(key), KEYS)}"
     if not config.get("profiles"):
-        yield path, "a rule needs profiles."
+        yield path, "needs the key profiles, with at least one name."
     for key in ("profiles", "methods", "name", "namespace"):
         if key in config and not _are_texts(config[key]) and (key != "profiles" or config[key]):
-            yield f"{path}[{key!r}]", "must be text, or a list of texts."
+            yield f"{path}[{key!r}]", "must be a string or a list of strings."
     try:
         re.compile(config.get("path", ""))
     except (re.error, TypeError) as error:
-        yield f"{path}['path']", f"is no regular expression: {error}."
+        yield f"{path}['path']", f"is not a valid regular expression: {error}."
 
 
 def _texts(value: str | Iterable[str] | None) -> tuple[str, ...] | None:

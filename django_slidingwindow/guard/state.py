@@ -24,7 +24,7 @@ Counted: TypeAlias = "tuple[str, int]"
 class Check:
     """One check of a request."""
 
-    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "single", "windows")
+    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "windows")
 
     def __init__(
         self,
@@ -46,8 +46,6 @@ class Check:
         self.decision = decision
         """None if nothing counts the request."""
         self.exempt = exempt
-        self.single = False
-        """Whether one policy was looked at and no other, so that the decision says all about it."""
 
 
 class RequestState(list[Check]):

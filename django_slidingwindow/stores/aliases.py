@@ -1,4 +1,4 @@
-"""What a cache alias must be for the limits. The system checks and the first use say the same."""
+"""Find out why a cache alias cannot be used. The system checks and the first use report it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
     """One kind of alias that cannot be used."""
 
     text: str
-    """What is wrong, with the facts to fill in between braces."""
+    """What is wrong, as a format string for the facts."""
     hint: str
 
     def improper(self, **facts: Any) -> ImproperlyConfigured:
@@ -47,16 +47,15 @@ OTHER_BACKEND = Fault(
     "SLIDING_WINDOW['CACHE'].",
 )
 SHARDED = Fault(
-    "The cache {alias!r} uses django-redis's ShardClient, which gives no single server.",
+    "The cache {alias!r} uses django-redis's ShardClient, which spreads keys over several servers.",
     "Use the DefaultClient on one server, or a Redis Cluster with CONNECTION_FACTORY "
     "'django_slidingwindow.cluster.ClusterConnectionFactory'.",
 )
 BROKEN = Fault("The cache {alias!r} cannot be used: {error}", "Correct its entry in CACHES.")
 NO_CONNECTION = Fault(
-    "The cache {alias!r} makes its connections by {what}, which is not a class of connections "
-    "to a server.",
-    "Name a class derived from redis.connection.Connection. In tests, use limits_in_memory of "
-    "django_slidingwindow.testing instead of fakeredis.",
+    "The cache {alias!r} creates its connections with {what}, which does not connect to a server.",
+    "Use redis.connection.Connection or a class derived from it. In tests, use limits_in_memory "
+    "of django_slidingwindow.testing instead of fakeredis.",
 )
 
 
@@ -108,7 +107,7 @@ def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> 
 def client_of(alias: str) -> Any:
     """Return the client of redis-py that an alias makes. Nothing is connected.
 
-    Raises ImproperlyConfigured, with what is wrong and how to mend it.
+    Raise ImproperlyConfigured, with the problem and the fix, if the alias cannot be used.
     """
     try:
         client = get_redis_connection(alias, write=True)
@@ -127,7 +126,7 @@ def pool_of(alias: str) -> ConnectionPool:
 
 
 def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:
-    """Return the pool; ImproperlyConfigured if what it makes are not connections to a server."""
+    """Return the pool. Raise ImproperlyConfigured if its connections reach no server."""
     if not _connects(pool.connection_class):
         raise NO_CONNECTION.improper(alias=alias, what=_name(pool.connection_class))
     return pool
@@ -136,7 +135,9 @@ def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:
 def _improper(alias: str, error: Exception) -> ImproperlyConfigured:
     config = caches.settings.get(alias)
     if config is None:
-        return NO_ALIAS.improper(alias=alias, near=f"known are: {', '.join(caches.settings)}.")
+        return NO_ALIAS.improper(
+            alias=alias, near=f"the known names are {', '.join(caches.settings)}."
+        )
     fault, facts = fault_of(alias, config) or (BROKEN, {"alias": alias, "error": f"{error}."})
     return fault.improper(**facts)
 
@@ -150,7 +151,7 @@ def _connects(connection_class: Any) -> bool:
 
 
 def _is_fake(found: Any) -> bool:
-    """Whether it is a class of fakeredis, whose connections have no socket."""
+    """Return whether it is a class of fakeredis, whose connections have no socket."""
     modules = [base.__module__ for base in getattr(found, "__mro__", ())]
     return any(module.partition(".")[0] == "fakeredis" for module in modules)
 

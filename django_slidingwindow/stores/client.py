@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,8 +23,9 @@ from .commands import Command, encode, known_script, prepare, text
 from .errors import checked, store_error
 from .flows import drive
 from .net.routing import groups_by_slot
+from .net.settings import seconds_left
 from .net.threads import in_thread
-from .protocol import Call, Reply, SingleNode, WindowRules
+from .protocol import Call, Fields, SingleNode, WindowRules
 from .redis import PATIENCE
 
 
@@ -35,6 +37,7 @@ class ClientStore(SingleNode):
     """
 
     source = REDIS
+    lends = True
 
     def __init__(
         self,
@@ -48,12 +51,12 @@ class ClientStore(SingleNode):
         self._clock = clock
         self._budget = budget
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
-        reply: Reply = self._ask(self._charging(keys, rules), self._deadline())
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+        reply: Fields = self._ask(self._charging(keys, rules), self._deadline())
         return reply
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
-        reply: Reply = await self._aask(self._charging(keys, rules), self._deadline())
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+        reply: Fields = await self._aask(self._charging(keys, rules), self._deadline())
         return reply
 
     def run(self, call: Call) -> Any:
@@ -63,9 +66,7 @@ class ClientStore(SingleNode):
         return await self._aask(encode(call, self._clock), self._deadline(call.within))
 
     def run_many(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answers to all the calls, sent one after the other."""
-        deadline = time.monotonic() + PATIENCE
-        return [self._ask(encode(call, self._clock), deadline) for call in calls]
+        return self._ask_each(calls, time.monotonic() + PATIENCE)
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
         """Return the next cursor and some keys that match; "0" begins and ends."""
@@ -84,17 +85,17 @@ class ClientStore(SingleNode):
         prepared = prepare(rules)
         return Command(prepared.charge(keys, self._clock), keys, prepared.script)
 
-    def _deadline(self, within: float | None = None) -> float | None:
+    def _deadline(self, within: float | None = None) -> float:
         limits = [limit for limit in (self._budget, within) if limit is not None]
-        return time.monotonic() + min(limits) if limits else None
+        return time.monotonic() + min(limits, default=math.inf)
 
-    def _ask(self, command: Command, deadline: float | None, context: Any = None) -> Any:
+    def _ask(self, command: Command, deadline: float, context: Any = None) -> Any:
         """Return the answer to a command, after the server has learned its script."""
         # Entered for each command alone: the thread keeps its own client of django-redis.
         execute = self._execute if context is None else partial(context.run, self._execute)
 
         def send(payload: bytes) -> Any:
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise RedisTimeoutError("the time limit has passed")
             try:
                 return execute(client, command.keys, *arguments(payload))
@@ -106,9 +107,19 @@ class ClientStore(SingleNode):
             reply = drive(known_script(command, send(command.payload)), send)
         return checked(reply)
 
-    async def _aask(self, command: Command, deadline: float | None) -> Any:
+    def _ask_each(self, calls: Sequence[Call], deadline: float) -> list[Any]:
+        """Return the answers to calls or their errors, one call after the other."""
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                answers.append(self._ask(encode(call, self._clock), deadline))
+            except StoreError as error:
+                answers.append(error)
+        return answers
+
+    async def _aask(self, command: Command, deadline: float) -> Any:
         """Wait for a thread that asks, in the context of this task: hooks may need it."""
-        limit = None if deadline is None else deadline - time.monotonic()
+        limit = seconds_left(deadline)
         ask = partial(self._ask, context=copy_context())
         try:
             return await asyncio.wait_for(in_thread(ask, command, deadline=deadline), limit)
@@ -127,14 +138,7 @@ class ClusterClientStore(ClientStore):
 
     def run_together(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answers to calls, which are made one after the other, or their errors."""
-        deadline = self._deadline(calls[0].within)
-        answers: list[Any] = []
-        for call in calls:
-            try:
-                answers.append(self._ask(encode(call, self._clock), deadline))
-            except StoreError as error:
-                answers.append(error)
-        return answers
+        return self._ask_each(calls, self._deadline(calls[0].within))
 
     async def arun_together(self, calls: Sequence[Call]) -> list[Any]:
         deadline = self._deadline(calls[0].within)

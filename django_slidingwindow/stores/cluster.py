@@ -12,10 +12,9 @@ from redis.exceptions import RedisError
 
 from ..cluster import ClusterConnectionFactory
 from ..decisions import REDIS
-from ..exceptions import StoreError
 from .aliases import with_connections
 from .commands import Command, encode, prepare
-from .errors import checked, store_error
+from .errors import checked, checked_or_error, store_error
 from .flows import adrive, drive
 from .net.routing import (
     Pause,
@@ -33,7 +32,7 @@ from .net.sentinel import half_way
 from .net.server import Server, exchange_all
 from .net.settings import ConnectionSettings
 from .net.topology import Address, Topology
-from .protocol import Call, Reply, WindowRules
+from .protocol import Call, Fields, WindowRules
 from .redis import PATIENCE, scan
 
 
@@ -41,6 +40,7 @@ class ClusterStore:
     """The windows of one alias, on the nodes of its cluster. Connects on first use."""
 
     source = REDIS
+    lends = True
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class ClusterStore:
         self._servers: dict[Address, Server] = {}
         self._deadline = self._settings.deadline
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         prepared = prepare(rules)
         command = Command(prepared.charge(keys, self._clock), keys, prepared.script)
-        reply: Reply = checked(self._drive(route(self.topology, command), self._deadline()))
+        reply: Fields = checked(self._drive(route(self.topology, command), self._deadline()))
         return reply
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         prepared = prepare(rules)
         command = Command(prepared.charge(keys, self._clock), keys, prepared.script)
-        reply: Reply = checked(await self._adrive(route(self.topology, command), self._deadline()))
+        reply: Fields = checked(await self._adrive(route(self.topology, command), self._deadline()))
         return reply
 
     def run(self, call: Call) -> Any:
@@ -84,18 +84,17 @@ class ClusterStore:
         return checked(await self._adrive(flow, self._deadline(call.within)))
 
     def run_many(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answers to all the calls, sent to all nodes in one round trip."""
         flow = route_all(self.topology, [encode(call, self._clock) for call in calls])
-        return [checked(reply) for reply in self._drive(flow, time.monotonic() + PATIENCE)]
+        return list(map(checked_or_error, self._drive(flow, time.monotonic() + PATIENCE)))
 
     def run_together(self, calls: Sequence[Call]) -> list[Any]:
         flow = route_all(self.topology, [encode(call, self._clock) for call in calls])
-        return list(map(_checked_or_error, self._drive(flow, self._deadline(calls[0].within))))
+        return list(map(checked_or_error, self._drive(flow, self._deadline(calls[0].within))))
 
     async def arun_together(self, calls: Sequence[Call]) -> list[Any]:
         flow = route_all(self.topology, [encode(call, self._clock) for call in calls])
         replies = await self._adrive(flow, self._deadline(calls[0].within))
-        return list(map(_checked_or_error, replies))
+        return list(map(checked_or_error, replies))
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
         """Return the next cursor and some keys that match; "0" begins and ends.
@@ -139,7 +138,7 @@ class ClusterStore:
         for server in list(self._servers.values()):
             server.close()
 
-    def _drive(self, flow: Route, deadline: float | None) -> Any:
+    def _drive(self, flow: Route, deadline: float) -> Any:
         def answer(step: Step) -> Any:
             if isinstance(step, Pause):
                 return time.sleep(step.seconds)
@@ -154,7 +153,7 @@ class ClusterStore:
         except (RedisError, OSError) as error:
             raise store_error(error) from error
 
-    async def _adrive(self, flow: Route, deadline: float | None) -> Any:
+    async def _adrive(self, flow: Route, deadline: float) -> Any:
         def exchange(send: Send) -> Awaitable[Any]:
             until = half_way(deadline) if send.half else deadline
             return self._server(send.address).aexchange(send.payload, send.replies, until)
@@ -176,10 +175,3 @@ class ClusterStore:
         if server is None:
             server = self._servers.setdefault(address, Server(self._settings.at(*address)))
         return server
-
-
-def _checked_or_error(reply: Any) -> Any:
-    try:
-        return checked(reply)
-    except StoreError as error:
-        return error

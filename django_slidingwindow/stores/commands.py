@@ -69,6 +69,8 @@ class Command(NamedTuple):
 def encode(call: Call, clock: Clock | None) -> Command:
     """Return the command for a call, by a clock that is passed in or the server's own."""
     if isinstance(call, Evaluate):
+        if call.ahead:
+            return _leasing(call, clock)
         prepared = prepare(call.rules)
         mode = b"w" if call.writes else b"r"
         return Command(prepared.payload(call.keys, mode, clock), call.keys, prepared.script)
@@ -94,10 +96,10 @@ class Prepared(NamedTuple):
         """Return the command that charges windows."""
         if clock is not None:
             return self.payload(keys, b"w", clock)
-        if len(keys) == 1:
-            name = keys[0].encode()
-            return b"%b$%d\r\n%b\r\n%b" % (self.head, len(name), name, self.charging)
-        return self.head + packed(keys) + self.charging
+        if len(keys) > 1:
+            return self.head + packed(keys) + self.charging
+        name = keys[0].encode()
+        return b"%b$%d\r\n%b\r\n%b" % (self.head, len(name), name, self.charging)
 
     def payload(self, keys: tuple[str, ...], mode: bytes, clock: Clock | None) -> bytes:
         """Return the command; `mode` is b"w" to write, b"r" to read."""
@@ -127,7 +129,9 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
                 (
                     LETTERS[rule.policy.algorithm].encode(),
                     rule.policy.limit.to_bytes(4, "big"),
-                    rule.policy.window_us.to_bytes(7, "big"),
+                    (rule.policy.lease_us if rule.recent else rule.policy.counted_us).to_bytes(
+                        7, "big"
+                    ),
                     min(rule.cost, _MAX_COST).to_bytes(4, "big"),
                     bytes([_OBSERVED * rule.observed + _COUNT_REJECTED * rule.count_rejected]),
                     grain(rule.policy).to_bytes(7, "big"),
@@ -139,6 +143,23 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
     )
 
 
+def _leasing(call: Evaluate, clock: Clock | None) -> Command:
+    """Return the command of a check that takes units ahead."""
+    prepared = _prepare_leasing(call.rules)
+    ahead = b"".join(
+        bulk(struct.pack(">III", *one[:3]) + one.stamp.to_bytes(7, "big")) for one in call.ahead
+    )
+    payload = prepared.payload(call.keys, b"w", clock) + ahead
+    return Command(payload, call.keys, prepared.script)
+
+
+@lru_cache(maxsize=4096)
+def _prepare_leasing(rules: tuple[WindowRule, ...]) -> Prepared:
+    composed = script("evaluate", in_use(tuple(rule.policy for rule in rules)), leases=True)
+    head = _head(composed, len(rules), 2 * len(rules))
+    return prepare(rules)._replace(head=head, script=composed)
+
+
 def _refund(call: Refund) -> Prepared:
     return _script_call(
         "refund",
@@ -147,7 +168,7 @@ def _refund(call: Refund) -> Prepared:
             b"".join(
                 (
                     LETTERS[charge.policy.algorithm].encode(),
-                    charge.policy.window_us.to_bytes(7, "big"),
+                    charge.policy.counted_us.to_bytes(7, "big"),
                     charge.cost.to_bytes(4, "big"),
                     grain(charge.policy).to_bytes(7, "big"),
                     call.stamp.to_bytes(7, "big"),
@@ -160,11 +181,15 @@ def _refund(call: Refund) -> Prepared:
 
 def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]) -> Prepared:
     composed = script(evaluator, in_use(policies))
-    count = 4 + len(policies) + len(arguments)
-    head = b"*%d\r\n" % count + bulk(b"EVALSHA") + bulk(composed.sha.encode())
-    head += bulk(b"%d" % len(policies))
+    head = _head(composed, len(policies), len(arguments))
     tail = b"".join(map(bulk, arguments))
     return Prepared(head, tail, bulk(b"w") + tail, composed, _layout(len(policies)).unpack)
+
+
+def _head(composed: Script, keys: int, arguments: int) -> bytes:
+    """Return how a script call begins; `arguments` without the mode."""
+    count = b"*%d\r\n" % (4 + keys + arguments)
+    return count + bulk(b"EVALSHA") + bulk(composed.sha.encode()) + bulk(b"%d" % keys)
 
 
 @cache

@@ -18,6 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..exceptions import StoreError
 from .commands import unpack
+from .protocol import GrantingReply
 
 # redis-py has classes for some; within a script, older servers only say it in the text.
 _OUTAGES = (
@@ -64,4 +65,18 @@ def checked(reply: Any) -> Any:
         return unpack(reply)
     if isinstance(reply, Exception):
         raise store_error(reply) from reply
-    return reply if isinstance(reply, list) else [reply]
+    if not isinstance(reply, list):
+        return [reply]
+    if reply and type(reply[0]) is bytes:
+        granting = GrantingReply(unpack(reply[0]))
+        granting.granted = tuple(reply[1:])
+        return granting
+    return reply
+
+
+def checked_or_error(reply: Any) -> Any:
+    """Return what `checked` returns or raises."""
+    try:
+        return checked(reply)
+    except StoreError as error:
+        return error

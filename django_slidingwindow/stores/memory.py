@@ -5,13 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algorithms.in_memory import Counter, Log, View, Window
 from ..decisions import LOCAL
 from ..policies import Policy
-from .protocol import Call, Evaluate, Refund, Reply, Reset, SingleNode, WindowRule, WindowRules
+from .protocol import (
+    Call,
+    Evaluate,
+    Fields,
+    Refund,
+    Reply,
+    Reset,
+    SingleNode,
+    WindowRule,
+    WindowRules,
+)
 
 
 class MemoryStore(SingleNode):
@@ -22,6 +32,8 @@ class MemoryStore(SingleNode):
     """
 
     source = LOCAL
+    lends = False
+    """There is no round trip to save, so a lease changes nothing here: hits count for a window."""
 
     swept_after, swept = 4, 8
     """After so many charges, so many windows are looked at in turn, to forget the expired."""
@@ -56,7 +68,7 @@ class MemoryStore(SingleNode):
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         return self.charge(keys, rules)
 
     async def arun(self, call: Call) -> Any:
@@ -69,8 +81,11 @@ class MemoryStore(SingleNode):
                 return self._evaluate(call, now)
             return self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
-        key, (policy, cost, observed, count_rejected) = keys[0], rules[0]
+    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        return [self.run(call) for call in calls]
+
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+        key, (policy, cost, observed, count_rejected, _) = keys[0], rules[0]
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
             # One hit on one window needs no more than the window itself.

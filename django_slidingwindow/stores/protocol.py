@@ -18,6 +18,21 @@ class WindowRule(NamedTuple):
     cost: int
     observed: bool = False
     count_rejected: bool = False
+    recent: bool = False
+    """Count the hits of the last `lease_seconds` alone: those that may not be used yet."""
+
+
+class Ahead(NamedTuple):
+    """What a call takes ahead from one window, and what it gives back to it before."""
+
+    most: int = 0
+    """Units to take at most, beside the cost."""
+    share: int = 1
+    """It takes at most one part in so many of what is left."""
+    returned: int = 0
+    """Units to give back."""
+    stamp: int = 0
+    """The store's clock when those were taken."""
 
 
 class WindowRules(tuple[WindowRule, ...]):
@@ -42,6 +57,10 @@ class WindowReply(NamedTuple):
 _WIDTH = len(WindowReply._fields)
 
 
+Fields: TypeAlias = "tuple[int, ...]"
+"""A `Reply`, perhaps as a plain tuple: to make it one takes time."""
+
+
 class Reply(tuple[int, ...]):
     """The answer to a check: admitted (1 or 0), the store's clock, then each window's reply.
 
@@ -51,6 +70,8 @@ class Reply(tuple[int, ...]):
 
     __slots__ = ()
 
+    granted: tuple[int, ...] = ()
+    """The units that each window gave ahead, if some were asked for."""
     admitted = property(itemgetter(0))
     clock = property(itemgetter(1))
     admits = property(itemgetter(slice(2, None, _WIDTH)))
@@ -69,6 +90,10 @@ class Reply(tuple[int, ...]):
         return zip(*[fields] * _WIDTH, strict=True)
 
 
+class GrantingReply(Reply):
+    """The answer to a check that takes units ahead; they count as units that are left."""
+
+
 class Evaluate(NamedTuple):
     """Look at every window; if all admit and `writes`, charge all. The answer is a `Reply`."""
 
@@ -77,6 +102,8 @@ class Evaluate(NamedTuple):
     writes: bool
     within: float | None = None
     """Seconds that the answer may take, if that is less than the store's own limit."""
+    ahead: tuple[Ahead, ...] = ()
+    """For each window, what to take ahead; only with `writes`, and if the store `lends`."""
 
 
 class Refund(NamedTuple):
@@ -114,12 +141,14 @@ class Store(Protocol):
 
     source: str
     """The `source` of this store's decisions."""
+    lends: bool
+    """Whether a check can take units ahead."""
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         """Charge all windows if all admit: nearly every call is this one."""
         ...
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         """Do what `charge` does, without blocking the event loop."""
         ...
 
@@ -129,6 +158,13 @@ class Store(Protocol):
 
     async def arun(self, call: Call) -> Any:
         """Do what `run` does, without blocking the event loop."""
+        ...
+
+    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answer to each call or its StoreError, if possible in one round trip.
+
+        For what no request waits for: it may take several seconds.
+        """
         ...
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:

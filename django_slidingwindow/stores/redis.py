@@ -13,12 +13,12 @@ from redis.sentinel import SentinelConnectionPool
 from ..decisions import REDIS
 from .aliases import client_of, pool_of
 from .commands import Command, Prepared, encode, known_script, pack, prepare, text
-from .errors import checked, store_error
+from .errors import checked, checked_or_error, store_error
 from .flows import adrive, drive
 from .net.sentinel import Sentinels
 from .net.server import Server
 from .net.settings import ConnectionSettings
-from .protocol import Call, Reply, SingleNode, WindowRules
+from .protocol import Call, Fields, SingleNode, WindowRules
 
 # Seconds for a call that looks at many keys and belongs to no request.
 PATIENCE = 5.0
@@ -28,6 +28,7 @@ class RedisStore(SingleNode):
     """The windows of one alias. Connects on first use, so a process can start without Redis."""
 
     source = REDIS
+    lends = True
 
     def __init__(
         self,
@@ -43,23 +44,22 @@ class RedisStore(SingleNode):
         self._lock = threading.Lock()
         self._server: Server | None = None
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         server = self._server or self._find_server()
         prepared: Prepared = rules.prepared or prepare(rules)
         payload = prepared.charge(keys, self._clock)
-        limit = server.settings.limit
-        deadline = None if limit is None else time.monotonic() + limit
+        deadline = time.monotonic() + server.settings.limit
         try:
             (reply,) = server.exchange(payload, 1, deadline)
             if type(reply) is bytes:
-                return Reply(prepared.unpack(reply))
+                return prepared.unpack(reply)
             reply = self._settle(server, Command(payload, keys, prepared.script), reply, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
-        charged: Reply = checked(reply)
+        charged: Fields = checked(reply)
         return charged
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         server = self._server or self._find_server()
         prepared: Prepared = rules.prepared or prepare(rules)
         payload = prepared.charge(keys, self._clock)
@@ -67,12 +67,12 @@ class RedisStore(SingleNode):
         try:
             (reply,) = await server.aexchange(payload, 1, deadline)
             if type(reply) is bytes:
-                return Reply(prepared.unpack(reply))
+                return prepared.unpack(reply)
             command = Command(payload, keys, prepared.script)
             reply = await self._asettle(server, command, reply, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
-        charged: Reply = checked(reply)
+        charged: Fields = checked(reply)
         return charged
 
     def run(self, call: Call) -> Any:
@@ -98,7 +98,6 @@ class RedisStore(SingleNode):
         return checked(reply)
 
     def run_many(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answers to all the calls, sent in one round trip."""
         if not calls:
             return []
         commands = [self._encode(call) for call in calls]
@@ -113,18 +112,16 @@ class RedisStore(SingleNode):
             ]
         except (RedisError, OSError) as error:
             raise store_error(error) from error
-        return [checked(reply) for reply in replies]
+        return [checked_or_error(reply) for reply in replies]
 
-    def _settle(self, server: Server, command: Command, reply: Any, deadline: float | None) -> Any:
+    def _settle(self, server: Server, command: Command, reply: Any, deadline: float) -> Any:
         """Return the final reply to a command, after the server has learned its script."""
         return drive(
             known_script(command, reply),
             lambda payload: server.exchange(payload, 1, deadline)[0],
         )
 
-    async def _asettle(
-        self, server: Server, command: Command, reply: Any, deadline: float | None
-    ) -> Any:
+    async def _asettle(self, server: Server, command: Command, reply: Any, deadline: float) -> Any:
         async def send(payload: bytes) -> Any:
             return (await server.aexchange(payload, 1, deadline))[0]
 

@@ -31,7 +31,18 @@ def test_a_composed_source_says_its_version_and_holds_what_it_names(
     assert composed.sha == hashlib.sha1(composed.source.encode()).hexdigest()
 
 
+@pytest.mark.parametrize("algorithms", SETS, ids="+".join)
+def test_only_a_script_that_takes_units_ahead_has_anything_of_leases(
+    algorithms: tuple[str, ...],
+) -> None:
+    assert "lease" not in script("evaluate", algorithms).source
+    leasing = script("evaluate", algorithms, leases=True).source
+    assert "-- lease: " in leasing
+    assert "--- " not in leasing, "every section is in its place"
+
+
 def test_each_set_of_algorithms_has_one_sha() -> None:
     scripts = [script(end, algorithms) for end in ("evaluate", "refund") for algorithms in SETS]
-    assert len({composed.sha for composed in scripts}) == len(scripts) == 30
+    scripts += [script("evaluate", algorithms, leases=True) for algorithms in SETS]
+    assert len({composed.sha for composed in scripts}) == len(scripts) == 45
     assert script("evaluate", SETS[0]) is script("evaluate", SETS[0])

@@ -18,7 +18,8 @@ from django_slidingwindow.core.keys import (
     parse_key,
     unescape,
 )
-from django_slidingwindow.policies import ALGORITHMS, MAX_WINDOW, Policy
+from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.rates import MAX_WINDOW
 
 DAY = Policy(limit=10_000, window=86_400)
 

@@ -91,7 +91,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.callbacks = Callbacks(
-            checked=lambda decision, seconds: self.events.append(("checked", seconds)),
+            checked=lambda decision, seconds, error: self.events.append(("checked", seconds)),
             degraded=lambda error: self.events.append(("degraded", str(error))),
             recovered=lambda seconds: self.events.append(("recovered", seconds)),
             failed=lambda error: self.events.append(("failed", str(error))),

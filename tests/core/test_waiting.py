@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -304,7 +303,7 @@ def test_refusal_that_is_over_is_no_reason_to_ask_without_a_pause() -> None:
     flow = clock.limiter._lines.acquire(clock.limiter.windows(mine), None)
     next(flow)
     clock.limiter.charge(clock.limiter.windows(mine))
-    refusal = replace(clock.limiter.charge(clock.limiter.windows(mine)), retry_after=0.0)
+    refusal = clock.limiter.charge(clock.limiter.windows(mine)).replace(retry_after=0.0)
     assert flow.send(refusal).seconds == pytest.approx(0.005)  # type: ignore[union-attr]
     flow.close()
 

@@ -415,7 +415,7 @@ def test_identifier_that_is_no_text_becomes_text(settings):
     assert identifier(get(), "tenant") == "5"
 
 
-@pytest.mark.parametrize(("axis", "hint"), [("tenant", "known are"), ("usr", "'user'")])
+@pytest.mark.parametrize(("axis", "hint"), [("tenant", "the known names are"), ("usr", "'user'")])
 def test_axis_without_a_resolver_is_an_error_that_hints(axis, hint):
     with pytest.raises(ImproperlyConfigured, match=f"no '{axis}'.*{hint}"):
         resolver(axis)

@@ -74,10 +74,13 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
         {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"},
         f"Django's own Redis backend. Set its BACKEND to {DJANGO_REDIS}",
     ),
-    "none": (None, f"known are: default. Name an alias of CACHES whose BACKEND is {DJANGO_REDIS}"),
+    "none": (
+        None,
+        f"the known names are default. Name an alias of CACHES whose BACKEND is {DJANGO_REDIS}",
+    ),
     "function": (
         options(1, CONNECTION_POOL_KWARGS={"connection_class": make_connection}),
-        "make_connection, which is not a class of connections to a server. Name a class derived",
+        "make_connection, which does not connect to a server. Use redis.connection.Connection",
     ),
     "fake connection": (
         options(2, CONNECTION_POOL_KWARGS={"connection_class": FakeConnection}),
@@ -85,11 +88,11 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     ),
     "fake client": (
         options(3, REDIS_CLIENT_CLASS="fakeredis.FakeRedis"),
-        "fakeredis.FakeRedis, which is not a class of connections to a server.",
+        "fakeredis.FakeRedis, which does not connect to a server.",
     ),
     "sharded": (
         options(4, CLIENT_CLASS="django_redis.client.ShardClient"),
-        "ShardClient, which gives no single server. Use the DefaultClient",
+        "ShardClient, which spreads keys over several servers. Use the DefaultClient",
     ),
     "no location": ({**REDIS, "LOCATION": ""}, "it has no LOCATION. Correct its entry in CACHES."),
     "no address": ({**REDIS, "LOCATION": "localhost:6379"}, "redis://"),
@@ -101,7 +104,7 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     ),
     "factory of a function": (
         options(7, CONNECTION_FACTORY="tests.stores.test_aliases.Making"),
-        "tests.stores.test_aliases.make_connection, which is not a class",
+        "tests.stores.test_aliases.make_connection, which does not connect",
     ),
     "cluster of a function": (
         options(
@@ -109,7 +112,7 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
             CONNECTION_FACTORY="django_slidingwindow.cluster.ClusterConnectionFactory",
             CONNECTION_POOL_KWARGS={"connection_class": make_connection},
         ),
-        "tests.stores.test_aliases.make_connection, which is not a class",
+        "tests.stores.test_aliases.make_connection, which does not connect",
     ),
 }
 

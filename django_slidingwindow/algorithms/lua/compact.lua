@@ -42,8 +42,10 @@ if writes then
       local capacity, tail, chunk
       if form ~= 2 or length <= 24 then reply = nil break end
       oldest, capacity, tail, size = unpack_at('>I4I4I4I4', stored, 9)
-      if tail >= capacity or size == 0 or size > capacity
-        or #call('GETRANGE', key, 23 + 4 * capacity, 24 + 4 * capacity) ~= 1 then reply = nil break end
+      if tail >= capacity or size == 0 or size > capacity or call('STRLEN', key) ~= 24 + 4 * capacity then
+        reply = nil
+        break
+      end
       oldest = newest - (newest - oldest) % 4294967296
       if oldest <= gone then
         -- Under steady traffic few have left: look behind the tail. After a pause, few are left:
@@ -232,11 +234,10 @@ if newest <= gone then
 elseif form == 1 then
   size = #value / 4 - 1
   oldest = size > 1 and unpack_at('>I4', value, 9) or newest
-  sound = size < 64 or call('GETRANGE', key, '260', '260') == ''
+  sound = size < 64 or call('STRLEN', key) == 260
 elseif form == 2 and #value > 24 then
   oldest, capacity, tail, size = unpack_at('>I4I4I4I4', value, 9)
-  sound = tail < capacity and size > 0 and size <= capacity
-    and #call('GETRANGE', key, 23 + 4 * capacity, 24 + 4 * capacity) == 1
+  sound = tail < capacity and size > 0 and size <= capacity and call('STRLEN', key) == 24 + 4 * capacity
 else
   sound = false
 end

@@ -4,6 +4,7 @@
 --            text, the milliseconds that a key lives from a hit on
 -- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
 --            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
+--- lease_return
 local states, owners, vetoed = {}, {}, false
 for i = 1, #KEYS do
   local key, s = KEYS[i], nil
@@ -71,9 +72,11 @@ if writes then
   for i = 1, #KEYS do
     local s = states[i]
     if s.owner == s and s.added > 0 then
+      --- lease_grant
       local letter = unpack_at('B', ARGV[i + 1])
       --- charge
     end
   end
 end
+--- lease_reply
 return reply

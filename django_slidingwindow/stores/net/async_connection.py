@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -16,7 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..errors import is_outage, of_incident
 from .async_settings import asynchronous, only_sync
 from .pool import ask_once
-from .settings import ConnectionSettings
+from .settings import ConnectionSettings, seconds_left
 from .threads import in_thread
 from .watching import has_data, watch
 
@@ -74,7 +75,7 @@ class Multiplexer:
 
     def __init__(
         self,
-        find: Callable[[float | None], Awaitable[ConnectionSettings]],
+        find: Callable[[float], Awaitable[ConnectionSettings]],
         *,
         closed: Callable[[], object],
     ) -> None:
@@ -91,10 +92,10 @@ class Multiplexer:
         self._closing: dict[Any, asyncio.Task[None]] = {}
         self._closer: AsyncGenerator[None, None] | None = None
 
-    async def exchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
+    async def exchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
         """Send once and return the replies; a server's error is returned, not raised."""
         call = _Call(self._loop.create_future(), replies)
-        if deadline is not None:
+        if deadline < math.inf:
             at = self._loop.time() + deadline - time.monotonic()
             call.timer = self._loop.call_at(at, self._expire, call, at)
         try:
@@ -132,7 +133,7 @@ class Multiplexer:
         self._drop(RedisConnectionError("the connection was closed"))
         return False
 
-    async def _send_anew(self, payload: bytes, call: _Call, deadline: float | None) -> None:
+    async def _send_anew(self, payload: bytes, call: _Call, deadline: float) -> None:
         """Connect and write the payload. Two attempts: nothing was sent before."""
         for last in (False, True):
             try:
@@ -144,7 +145,7 @@ class Multiplexer:
                 return
         raise of_incident(RedisConnectionError("the connection was closed"), self._incident)
 
-    async def _connect(self, answer: asyncio.Future[Any], deadline: float | None) -> None:
+    async def _connect(self, answer: asyncio.Future[Any], deadline: float) -> None:
         """Return when there is a connection; raise what the answer is meanwhile."""
         if self._connecting is None:
             self._incident = next(_incidents)
@@ -161,8 +162,8 @@ class Multiplexer:
         if not connecting.cancelled():
             connecting.exception()
 
-    async def _open_by(self, deadline: float | None, incident: int) -> None:
-        left = None if deadline is None else deadline - time.monotonic()
+    async def _open_by(self, deadline: float, incident: int) -> None:
+        left = seconds_left(deadline)
         try:
             await asyncio.wait_for(self._open(deadline), left)
         except asyncio.TimeoutError:
@@ -172,7 +173,7 @@ class Multiplexer:
             of_incident(error, incident)
             raise
 
-    async def _open(self, deadline: float | None) -> None:
+    async def _open(self, deadline: float) -> None:
         connection = asynchronous(await self._find(deadline))
         try:
             await connection.connect()
@@ -252,7 +253,7 @@ async def _disconnect(connection: Any) -> None:
     await connection.disconnect(nowait=True)
 
 
-async def aask_once(settings: ConnectionSettings, payload: bytes, deadline: float | None) -> Any:
+async def aask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> Any:
     """Return the reply to one command, on a connection of its own."""
     if only_sync(settings) is not None:
         return await in_thread(ask_once, settings, payload, deadline=deadline)

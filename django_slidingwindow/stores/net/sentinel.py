@@ -31,13 +31,13 @@ class Sentinels:
         )
         self._name = pool.service_name
 
-    def find(self, deadline: float | None) -> ConnectionSettings:
+    def find(self, deadline: float) -> ConnectionSettings:
         """Return the primary's settings, as the first sentinel that knows it says."""
         return drive(
             self._asked(), lambda settings: ask_once(settings, self._question, half_way(deadline))
         )
 
-    async def afind(self, deadline: float | None) -> ConnectionSettings:
+    async def afind(self, deadline: float) -> ConnectionSettings:
         return await adrive(
             self._asked(), lambda settings: aask_once(settings, self._question, half_way(deadline))
         )
@@ -58,9 +58,7 @@ class Sentinels:
         raise RedisConnectionError(f"no sentinel knows a primary of {self._name!r}")
 
 
-def half_way(deadline: float | None) -> float | None:
+def half_way(deadline: float) -> float:
     """Return the time halfway to a deadline, so that some is left for the next one asked."""
-    if deadline is None:
-        return None
     now = time.monotonic()
     return now + (deadline - now) / 2

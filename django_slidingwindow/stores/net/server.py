@@ -27,8 +27,8 @@ class Server:
     def __init__(
         self,
         settings: ConnectionSettings,
-        find: Callable[[float | None], ConnectionSettings] | None = None,
-        afind: Callable[[float | None], Awaitable[ConnectionSettings]] | None = None,
+        find: Callable[[float], ConnectionSettings] | None = None,
+        afind: Callable[[float], Awaitable[ConnectionSettings]] | None = None,
     ) -> None:
         """`find` and `afind` say, by a deadline, where the server is now."""
         self.settings = settings
@@ -42,7 +42,7 @@ class Server:
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
         _servers.add(self)
 
-    async def aexchange(self, payload: bytes, replies: int, deadline: float | None) -> list[Any]:
+    async def aexchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
         if self._only_sync:
             return await in_thread(self.exchange, payload, replies, deadline=deadline)
         return await self._multiplexer().exchange(payload, replies, deadline)
@@ -57,7 +57,7 @@ class Server:
         self._lock = threading.Lock()
         self._multiplexers = {}
 
-    async def _known(self, deadline: float | None) -> ConnectionSettings:
+    async def _known(self, deadline: float) -> ConnectionSettings:
         return self.settings
 
     def _multiplexer(self) -> Multiplexer:
@@ -76,7 +76,7 @@ class Server:
 
 
 def exchange_all(
-    asked: Sequence[tuple[Server, bytes, int]], deadline: float | None
+    asked: Sequence[tuple[Server, bytes, int]], deadline: float
 ) -> list[list[Any] | Exception]:
     """Return what several servers reply, or their errors: all is sent before anything is read."""
     found: list[Any] = [None] * len(asked)

@@ -7,6 +7,7 @@ say (TLS, ACL, unix socket, Sentinel) holds.
 from __future__ import annotations
 
 import math
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -57,8 +58,8 @@ class ConnectionSettings:
 
     connection_class: type
     options: Mapping[str, Any]
-    limit: float | None
-    """Seconds that a call may take; None for no limit."""
+    limit: float
+    """Seconds that a call may take; infinite for no limit."""
     most: int
     """Connections at once."""
 
@@ -70,7 +71,7 @@ class ConnectionSettings:
         return cls(
             pool.connection_class,
             options,
-            min((limit for limit in limits if limit is not None), default=None),
+            min((limit for limit in limits if limit is not None), default=math.inf),
             pool.max_connections,
         )
 
@@ -78,12 +79,9 @@ class ConnectionSettings:
         """Return the same settings for another server."""
         return replace(self, options={**self.options, "host": host, "port": port})
 
-    def deadline(self, within: float | None = None) -> float | None:
+    def deadline(self, within: float | None = None) -> float:
         """Return when a call that starts now has to end; `within` seconds if that is sooner."""
-        limit = self.limit
-        if within is not None and (limit is None or within < limit):
-            limit = within
-        return None if limit is None else time.monotonic() + limit
+        return time.monotonic() + (self.limit if within is None else min(within, self.limit))
 
     def sync(self) -> Any:
         """Return a connection that is yet to be connected, and has a `deadline` to be set.
@@ -106,6 +104,11 @@ class ConnectionSettings:
         }
 
 
+def seconds_left(deadline: float) -> float | None:
+    """Return the seconds until a deadline; None for no limit, as asyncio and sockets write it."""
+    return None if deadline == math.inf else deadline - time.monotonic()
+
+
 @cache
 def _own_options(connection_class: type) -> frozenset[str]:
     """Return the options of a project's own class that redis-py's do not have."""
@@ -121,11 +124,16 @@ class Deadline:
     one holds for all of them together, however the bytes drip and whatever signals come.
     """
 
-    deadline: float | None = None
-    """By the monotonic clock; set for each call."""
+    deadline = -math.inf
+    """By the monotonic clock; set for each call. Infinite for no limit."""
     watch: Any
     """Says whether there is something to read."""
     raw: socket.socket
+    descriptor: int | None
+    """The socket as the system knows it, if that can be written to: not with TLS.
+
+    Python's own `send` asks for room first, by another call of the system.
+    """
     reader: Any
     """Of hiredis; None where redis-py reads by itself."""
     _timeout = math.nan
@@ -140,7 +148,7 @@ class Deadline:
         while this process was held up.
         """
         deadline = self.deadline
-        if deadline is None:
+        if deadline == math.inf:
             return None
         now = time.monotonic()
         if now < deadline:
@@ -167,43 +175,52 @@ class Deadline:
         self.raw = super()._connect()  # type: ignore[misc]
         self._timeout = math.nan
         self.watch = watch(self.raw)
+        is_plain = os.name == "posix" and type(self.raw) is socket.socket
+        self.descriptor = self.raw.fileno() if is_plain else None
         self.reader = _reader_like(self._parser)  # type: ignore[attr-defined]
         return _Socket(self)
 
     def send(self, payload: bytes) -> None:
         """Send a payload by the deadline, without redis-py's health checks."""
-        raw = self.raw
-        if len(payload) <= SHORT:
-            raw.sendall(payload)
-            return
         sent = 0
         while sent < len(payload):
             self.bound()
-            sent += raw.send(payload[sent:])
+            sent += self.raw.send(payload[sent:])
 
     def receive(self, replies: int) -> list[Any]:
         """Read so many replies by the deadline; a server's error is returned, not raised."""
-        reader, raw = self.reader, self.raw
+        reader, deadline = self.reader, self.deadline
         if reader is None:
             read = self._parser.read_response  # type: ignore[attr-defined]
             return [read() for _ in range(replies)]
-        answers: list[Any] = []
+        # In place what `bound` finds out, and what `_receive` does with most replies.
+        if not -_SLACK < self._timeout - deadline + monotonic() < _SLACK:
+            self.bound()
+        data = self.raw.recv(_CHUNK)
+        reader.feed(data)
+        answer = reader.gets()
+        if replies == 1 and type(answer) is bytes:
+            return [answer]
+        return self._receive(replies, data, answer)
+
+    def _receive(self, replies: int, data: bytes, answer: Any) -> list[Any]:
+        """Go on after the first bytes, and the answer that they contain."""
+        answers = []
         while True:
-            deadline = self.deadline
-            # In place what `bound` finds out: most reads are the first of a call.
-            if deadline is None or not -_SLACK < self._timeout - deadline + monotonic() < _SLACK:
+            while answer is _INCOMPLETE:
+                if not data:
+                    raise RedisConnectionError("the server closed the connection")
                 self.bound()
-            data = raw.recv(_CHUNK)
-            if not data:
-                raise RedisConnectionError("the server closed the connection")
-            reader.feed(data)
-            while (answer := reader.gets()) is not _INCOMPLETE:
-                if type(answer) is not bytes and isinstance(answer, RedisConnectionError):
-                    # As redis-py has it: a server that takes no commands is no connection.
-                    raise answer
-                answers.append(answer)
-                if len(answers) == replies:
-                    return answers
+                data = self.raw.recv(_CHUNK)
+                self.reader.feed(data)
+                answer = self.reader.gets()
+            if isinstance(answer, RedisConnectionError):
+                # As redis-py has it: a server that takes no commands is no connection.
+                raise answer
+            answers.append(answer)
+            if len(answers) == replies:
+                return answers
+            answer = self.reader.gets()
 
 
 class _Socket:

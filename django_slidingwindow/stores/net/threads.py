@@ -18,16 +18,14 @@ Result = TypeVar("Result")
 _MOST = 32
 
 
-async def in_thread(
-    exchange: Callable[..., Result], *arguments: Any, deadline: float | None
-) -> Result:
+async def in_thread(exchange: Callable[..., Result], *arguments: Any, deadline: float) -> Result:
     """Return `exchange(*arguments, deadline)`, which blocks, without blocking the loop.
 
     Raises RedisTimeoutError if no thread is free before the deadline.
     """
 
     def call() -> Result:
-        if deadline is not None and time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             raise RedisTimeoutError("no thread was free within the time limit")
         return exchange(*arguments, deadline)
 

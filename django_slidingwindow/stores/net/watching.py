@@ -35,10 +35,11 @@ def _poll_class() -> Any:
 
     What never waits needs no switch to other greenlets, which is most of a check's time.
     """
+    poll = getattr(select, "poll", Select)
     gevent = sys.modules.get("gevent.monkey")
-    if gevent is not None:
+    if gevent is not None and poll is not Select:
         return gevent.get_original("select", "poll")
-    return getattr(select, "poll", Select)
+    return poll
 
 
 _READABLE: int = getattr(select, "POLLIN", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from redis.connection import ConnectionPool
 from redis.exceptions import MaxConnectionsError
 
 from django_slidingwindow.stores.commands import pack
+from django_slidingwindow.stores.net import pool
 from django_slidingwindow.stores.net.pool import Connections, _Place
 from django_slidingwindow.stores.net.settings import ConnectionSettings
 from tests.support.needs import TLS, require
@@ -118,15 +120,16 @@ def test_call_that_waits_notices_a_place_that_was_lost(redis_server: RedisServer
     assert all(map(connections._has_room_for, held))
     timer = threading.Timer(0.1, held.clear)
     timer.start()
-    assert connections.exchange(PING, 1, None) == [b"PONG"]
+    assert connections.exchange(PING, 1, math.inf) == [b"PONG"]
     timer.join()
     connections.close()
 
 
 def test_connection_of_a_process_that_has_forked_in_c_is_not_used(
-    redis_server: RedisServer,
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uWSGI forks without Python's knowledge, so that no hook of Python's is called."""
+    monkeypatch.setattr(pool, "_FRESH", 0.0)  # as in a process of uWSGI
     connections = connections_to(redis_server.port)
     (mine,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
     # As the child of a fork sees its parent's.

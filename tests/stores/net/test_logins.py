@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -142,7 +143,7 @@ async def test_threads_end_soon_when_none_is_free_in_time() -> None:
     def busy(deadline: float | None) -> None:
         ended.wait()
 
-    held = [asyncio.ensure_future(in_thread(busy, deadline=None)) for _ in range(threads._MOST)]
+    held = [asyncio.ensure_future(in_thread(busy, deadline=math.inf)) for _ in range(threads._MOST)]
     late = asyncio.ensure_future(in_thread(busy, deadline=time.monotonic()))
     await asyncio.sleep(0.05)
     ended.set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import select
 import socket
 import sys
 import time
@@ -80,7 +82,7 @@ class TestLink:
     @pytest.mark.parametrize(
         ("own", "budget", "limit"),
         [
-            (None, None, None),
+            (None, None, math.inf),
             (2.0, None, 2.0),
             (None, 0.1, 0.1),
             (2.0, 0.1, 0.1),
@@ -88,16 +90,14 @@ class TestLink:
         ],
     )
     def test_shorter_of_time_out_and_budget_is_the_limit(
-        self, own: float | None, budget: float | None, limit: float | None
+        self, own: float | None, budget: float | None, limit: float
     ) -> None:
         assert link_to(1, budget, socket_timeout=own).limit == limit
 
     def test_deadline_is_the_sooner_of_limit_and_what_a_call_says(self) -> None:
-        assert link_to(1).deadline() is None
+        assert link_to(1).deadline() == math.inf
         for link, within in ((link_to(1, 50), None), (link_to(1, 900), 50), (link_to(1), 50)):
-            deadline = link.deadline(within)
-            assert deadline is not None
-            assert deadline - time.monotonic() == pytest.approx(50, abs=5)
+            assert link.deadline(within) - time.monotonic() == pytest.approx(50, abs=5)
 
     @pytest.mark.parametrize(
         ("given", "used"),
@@ -117,6 +117,7 @@ class TestLink:
 
     def test_without_a_deadline_connections_wait(self, redis_server: RedisServer) -> None:
         connection = link_to(redis_server.port).sync()
+        connection.deadline = math.inf
         connection.connect()
         assert connection.socket_timeout is None
         connection.send_command("PING")
@@ -284,7 +285,7 @@ class TestDeadline:
         connection.raw = ours
         with ours, theirs:
             wrapped = _Socket(connection)
-            for deadline in (None, later(1000), None):
+            for deadline in (math.inf, later(1000), math.inf):
                 connection.deadline = deadline
                 theirs.sendall(b"onetwo")
                 assert wrapped.recv(3) == b"one"
@@ -358,16 +359,25 @@ class TestExchange:
         connection.disconnect()
 
 
-def asked(connections: Connections, payload: bytes, seconds: float | None = 5) -> Any:
+def asked(connections: Connections, payload: bytes, seconds: float = 5) -> Any:
     """Return the reply to one command."""
-    deadline = None if seconds is None else later(seconds)
-    (reply,) = connections.exchange(payload, 1, deadline)
+    (reply,) = connections.exchange(payload, 1, later(seconds))
     return reply
+
+
+class CountingWatch:
+    """Says that there is nothing to read, and counts how often it is asked."""
+
+    looks = 0
+
+    def poll(self, timeout: float) -> list[Any]:
+        self.looks += 1
+        return []
 
 
 class TestConnections:
     def test_connection_is_used_again(self, connections: Connections, redis: Redis) -> None:
-        for seconds in (5, 5, 6, 5, None, None):
+        for seconds in (5, 5, 6, 5, math.inf, math.inf):
             assert asked(connections, PING, seconds) == b"PONG"
         assert made(connections) == len(connections._idle) == 1
 
@@ -428,8 +438,21 @@ class TestConnections:
         number = asked(connections, pack(b"CLIENT", b"ID"))
         redis.client_kill_filter(_id=number)
         wait_until(lambda: has_data(connections._idle[0].connection.watch), "the end has come")
+        # As if it had been idle for a while.
+        connections._idle[0].connection.deadline -= 1
         assert asked(connections, PING) == b"PONG"
         assert made(connections) == 1
+
+    @pytest.mark.parametrize(("idle", "looks"), [(0.0, 0), (0.005, 0), (0.02, 1), (-1.0, 1)])
+    def test_connection_that_has_just_answered_is_used_without_a_look(
+        self, connections: Connections, idle: float, looks: int
+    ) -> None:
+        asked(connections, PING)
+        (place,) = connections._idle
+        watch = place.connection.watch = CountingWatch()
+        connections.exchange(PING, 1, place.connection.deadline + idle)
+        assert watch.looks == looks
+        assert list(connections._idle) == [place]
 
     def test_server_that_hangs_up_before_it_answers_is_an_error(
         self, connections: Connections, redis: Redis
@@ -471,7 +494,7 @@ class TestConnections:
                 asked(connections, PING, 0.02)
             # Whoever is patient gets the first that is given back.
             assert asked(connections, PING) == b"PONG"
-            assert asked(connections, PING, None) == b"PONG"
+            assert asked(connections, PING, math.inf) == b"PONG"
             for each in busy:
                 assert each.result() is None
         assert made(connections) == 2
@@ -505,7 +528,7 @@ class TestConnections:
     def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
         link = link_to(redis_server.port)
         assert ask_once(link, PING, later(5)) == b"PONG"
-        assert isinstance(ask_once(link, pack(b"NONSENSE"), None), ResponseError)
+        assert isinstance(ask_once(link, pack(b"NONSENSE"), math.inf), ResponseError)
 
 
 def multiplexer_to(*ports: int) -> Multiplexer:
@@ -547,7 +570,7 @@ class TestMultiplexer:
         async def two(number: int) -> bool:
             words = [b"%d" % number, b"%d" % -number]
             payload = b"".join(pack(b"ECHO", word) for word in words)
-            return await multiplexer.exchange(payload, 2, None) == words
+            return await multiplexer.exchange(payload, 2, math.inf) == words
 
         assert all(await asyncio.gather(*map(two, range(50))))
 
@@ -741,8 +764,9 @@ class TestMultiplexer:
     async def test_calls_that_wait_for_a_connection_in_vain_are_one_incident(self) -> None:
         with listening() as port:
             multiplexer = multiplexer_to(port)
-            first = multiplexer.exchange(PING, 1, later(0.3))
-            calls = [multiplexer.exchange(PING, 1, later(0.02 * i)) for i in range(1, 6)]
+            # Long enough for a busy machine to begin them all before the first one ends.
+            first = multiplexer.exchange(PING, 1, later(1.5))
+            calls = [multiplexer.exchange(PING, 1, later(0.2 * i)) for i in range(1, 6)]
             errors = await asyncio.gather(first, *calls, return_exceptions=True)
         assert {type(error) for error in errors} == {RedisTimeoutError}
         assert len({incident_of(error) for error in errors}) == 1
@@ -800,7 +824,7 @@ class TestMultiplexer:
     def test_loop_that_ends_while_connecting_leaves_nothing_open(self) -> None:
         async def use() -> None:
             multiplexer = multiplexer_to(port)
-            asyncio.ensure_future(multiplexer.exchange(PING, 1, None))  # noqa: RUF006
+            asyncio.ensure_future(multiplexer.exchange(PING, 1, math.inf))  # noqa: RUF006
             await asyncio.sleep(0.05)
 
         with listening() as port:
@@ -809,7 +833,7 @@ class TestMultiplexer:
     async def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
         link = link_to(redis_server.port)
         assert await aask_once(link, PING, later(5)) == b"PONG"
-        assert isinstance(await aask_once(link, pack(b"NONSENSE"), None), ResponseError)
+        assert isinstance(await aask_once(link, pack(b"NONSENSE"), math.inf), ResponseError)
         with listening() as port, pytest.raises(RedisTimeoutError):
             await aask_once(link_to(port), PING, later(0.05))
 
@@ -915,6 +939,16 @@ def test_data_is_seen_where_a_system_has_no_poll() -> None:
         assert not has_data(watched)
         there.send(b"x")
         assert has_data(watched)
+
+
+def test_gevent_is_not_asked_for_a_poll_that_the_system_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gevent.monkey", object())  # type: ignore[arg-type]
+    monkeypatch.delattr(select, "poll")
+    here, there = socket.socketpair()
+    with here, there:
+        assert isinstance(watch(here), Select)
 
 
 def test_look_does_not_wait_where_gevent_has_replaced_poll(

@@ -1,0 +1,58 @@
+"""What a request took from leases, while the store is asked for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from ..decisions import Charge, Decision
+from ..stores.protocol import Reply
+from .results import Charged, decision_of
+from .windows import WindowSet
+
+
+class Held(dict[int, Reply]):
+    """By the position of a window, the reply to the units that were taken here."""
+
+    def rest(self, windows: WindowSet) -> list[int]:
+        """Return the positions of the other windows."""
+        return [i for i in range(len(windows.keys)) if i not in self]
+
+    def charges(self, windows: WindowSet) -> tuple[Charged, ...]:
+        """Return what was charged here, and the store's clock when it granted that."""
+        rules, keys = windows.template.rules, windows.keys
+        return tuple(
+            [
+                ((Charge(keys[i], rules[i].policy, rules[i].cost),), own.clock)
+                for i, own in self.items()
+                if own.window(0).admits
+            ]
+        )
+
+    def decision(
+        self,
+        windows: WindowSet,
+        rest: Sequence[int],
+        reply: Reply,
+        charged: tuple[Charged, ...] | None,
+        source: str,
+    ) -> Decision:
+        """Return one decision about these windows and the `rest`, which the reply is about.
+
+        `charged` as in `decision_of`; not None if anything was taken here.
+        """
+        rules = windows.template.rules
+        if charged is None or not self:
+            return decision_of(windows, rules, reply, source, charged)
+        rows = dict(zip(rest, reply.windows(), strict=True))
+        for i, own in self.items():
+            window = own.window(0)
+            if window.admits and not reply.admitted:
+                # It was put back.
+                window = window._replace(remaining=window.remaining + rules[i].cost)
+            rows[i] = window
+        fields = chain.from_iterable(rows[i] for i in range(len(rules)))
+        if reply.admitted:
+            charged += self.charges(windows)
+        whole = Reply((reply.admitted, reply.clock, *fields))
+        return decision_of(windows, rules, whole, source, charged)

@@ -1,0 +1,179 @@
+"""Charges that no request waits for, on their way to the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ..decisions import Charge
+from ..exceptions import StoreError
+from ..policies import Policy
+from ..stores.protocol import Call, Evaluate, Refund, Reply, Store, WindowRule
+from .background import Background
+from .health import Health, Sent
+
+# Calls in one round trip.
+_CALLS = 500
+
+Window: TypeAlias = "tuple[str, Policy]"
+"""A key, and the policy that it is looked at by."""
+
+
+class Waiting:
+    """The hits of one window that are sent together."""
+
+    __slots__ = ("given_back", "hits", "stamp")
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.stamp: int | None = None
+        """The store's clock when they were charged."""
+        self.given_back: list[Charge] = []
+        """What was given back while they were on their way."""
+
+
+Answered: TypeAlias = "Callable[[Window, int, Reply | StoreError, float], None]"
+"""Called with a window, the hits that were sent, how it looks now, and when it was asked."""
+
+
+class Outbox:
+    """What waits to be sent. All but `flush` is called with the lock held."""
+
+    def __init__(
+        self,
+        store: Store,
+        health: Health,
+        *,
+        answered: Answered,
+        forked: Callable[[], None],
+        sent: Callable[[Sent], None] | None,
+        interval: float,
+        clock: Callable[[], float],
+        max_windows: int,
+    ) -> None:
+        """`interval`: seconds between two rounds; `sent` is called after each.
+
+        `forked` is called in a forked child, where nothing waits: that is the parent's.
+        """
+        self._store = store
+        self._health = health
+        self._answered = answered
+        self._forked = forked
+        self._sent = sent
+        self._clock = clock
+        self._max_windows = max_windows
+        self._background = Background(
+            self.flush,
+            name="django_slidingwindow.deferred",
+            interval=interval,
+            forked=self._start_afresh,
+        )
+        self._begin()
+
+    def _begin(self) -> None:
+        self.lock = threading.Lock()
+        """Of all that is known and waits."""
+        self._empty()
+
+    def _empty(self) -> None:
+        self._waiting: dict[Window, Waiting] = {}
+        self._refunds: list[tuple[Charge, int]] = []
+        self._dropped = 0
+
+    def _start_afresh(self) -> None:
+        # The lock may be held by a thread that is not there.
+        self._begin()
+        self._forked()
+
+    def waiting(self, window: Window) -> Waiting | None:
+        """Return the hits of a window that wait; None if too many windows do."""
+        waiting = self._waiting.get(window)
+        if waiting is None:
+            if len(self._waiting) >= self._max_windows:
+                return None
+            waiting = self._waiting[window] = Waiting()
+            self._background.wake(urgent=2 * len(self._waiting) > self._max_windows)
+        return waiting
+
+    def drop(self, hits: int) -> None:
+        """Count hits that will never be sent."""
+        self._dropped += hits
+
+    def give_back(self, charge: Charge, waiting: Waiting) -> int:
+        """Take hits back; return how many of them were not even sent."""
+        if self._waiting.get((charge.key, charge.policy)) is waiting:
+            waiting.hits -= charge.cost
+            return charge.cost
+        if waiting.stamp is None:
+            waiting.given_back.append(charge)
+        else:
+            self._refund([charge], waiting.stamp)
+        return 0
+
+    def flush(self) -> None:
+        """Send what waits now; without the lock. The background thread calls it in each round."""
+        with self.lock:
+            waiting, refunds, dropped = self._waiting, self._refunds, self._dropped
+            self._empty()
+        start = self._clock()
+        work = [*waiting.items()]
+        sent = Sent(0, 0, dropped, 0.0, None)
+        for at in range(0, len(work), _CALLS // 2):
+            sent = self._send(work[at : at + _CALLS // 2], sent)
+        for at in range(0, len(refunds), _CALLS):
+            self._ask([Refund((charge,), stamp) for charge, stamp in refunds[at : at + _CALLS]])
+        if self._sent is not None and (work or dropped):
+            self._sent(sent._replace(seconds=self._clock() - start))
+
+    def _refund(self, charges: list[Charge], stamp: int) -> None:
+        self._refunds += [(charge, stamp) for charge in charges]
+        self._background.wake()
+
+    def _send(self, work: Sequence[tuple[Window, Waiting]], sent: Sent) -> Sent:
+        """Charge windows, and look at each after that."""
+        calls: list[Call] = []
+        for (key, policy), waiting in work:
+            charge = WindowRule(policy, waiting.hits, count_rejected=True)
+            calls += [
+                Evaluate((key,), (charge,), writes=True),
+                # What is left, and when one more would pass.
+                Evaluate((key, key), (WindowRule(policy, 0), WindowRule(policy, 1)), writes=False),
+            ]
+        now = self._clock()
+        answers = self._ask(calls)
+        charged, over, lost, seconds, error = sent
+        with self.lock:
+            for (window, waiting), reply, looks in zip(
+                work, answers[::2], answers[1::2], strict=True
+            ):
+                if isinstance(reply, StoreError):
+                    lost += waiting.hits
+                    error = reply
+                else:
+                    charged += waiting.hits
+                    over += 0 if reply.admitted else waiting.hits
+                    waiting.stamp = reply.clock
+                    if waiting.given_back:
+                        self._refund(waiting.given_back, reply.clock)
+                self._answered(window, waiting.hits, looks, now)
+        return Sent(charged, over, lost, seconds, error)
+
+    def _ask(self, calls: list[Call]) -> list[Any]:
+        """Return the answers or errors, and report them to the breakers."""
+        try:
+            answers: list[Any] = self._store.run_many(calls)
+        except StoreError as error:
+            answers = [error] * len(calls)
+        nodes: dict[str, Any] = {}
+        for call, answer in zip(calls, answers, strict=True):
+            key = call.charges[0].key if isinstance(call, Refund) else call.keys[0]
+            node = self._store.node(key)
+            if node not in nodes or (isinstance(answer, StoreError) and answer.outage):
+                nodes[node] = answer
+        for node, answer in nodes.items():
+            if isinstance(answer, StoreError):
+                self._health.unanswered(node, answer, charges=True)
+            else:
+                self._health.answered(node)
+        return answers

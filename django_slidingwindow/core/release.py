@@ -1,0 +1,81 @@
+"""Gives back what was charged: some hits, or all that a window holds."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from ..decisions import Decision
+from ..exceptions import StoreError
+from ..stores.memory import MemoryStore
+from ..stores.protocol import Call, Refund, Reset, Store
+from .deferred import Deferred
+from .health import Asked, Health
+from .lending import Lender
+from .outbox import Waiting
+from .shield import Shield
+
+
+class Release:
+    """Refunds and resets, as flows that sync and async share."""
+
+    def __init__(
+        self,
+        store: Store,
+        local: MemoryStore,
+        shield: Shield,
+        health: Health,
+        lender: Lender,
+        deferred: Deferred,
+    ) -> None:
+        self._store = store
+        self._lender = lender
+        self._local = local
+        self._shield = shield
+        self._health = health
+        self._deferred = deferred
+
+    def refund(self, decision: Decision) -> Generator[Asked, Any, int]:
+        """Give back what a decision was charged, once; return the hits."""
+        receipt = decision.receipt
+        if receipt is None or not receipt.use():
+            return 0
+        taken = 0
+        for charges, stamp in receipt.parts:
+            if isinstance(stamp, Waiting):
+                taken += self._deferred.give_back(charges, stamp)
+                continue
+            if receipt.local:
+                taken += sum(self._local.run(Refund(charges, stamp)))
+                continue
+            node = self._store.node(charges[0].key)
+            left = self._lender.give_back(charges, stamp)
+            taken += sum([charge.cost for charge in charges if charge not in left])
+            try:
+                # While the store is away, hits stay until they expire: too many are counted,
+                # never too few.
+                if left and self._health.all_closed([node]):
+                    taken += sum((yield from self._health.look(node, Refund(left, stamp))))
+            except StoreError:
+                pass
+            finally:
+                self._shield.forget([charge.key for charge in charges])
+        return taken
+
+    def reset(self, keys: Sequence[str]) -> Generator[Call, Any, int]:
+        """Forget whole windows; return how many there were."""
+        every = tuple(dict.fromkeys(keys))
+        if not every:
+            return 0
+        self._local.run(Reset(every))
+        self._lender.forget(every)
+        found = 0
+        try:
+            for positions in self._store.groups(every) or [list(range(len(every)))]:
+                found += (yield Reset(tuple(every[i] for i in positions)))[0]
+        finally:
+            # Again: a check may have taken units ahead just before its window was reset.
+            self._lender.forget(every)
+            self._shield.forget(every)
+            self._deferred.forget(every)
+        return found

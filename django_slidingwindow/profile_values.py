@@ -1,0 +1,124 @@
+"""What the values of a profile's keys mean: each function returns one, or raises PolicyError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from .exceptions import PolicyError
+from .policies import Policy
+from .rates import parse_limit, parse_rate
+from .texts import text_of
+
+
+def string_value(problem: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise PolicyError(problem)
+        return value
+
+    return read
+
+
+def read_bool(value: Any) -> bool:
+    if value is not True and value is not False:
+        raise PolicyError("must be True or False.")
+    return value
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in choices:
+            names = ", ".join(choices)
+            raise PolicyError("{value!r} is not one of {names}.", value=value, names=names)
+        return str(value)
+
+    return read
+
+
+def read_limit(value: Any) -> Any:
+    """Return the rates without their window, or the function that returns them."""
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        if not _is_path(value):
+            raise PolicyError(
+                "limit {value!r} is neither a whole number nor the dotted path of a function.",
+                value=value,
+            )
+        return _imported(value)
+    return ({"limit": parse_limit(value)},)
+
+
+def read_rate(value: Any) -> Any:
+    """Return the rates, or the function that returns them."""
+    if callable(value):
+        return value
+    if isinstance(value, str) and _is_path(value):
+        return _imported(value)
+    return (rate_fields(value),)
+
+
+def read_rates(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)) or not value:
+        raise PolicyError('must be a list of rates, such as ["5/m", "20/h"].')
+    return value
+
+
+def rate_fields(value: Any) -> dict[str, Any]:
+    limit, window = parse_rate(value)
+    return {"limit": limit, "window": window}
+
+
+def in_policy(name: str) -> Callable[[Any], Any]:
+    return lambda value: getattr(Policy(limit=0, window=1, **{name: value}), name)
+
+
+def _is_path(text: str) -> bool:
+    """Return whether it can be the dotted path of something in a module."""
+    return "." in text and all(name.isidentifier() for name in text.split("."))
+
+
+def _imported(path: str) -> Any:
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise PolicyError(str(error)) from error
+    if not callable(found):
+        raise PolicyError(
+            "{path!r} is not a function that takes (identifier, request) and returns a rate.",
+            path=path,
+        )
+    return found
+
+
+def read_tiers(value: Any) -> dict[str, tuple[str, ...] | None]:
+    """Return the rates of each tier; None for no limit."""
+    if not isinstance(value, Mapping) or not value:
+        raise PolicyError("must be a dict with the rates of each tier.")
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name, rates in value.items():
+        if not isinstance(name, str) or not name:
+            raise PolicyError("the name of a tier must be a string, not {name!r}.", name=name)
+        found[name] = None
+        if rates is None:
+            continue
+        try:
+            found[name] = tuple(read_rates([rates] if isinstance(rates, str) else rates))
+            for one in found[name] or ():
+                parse_rate(one)
+        except ValueError as error:
+            problem = text_of(error)
+            raise PolicyError("tier {name!r}: {problem}", name=name, problem=problem) from None
+    return found
+
+
+def read_function(value: Any) -> Any:
+    """Return a function, or the one that a dotted path names."""
+    if callable(value):
+        return value
+    if isinstance(value, str) and _is_path(value):
+        return _imported(value)
+    raise PolicyError("{value!r} is neither a function nor the dotted path of one.", value=value)
