@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage
 from redis.connection import parse_url
 
 from ..registry import near
+from ..stores import aliases
 from ..stores.aliases import fault_of, locations
 from . import catalog
 from .project import Project
@@ -20,6 +21,14 @@ _POOL_OPTIONS = frozenset(
     "USERNAME PASSWORD SOCKET_TIMEOUT SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS"
     " CONNECTION_POOL_KWARGS CONNECTION_FACTORY SENTINELS SENTINEL_KWARGS PARSER_CLASS".split()
 )
+# The problem that each fault of an alias is reported as.
+_PROBLEMS = {
+    aliases.DJANGO_BACKEND: catalog.DJANGO_BACKEND,
+    aliases.OTHER_BACKEND: catalog.OTHER_BACKEND,
+    aliases.SHARDED: catalog.SHARDED,
+    aliases.BROKEN: catalog.BROKEN_ALIAS,
+    aliases.NO_CONNECTION: catalog.NO_CONNECTION,
+}
 # Values of the options for keys that are equal to the default.
 _DEFAULT_KEY_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "KEY_PREFIX": ("", None),
@@ -38,7 +47,7 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
     found = fault_of(alias, config)
     if found is not None:
         fault, facts = found
-        yield catalog.ALIAS_PROBLEMS[fault](**facts)
+        yield _PROBLEMS[fault](**facts)
         return
     yield from _shared_pools(project, alias, config)
     yield from _short_time_out(project, alias, _options(config))
@@ -92,7 +101,7 @@ def _through_client(
         yield catalog.CLIENT_RETRIES(alias=alias, names=", ".join(retries))
     seconds = pool.get("socket_timeout", options.get("SOCKET_TIMEOUT"))
     if not seconds or seconds > project.conf.latency_budget:
-        wait = f"{seconds} s" if seconds else "as long as redis-py does"
+        wait = f"{seconds} s" if seconds else "the default time-out of redis-py"
         yield catalog.CLIENT_TIME_OUT(alias=alias, wait=wait)
 
 

@@ -14,7 +14,7 @@ from ..core.keys import make_key
 from ..policies import Policy
 from ..stores.net.async_settings import only_sync
 from ..stores.net.settings import ConnectionSettings
-from . import catalog
+from . import catalog, server_catalog
 from .aliases import check_alias
 from .axes import parts
 from .project import Project
@@ -53,14 +53,14 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     try:
         found = primaries(alias)
     except (RedisError, OSError) as error:
-        yield catalog.UNREACHABLE(alias=alias, error=error)
+        yield server_catalog.UNREACHABLE(alias=alias, error=error)
         return
     except ImproperlyConfigured as error:
         yield catalog.BROKEN_ALIAS(alias=alias, error=error)
         return
     name = only_sync(found[0])
     if name is not None:
-        yield catalog.ONLY_SYNC(alias=alias, name=name)
+        yield server_catalog.ONLY_SYNC(alias=alias, name=name)
     for settings in found:
         yield from _check_server(project, alias, settings)
 
@@ -73,26 +73,28 @@ def _check_server(
             yield from check_facts(alias, server)
             yield from check_rights(project, alias, server)
     except AuthenticationError as error:
-        yield catalog.LOGIN_REFUSED(alias=alias, server=address_of(settings), error=error)
+        yield server_catalog.LOGIN_REFUSED(alias=alias, server=address_of(settings), error=error)
     except NoPermissionError as error:
         # Raised while connecting: by SELECT, or by CLIENT SETNAME.
         command = command_of(error)
-        yield catalog.MISSING_COMMANDS(alias=alias, server=address_of(settings), commands=command)
+        yield server_catalog.MISSING_COMMANDS(
+            alias=alias, server=address_of(settings), commands=command
+        )
     except (RedisError, OSError) as error:
-        yield catalog.UNREACHABLE(alias=alias, error=error)
+        yield server_catalog.UNREACHABLE(alias=alias, error=error)
 
 
 def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
     """Check what INFO reports: version, role and eviction policy."""
     info = server.info()
     if info is None:
-        yield catalog.NO_INFO(alias=alias, server=server.name)
+        yield server_catalog.NO_INFO(alias=alias, server=server.name)
         return
     version = info.get("redis_version", "")
     if _numbers(version) < _OLDEST:
-        yield catalog.TOO_OLD(server=server.name, version=version)
+        yield server_catalog.TOO_OLD(server=server.name, version=version)
     if info.get("role") == "slave":
-        yield catalog.REPLICA(server=server.name)
+        yield server_catalog.REPLICA(server=server.name)
     yield from _check_eviction(server, info)
 
 
@@ -100,7 +102,7 @@ def _check_eviction(server: Server, info: Mapping[str, str]) -> Iterator[CheckMe
     policy = info.get("maxmemory_policy", "noeviction")
     # Without maxmemory nothing is ever evicted.
     if policy != "noeviction" and info.get("maxmemory", "0") != "0":
-        yield catalog.EVICTION(server=server.name, policy=policy)
+        yield server_catalog.EVICTION(server=server.name, policy=policy)
 
 
 def check_rights(project: Project, alias: str, server: Server) -> Iterator[CheckMessage]:
@@ -110,17 +112,17 @@ def check_rights(project: Project, alias: str, server: Server) -> Iterator[Check
     commands = needed(project.algorithms(), cluster=is_cluster(alias))
     found = refusals(server, commands, key)
     if found is None:
-        yield catalog.NO_REHEARSAL(alias=alias, server=server.name)
+        yield server_catalog.NO_REHEARSAL(alias=alias, server=server.name)
         return
     if found.commands:
-        yield catalog.MISSING_COMMANDS(
+        yield server_catalog.MISSING_COMMANDS(
             alias=alias, server=server.name, commands=", ".join(found.commands)
         )
     if found.keys:
-        yield catalog.MISSING_KEYS(alias=alias, server=server.name, pattern=f"{prefix}:*")
+        yield server_catalog.MISSING_KEYS(alias=alias, server=server.name, pattern=f"{prefix}:*")
     extra = refusals(server, {k: v for k, v in INSPECTION.items() if k not in commands}, key)
     if extra is not None and extra.commands:
-        yield catalog.NO_INSPECTION(
+        yield server_catalog.NO_INSPECTION(
             alias=alias, server=server.name, commands=", ".join(extra.commands)
         )
 

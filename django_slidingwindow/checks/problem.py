@@ -29,3 +29,14 @@ class Problem:
         return checks.CheckMessage(
             _LEVELS[self.number[0]], self.text.format(**facts), hint=self.hint, id=self.id
         )
+
+
+CATALOG: dict[str, Problem] = {}
+"""All problems by their number; filled by the catalogs."""
+
+
+def add(number: str, text: str, hint: str) -> Problem:
+    """Put a kind of problem into the catalog, and return it."""
+    assert number not in CATALOG, f"{number} is taken"
+    problem = CATALOG[number] = Problem(number, text, hint)
+    return problem

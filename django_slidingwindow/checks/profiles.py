@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from django.core.checks import CheckMessage
 
+from ..core.tiers import Tiers
+from ..policies import NO_COUNTER_LEASE
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
@@ -15,13 +17,17 @@ from .project import Project, named_by
 def check_profiles(project: Project) -> Iterator[CheckMessage]:
     for name, config in project.configs.items():
         for path, problem in profile_problems(name, config):
-            yield catalog.BAD_PROFILE(path=path, problem=problem)
+            kind = catalog.COUNTER_LEASE if problem == NO_COUNTER_LEASE else catalog.BAD_PROFILE
+            yield kind(path=path, problem=problem)
 
 
 def check_limits(project: Project) -> Iterator[CheckMessage]:
     for profile in project.profiles():
         limit_for = profile.limit_for
-        if limit_for is not None and not accepts(limit_for, "identifier", "request"):
+        if isinstance(limit_for, Tiers):
+            if not accepts(limit_for.tier, "identifier", "request"):
+                yield catalog.TIER_SIGNATURE(name=profile.name, function=name_of(limit_for.tier))
+        elif limit_for is not None and not accepts(limit_for, "identifier", "request"):
             yield catalog.LIMIT_SIGNATURE(name=profile.name, function=name_of(limit_for))
 
 

@@ -29,6 +29,7 @@ ALWAYS: Mapping[str, Arguments] = {
 BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
     "compact": {
         "GETRANGE": (KEY, "0", "0"),
+        "STRLEN": (KEY,),
         "SETRANGE": (KEY, "0", "x"),
         "SET": (KEY, "x"),
         "DEL": (KEY,),

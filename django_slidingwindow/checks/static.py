@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import conf
-from . import aliases, axes, catalog, edges, profiles, rules, values
+from . import aliases, axes, catalog, edges, leases, profiles, rules, values
 from .project import Project
 
 DICT_CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
@@ -23,6 +23,8 @@ PROJECT_CHECKS: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     profiles.check_limits,
     profiles.check_usages,
     profiles.check_choices,
+    leases.check_leases,
+    leases.check_shared_leases,
     rules.check_rules,
     rules.check_rule_profiles,
     rules.check_rule_views,

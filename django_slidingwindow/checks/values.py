@@ -54,7 +54,7 @@ def _number(value: object) -> bool:
 
 _DICT = Value(lambda value: isinstance(value, Mapping), "a dict")
 _LIST = Value(lambda value: isinstance(value, (list, tuple)), "a list")
-_TEXT = Value(lambda value: isinstance(value, str) and bool(value), "text")
+_TEXT = Value(lambda value: isinstance(value, str) and bool(value), "a string")
 _SWITCH = Value(lambda value: isinstance(value, bool), "True or False")
 
 VALUES: Mapping[str, Value] = {
@@ -75,6 +75,9 @@ VALUES: Mapping[str, Value] = {
     "SHIELD_SECONDS": Value(
         lambda value: _number(value) and value >= 0, "a number of seconds, 0 for none"
     ),
+    "DEFERRED_SECONDS": Value(
+        lambda value: _number(value) and value > 0, "a number of seconds above 0"
+    ),
     "HEADERS": _some_of("draft", "legacy", "x"),
     "HEADERS_PARTITION_KEY": _SWITCH,
     "PREFIX": Value(
@@ -83,7 +86,7 @@ VALUES: Mapping[str, Value] = {
     ),
     "HASH_KEY": Value(
         lambda value: value is None or (isinstance(value, (str, bytes)) and bool(value)),
-        "text, bytes or None",
+        "a string, bytes or None",
     ),
     "LATENCY_BUDGET": Value(
         lambda value: _number(value) and value > 0, "a number of seconds above 0"
@@ -99,6 +102,10 @@ VALUES: Mapping[str, Value] = {
     "LOG_CLIENT": _SWITCH,
     "LOG_ROWS_PER_MINUTE": _whole(1),
     "LOG_IDENTIFIERS": _one_of("plain", "hash"),
+    "TRACES": _SWITCH,
+    "OVERRIDES_SECONDS": Value(
+        lambda value: _number(value) and value >= 0, "a number of seconds, 0 for no overrides"
+    ),
     "ENABLED": _SWITCH,
 }
 

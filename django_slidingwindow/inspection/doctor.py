@@ -20,6 +20,7 @@ from ..core.keys import make_key
 from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
 from ..models import Rejection
+from ..overrides.watcher import Status, watcher
 from ..policies import Policy
 from ..rejections import recorder
 from ..rejections import writer as logwriter
@@ -48,13 +49,13 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Return all findings about the server, this process and the project's settings."""
-    return [*_server(), _breaker(), *_log(), *_system_checks()]
+    return [*_server(), _breaker(), _overrides(), *_log(), *_system_checks()]
 
 
 def _server() -> Iterator[Finding]:
     data = {"alias": conf.cache}
     try:
-        readings.store().run_many([_peek()])
+        readings.store().run(_peek())
     except _NO_REDIS as error:
         text = f"cannot use Redis of the cache {conf.cache!r}: {error}"
         yield Finding(name="connection", level=ERROR, text=text, data=data)
@@ -176,6 +177,26 @@ def _breaker() -> Finding:
         text=f"{state} in this process; see the metrics for other processes",
         data={"state": state},
     )
+
+
+def _overrides() -> Finding:
+    if not conf.overrides_seconds:
+        text = "off: SLIDING_WINDOW['OVERRIDES_SECONDS'] is 0"
+        return Finding(name="overrides", level=OK, text=text)
+    before = watcher.status()
+    watcher.refresh()
+    return overrides(watcher.status(), before.age)
+
+
+def overrides(status: Status, age: float | None) -> Finding:
+    """Judge what this process knows about overrides. `age` is that of the last successful read."""
+    if status.error:
+        holds = "the settings hold" if age is None else f"those read {age:.0f} s ago hold"
+        text = f"cannot be read, so {holds}: {status.error}"
+    else:
+        text = f"{status.count:,} read"
+    level = WARNING if status.error else OK
+    return Finding(name="overrides", level=level, text=text, data=asdict(status))
 
 
 def _log() -> Iterator[Finding]:

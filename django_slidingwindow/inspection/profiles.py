@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..conf import conf
+from ..core.tiers import Tiers
 from ..policies import Policy, Profile
 from ..profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
 from ..registry import BUILT_IN, profile_problems, registry
+from ..texts import Text
 
 SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"
 
@@ -30,6 +32,16 @@ class ProfileState:
     def dynamic(self) -> bool:
         """Return whether a callable returns the limit for each identifier."""
         return self.profile is not None and self.profile.limit_for is not None
+
+    @property
+    def tiers(self) -> dict[str, list[str] | None] | None:
+        """Return the rates by tier, None for no limit; None if it has no tiers."""
+        limit_for = None if self.profile is None else self.profile.limit_for
+        if not isinstance(limit_for, Tiers):
+            return None
+        return {
+            name: None if rates is None else list(rates) for name, rates in limit_for.rates.items()
+        }
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -53,6 +65,7 @@ class ProfileState:
                 {name: getattr(policy, name) for name in ("limit", *IN_POLICIES)}
                 for policy in self.policies
             ],
+            "tiers": self.tiers,
             "problems": list(self.problems),
         }
 
@@ -79,7 +92,10 @@ def _own_keys() -> list[ProfileKey]:
 def profiles() -> Iterator[ProfileState]:
     """Yield all profiles by name; those that cannot be used have problems."""
     for name, config in sorted(registry.configs().items()):
-        problems = tuple(f"{path}: {problem}" for path, problem in profile_problems(name, config))
+        problems = tuple(
+            Text("{path}: {problem}", path=path, problem=problem)
+            for path, problem in profile_problems(name, config)
+        )
         origin = SETTINGS if name in conf.profiles else REGISTERED
         if config is BUILT_IN.get(name):
             origin = BUILT

@@ -17,7 +17,8 @@ from redis.exceptions import RedisError, ResponseError
 from ..algorithms import decode as decoding
 from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
-from ..policies import MAX_LIMIT, Policy
+from ..policies import Policy
+from ..rates import MAX_LIMIT
 from ..stores.errors import store_error
 from ..stores.protocol import Evaluate, Reply, WindowReply, WindowRule
 from .search import Match
@@ -37,6 +38,8 @@ class Look:
     """Whether the limit of the match would refuse a request of cost 1."""
     retry_after: float | None
     reset_after: float
+    leased: int | None = None
+    """Hits of the last `lease_seconds`, which may not be used yet; None without a lease."""
 
 
 @contextmanager
@@ -85,12 +88,13 @@ def counts(matches: list[Match]) -> list[int | None]:
     return [None if row is None else MAX_LIMIT - row[0].remaining for row in rows]
 
 
-def _look(counted: WindowReply, checked: WindowReply) -> Look:
+def _look(counted: WindowReply, checked: WindowReply, recent: WindowReply | None = None) -> Look:
     return Look(
         hits=MAX_LIMIT - counted.remaining,
         blocked=not checked.admits,
         retry_after=None if checked.retry < 0 else checked.retry / 1_000_000,
         reset_after=counted.reset / 1_000_000,
+        leased=None if recent is None else MAX_LIMIT - recent.remaining,
     )
 
 
@@ -102,8 +106,10 @@ def _count_rules(policy: Policy) -> tuple[WindowRule, ...]:
 
 @lru_cache(maxsize=1024)
 def _look_rules(policy: Policy) -> tuple[WindowRule, ...]:
-    """Return the rules that count hits and check a request of cost 1."""
-    return *_count_rules(policy), WindowRule(policy, 1)
+    """Return the rules that count hits, check a request of cost 1, and count recent hits."""
+    (counted,) = _count_rules(policy)
+    recent = (counted._replace(recent=True),) if policy.lease else ()
+    return counted, WindowRule(policy, 1), *recent
 
 
 def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | None]:
@@ -133,20 +139,22 @@ def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
 
 
 def _replies(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[Match], Reply]]:
-    try:
-        replies = store().run_many([_peek(chunk, rules) for chunk in chunks])
-        yield from zip(chunks, replies, strict=True)
-        return
-    except StoreError as error:
-        if error.outage:
-            raise
-    # A key that is not a window made the call fail. Read one by one, so that only it fails.
-    for match in (match for chunk in chunks for match in chunk):
-        try:
-            yield [match], store().run_many([_peek([match], rules)])[0]
-        except StoreError as error:
-            if error.outage:
-                raise
+    unread: list[list[Match]] = []
+    for chunk, reply in _ask(chunks, rules):
+        if not isinstance(reply, StoreError):
+            yield chunk, reply
+        elif reply.outage:
+            raise reply
+        elif len(chunk) > 1:
+            # A key that is not a window made the call fail. Read one by one, so that only it fails.
+            unread += [[match] for match in chunk]
+    if unread:
+        yield from _replies(unread, rules)
+
+
+def _ask(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[Match], Any]]:
+    replies = store().run_many([_peek(chunk, rules) for chunk in chunks])
+    return zip(chunks, replies, strict=True)
 
 
 def _peek(matches: list[Match], rules: RulesFor) -> Evaluate:
@@ -186,7 +194,7 @@ def hits(match: Match) -> list[tuple[float, int]]:
         else:
             value = client().get(match.key) or b""
     # Read the clock after the value, so that no hit lies in the future.
-    now = store().run_many([_peek([match], _count_rules)])[0].clock
+    now = store().run(_peek([match], _count_rules)).clock
     try:
         return decoding.DECODERS[algorithm](value, match.policy, now)
     except (LookupError, ValueError) as error:

@@ -14,8 +14,10 @@ from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends
 from ..core.limiter import Limiter
 from ..core.windows import ProfileCheck
 from ..exceptions import PolicyError
+from ..guard import overriding
 from ..guard.identity import canonical
-from ..policies import MAX_LIMIT, Policy, Profile
+from ..policies import Policy, Profile
+from ..rates import MAX_LIMIT
 from ..registry import registry
 
 _GLOB = re.compile(r"([*?\[\]\\^])")
@@ -33,6 +35,13 @@ class Match:
     limit: int | None
     observed: bool = False
     """Whether the profile only observes, so that requests over its limit are admitted."""
+    override: overriding.Override | None = None
+    """The override in force; `policy`, `limit` and `observed` are as it has changed them."""
+
+    @property
+    def refused(self) -> bool:
+        """Return whether an override blocks the identifier."""
+        return self.override is not None and self.override.refuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +136,10 @@ class Search:
         if parts is None:
             return None
         for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
-            for policy in self._policies(profile, parts):
+            policies = self._policies(profile, parts)
+            for position, policy in enumerate(policies):
                 if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
-                    return Match(key, parts, profile.name, policy, policy.limit, profile.observed)
+                    return _overridden(key, parts, profile, policies, position)
         if self._profile is not None:
             return None
         try:
@@ -175,6 +185,21 @@ def _policies(profile: Profile, identifier: str) -> tuple[Policy, ...]:
         return profile.policies_for(identifier)
     except Exception:  # noqa: BLE001 -- a limit callable is the project's code
         return ()
+
+
+def _overridden(
+    key: str, parts: KeyParts, profile: Profile, policies: tuple[Policy, ...], position: int
+) -> Match:
+    """Return the match of a key with one of its profile's policies, as an override changes it."""
+    name, limit, policy = profile.name, policies[position].limit, policies[position]
+    override = overriding.find(name, parts.identifier)
+    if override is None:
+        return Match(key, parts, name, policy, limit, profile.observed)
+    if override.counts:
+        changed, others = override.change(profile, policies)
+        policy = others[position]
+        return Match(key, parts, name, policy, policy.limit, changed.observed, override)
+    return Match(key, parts, name, policy, limit if override.refuses else None, False, override)
 
 
 def _literal(text: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..core.keys import parse_key
+from ..guard import overriding
 from ..guard.current_limiter import get_limiter
 from . import reader as readings
 from .reader import Look
@@ -46,6 +47,10 @@ class KeyState:
     """Whether a request of cost 1 would be refused now."""
     observed: bool
     """Whether the profile only observes, so that requests over its limit are admitted."""
+    override: str = ""
+    """The action of the override in force: limit, exempt, observe or block; empty for none."""
+    override_ends: float | None = None
+    """Seconds until it ends; None if it does not."""
     retry_after: float | None
     """Seconds until a request of cost 1 is admitted; 0.0 for now, None for never."""
     reset_after: float
@@ -54,6 +59,9 @@ class KeyState:
     """Seconds until the key expires; None if it does not."""
     bytes: int | None
     """The memory of the key in Redis; None if the server does not return it."""
+    leased: int | None = None
+    """The most of the hits that processes may have taken ahead and not used yet; None if the
+    profile has no lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +212,8 @@ def _found(matches: list[Match], blocked: bool) -> list[KeyState]:
 
 
 def _is_full(match: Match, count: int) -> bool:
-    return match.limit is not None and count >= match.limit and not match.observed
+    full = match.limit is not None and count >= match.limit and not match.observed
+    return full or match.refused
 
 
 def _states(matches: list[Match]) -> list[KeyState]:
@@ -218,8 +227,12 @@ def _states(matches: list[Match]) -> list[KeyState]:
 
 
 def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
-    parts, limit = match.parts, match.limit
-    blocked = limit is not None and look.blocked and not match.observed
+    parts, limit, override = match.parts, match.limit, match.override
+    blocked = match.refused or (limit is not None and look.blocked and not match.observed)
+    ends = None
+    if override is not None and override.until is not None:
+        ends = max(0.0, override.until - overriding.clock())
+    released = ends if match.refused else look.retry_after
     return KeyState(
         key=match.key,
         axis=parts.axis,
@@ -234,8 +247,11 @@ def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
         use=_use(look.hits, limit),
         blocked=blocked,
         observed=match.observed,
-        retry_after=look.retry_after if blocked else 0.0,
+        override="" if override is None else override.action,
+        override_ends=ends,
+        retry_after=released if blocked else 0.0,
         reset_after=look.reset_after,
+        leased=look.leased,
         ttl=None if pttl < 0 else pttl / 1_000,
         bytes=size,
     )

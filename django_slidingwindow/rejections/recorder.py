@@ -10,18 +10,16 @@ transaction of the test. Other tests can wait for the thread or call `flush()`.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import multiprocessing
 import os
 import threading
 import time
 from dataclasses import dataclass
-from multiprocessing.util import Finalize
 from typing import Any
 
 from django.db import connections
 
+from ..core.exits import at_exit
 from ..decisions import Decision
 from .buffer import Tallies
 from .rows import refusals
@@ -190,10 +188,7 @@ class Recorder:
             if self._exit_registered:
                 return
             self._exit_registered = True
-        atexit.register(self.at_exit)
-        if multiprocessing.parent_process() is not None:
-            # A child that multiprocessing forked does not run atexit handlers.
-            Finalize(None, self.at_exit, exitpriority=0)
+        at_exit(self.at_exit)
 
     def _run(self) -> None:
         """Write until the process ends. If this thread dies, start another one."""
@@ -251,4 +246,5 @@ _recorder = Recorder()
 record = _recorder.record
 flush = _recorder.flush
 stats = _recorder.stats
-os.register_at_fork(after_in_child=_recorder.begin)
+# Not every system forks.
+getattr(os, "register_at_fork", dict)(after_in_child=_recorder.begin)

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ..conf import conf
 from ..core.keys import parse_key
-from ..decisions import Decision, Verdict
+from ..decisions import BLOCK, Decision, Verdict
 from ..guard.identity import keyed_hash
 from ..guard.proxies import UnknownClientError, client_address
 from ..models import Rejection
@@ -118,6 +118,7 @@ def row_of(group: Group, tally: Tally) -> Rejection:
         limit=None if policy is None else policy.limit,
         window=None if policy is None else policy.window,
         algorithm="" if policy is None else policy.algorithm,
+        override=policy.override if policy is not None else BLOCK * (group.reason == BLOCK),
         axis=column(axis, "axis"),
         identifier=identifier,
         scope=column(scope, "scope"),

@@ -158,7 +158,7 @@ class LogWriter:
     def _send_signal(self, rows: int, hits: int, seconds: float, error: Error | None) -> None:
         dropped = self._tallies.dropped
         new, self._dropped_reported = dropped - self._dropped_reported, dropped
-        signals.tell(
+        signals.send(
             signals.log_written,
             type(self),
             rows=rows,

@@ -1,17 +1,16 @@
-"""manage.py slidingwindow: show live windows and profiles, unblock, check health, purge the log."""
+"""manage.py slidingwindow: show windows and profiles, unblock, check health, purge, replay."""
 
 from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, TextIO, cast
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
@@ -21,15 +20,15 @@ from ...inspection import doctor as diagnosis
 from ...inspection import profiles as overview
 from ...inspection import windows as inspection
 from ...inspection.search import Filters
+from ...overrides import changes
 from ...rejections import purge as purging
-from ..console import layouts, live
+from .. import replaying
+from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
+from ..console.exits import AWAY, NOT_FOUND, WRONG
 from ..console.outputs import Output, Record
 from ..console.progress import progress_bar
 from ..console.text import as_key, density, harmless, sparkline
-
-# Exit codes. argparse also uses 2 for wrong arguments.
-NOT_FOUND, WRONG, AWAY = 1, 2, 3
 
 
 class Command(BaseCommand):
@@ -44,13 +43,22 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, (summary, add) in {
-            "keys": ("list live windows, all or the most used", _add_keys),
-            "show": ("show one window, or the windows of an identifier", _add_target),
-            "reset": ("delete windows, so that blocked clients are admitted again", _add_reset),
+            "keys": ("list live windows, all or the most used", arguments.add_keys),
+            "show": ("show one window, or the windows of an identifier", arguments.add_target),
+            "reset": (
+                "delete windows, so that blocked clients are admitted again",
+                arguments.add_reset,
+            ),
             "profiles": ("list the configured profiles", None),
-            "watch": ("show a live view of the most used windows; q quits", _add_watch),
+            "watch": ("show a live view of the most used windows; q quits", arguments.add_watch),
+            "override": (
+                "change a limit now, for an identifier or all",
+                arguments.add_override,
+            ),
+            "overrides": ("list the overrides in force", arguments.add_overrides),
             "doctor": ("check that everything works; exits 1 on errors", None),
-            "purge": ("delete rows of the log that are older than LOG_DAYS", _add_purge),
+            "purge": ("delete rows of the log that are older than LOG_DAYS", arguments.add_purge),
+            "replay": ("replay access logs against limits", replaying.add_arguments),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
             action.add_argument(
@@ -150,6 +158,29 @@ class Command(BaseCommand):
         with suppress(KeyboardInterrupt):
             live.repeat(draw, stream=stream, interval=interval, count=count)
 
+    def override(self, profile: str, identifier: str, end: bool, **options: Any) -> None:
+        if end:
+            ended = changes.end_all(profile, identifier)
+            if not ended:
+                raise CommandError("There is no such override in force.", returncode=NOT_FOUND)
+            self.output.table(layouts.OVERRIDES, map(changes.record, ended))
+            return
+        try:
+            made = changes.make(
+                profile=profile,
+                identifier=identifier,
+                action=options["override_action"],
+                limit=options["limit"] or "",
+                until=options["until"],
+                note=options["note"],
+            )
+        except ValidationError as error:
+            raise CommandError(harmless(" ".join(error.messages)), returncode=WRONG) from error
+        self.output.table(layouts.OVERRIDES, [changes.record(made)])
+
+    def overrides(self, ended: bool, **options: Any) -> None:
+        self.output.table(layouts.OVERRIDES, map(changes.record, changes.listed(ended=ended)))
+
     def doctor(self, **options: Any) -> None:
         findings = [asdict(finding) for finding in diagnosis.examine()]
         levels = [finding["level"] for finding in findings]
@@ -171,79 +202,8 @@ class Command(BaseCommand):
         record = {"before": cutoff, "rows": count, "deleted": not dry_run}
         self.output.facts(layouts.PURGE, record)
 
-
-def _add_filters(parser: CommandParser) -> None:
-    parser.add_argument("--profile", help="only windows of this profile")
-    parser.add_argument("--axis", help="only windows of profiles with this axis")
-    parser.add_argument(
-        "--id", dest="identifier", help='only this identifier, or "text*" for a prefix'
-    )
-    parser.add_argument(
-        "--blocked", action="store_true", help="only windows that would refuse a request now"
-    )
-
-
-def _add_keys(parser: CommandParser) -> None:
-    _add_filters(parser)
-    parser.add_argument("--top", type=_count, metavar="N", help="only the N most used windows")
-    parser.add_argument("--limit", type=_count, metavar="N", help="stop after N windows")
-
-
-def _add_watch(parser: CommandParser) -> None:
-    _add_filters(parser)
-    parser.add_argument(
-        "--top", type=_count, metavar="N", default=20, help="the number of windows (20)"
-    )
-    parser.add_argument(
-        "--interval",
-        type=_positive,
-        metavar="SECONDS",
-        default=2.0,
-        help="the time between two views (2)",
-    )
-    parser.add_argument("--count", type=_count, metavar="N", help="quit after N views")
-
-
-def _add_target(parser: CommandParser) -> None:
-    parser.add_argument("key", nargs="*", help="keys as they are in Redis")
-    parser.add_argument("--profile", help="instead of a key, with --id")
-    parser.add_argument("--id", dest="identifier", help="instead of a key, with --profile")
-
-
-def _add_reset(parser: CommandParser) -> None:
-    _add_target(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
-
-
-def _add_purge(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--days", type=_positive, metavar="N", help="use this age instead of LOG_DAYS"
-    )
-    parser.add_argument(
-        "--batch",
-        type=_count,
-        metavar="ROWS",
-        default=purging.BATCH,
-        help=f"rows that one statement deletes ({purging.BATCH})",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only count the rows")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
+    def replay(self, **options: Any) -> None:
+        replaying.run(self.output, options)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 from ...durations import duration_exact, rate_exact
 from ...inspection.profiles import column_keys, remarks
 from ...profile_keys import ProfileKey
+from ...replay.wording import name_of, refused_text, share_text, wait_text
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
 from .text import as_key, bar, harmless, number, percent, size, wait
 
@@ -20,7 +21,7 @@ def _plain(name: str, render: Callable[[Any], str] = harmless) -> Callable[[Reco
 
 
 def _or_dash(value: Any) -> str:
-    return "-" if value is None else harmless(value)
+    return "-" if value in (None, "") else harmless(value)
 
 
 def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
@@ -29,6 +30,13 @@ def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
         return Cell(render(record["use"]), tone)
 
     return cell
+
+
+def _hits(record: Record) -> Cell:
+    hits = number(record["hits"])
+    if record["leased"] is None:
+        return Cell(hits)
+    return Cell(f"{hits}, at most {number(record['leased'])} of them leased and not used yet")
 
 
 def _retry(record: Record) -> Cell:
@@ -45,6 +53,7 @@ KEYS = Layout(
         Column("", _by_use(bar), graphic=True),
         Column("hits", _plain("hits", number), 9, right=True),
         Column("limit", _plain("limit", number), 9, right=True),
+        Column("override", _plain("override", _or_dash), 8),
         Column("blocked for", _retry, 11, right=True),
         Column("profile", _plain("profile", _or_dash), 20),
         Column("identifier", _plain("identifier"), 24),
@@ -62,7 +71,8 @@ KEY = Layout(
         Column("algorithm", _plain("algorithm")),
         Column("window", _plain("window", duration_exact)),
         Column("limit", _plain("limit", number)),
-        Column("hits", _plain("hits", number)),
+        Column("override", _plain("override", _or_dash)),
+        Column("hits", _hits),
         Column("remaining", _plain("remaining", number)),
         Column("use", _by_use(percent)),
         Column("", _by_use(bar), graphic=True),
@@ -92,10 +102,18 @@ RESET = Layout(
 def _rates(record: Record) -> Cell:
     if record["problems"]:
         return Cell(harmless(" ".join(record["problems"])), BAD)
+    if record["tiers"]:
+        tiers = record["tiers"].items()
+        texts = (f"{name}: {', '.join(rates) if rates else 'no limit'}" for name, rates in tiers)
+        return Cell(harmless("; ".join(texts)))
     if record["dynamic"]:
         return Cell("by identifier")
-    rates = (f"{rate_exact(p['limit'], p['window'])} {p['algorithm']}" for p in record["policies"])
-    return Cell(", ".join(rates))
+    return Cell(", ".join(map(_rate, record["policies"])))
+
+
+def _rate(policy: Record) -> str:
+    lease = f" lease {number(policy['lease'])}" if policy["lease"] else ""
+    return f"{rate_exact(policy['limit'], policy['window'])} {policy['algorithm']}{lease}"
 
 
 def _key(key: ProfileKey) -> Column:
@@ -126,10 +144,70 @@ FINDINGS = Layout(
     ]
 )
 
+_ACTIONS = {"limit": WARN, "exempt": GOOD, "observe": WARN, "block": BAD}
+
+
+def _override(record: Record) -> Cell:
+    text = harmless(f"{record['action']} {record['limit']}".strip())
+    return Cell(text, _ACTIONS.get(record["action"], "") if record["in_force"] else DIM)
+
+
+def _overridden(record: Record) -> Cell:
+    identifier = record["identifier"] or "(all)"
+    # It is stored with its unprintable characters as %xx, unless code has stored it.
+    return Cell(identifier if identifier.isprintable() else harmless(identifier))
+
+
+OVERRIDES = Layout(
+    [
+        Column("profile", _plain("profile"), 20),
+        Column("identifier", _overridden, 24),
+        Column("override", _override, 14),
+        Column("until", lambda r: Cell(r["until"] or "-"), 25),
+        Column("by", lambda r: Cell(harmless(r["created_by"] or "-")), 10),
+        Column("note", _plain("note")),
+    ]
+)
+
 PURGE = Layout(
     [
         Column("older than", _plain("before")),
         Column("rows", _plain("rows", number)),
         Column("deleted", lambda r: Cell("yes") if r["deleted"] else Cell("no, dry run", DIM)),
+    ]
+)
+
+
+def _fixed_most(record: Record) -> Cell:
+    fixed = record["fixed_window"]
+    if not fixed["beyond"]:
+        return Cell("-", DIM)
+    most = ", ".join(f"{window['most']:,}/{window['limit']:,}" for window in fixed["windows"])
+    return Cell(f"{fixed['beyond']:,} ({most})", WARN)
+
+
+def _by_refusals(render: Callable[[Record], str]) -> Callable[[Record], Cell]:
+    return lambda record: Cell(render(record), BAD if record["refused"] else GOOD)
+
+
+REPLAY = Layout(
+    [
+        Column("try", lambda record: Cell(harmless(name_of(record))), 16),
+        Column("requests", _plain("requests", number), 11, right=True),
+        Column("refused", _by_refusals(refused_text), 9, right=True),
+        Column("share", _by_refusals(lambda r: share_text(r["refused_share"])), 7, right=True),
+        Column("identifiers", _plain("identifiers", number), 11, right=True),
+        Column("touched", _plain("identifiers_refused", number), 9, right=True),
+        Column("share", lambda r: Cell(share_text(r["identifiers_share"])), 7, right=True),
+        Column("longest wait", _plain("longest_wait", wait_text), 12, right=True),
+        Column("fixed window: beyond", _fixed_most),
+    ]
+)
+
+AFFECTED = Layout(
+    [
+        Column("refused", _plain("refused", number), 9, right=True),
+        Column("requests", _plain("requests", number), 9, right=True),
+        Column("identifier", _plain("identifier")),
     ]
 )

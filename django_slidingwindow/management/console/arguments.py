@@ -1,0 +1,125 @@
+"""The arguments of each action of the command."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from datetime import datetime
+
+from django.core.management.base import CommandParser
+
+from ...decisions import BLOCK, EXEMPT, LIMIT, OBSERVED
+from ...overrides.changes import parse_until
+from ...rejections import purge as purging
+
+
+def add_filters(parser: CommandParser) -> None:
+    parser.add_argument("--profile", help="only windows of this profile")
+    parser.add_argument("--axis", help="only windows of profiles with this axis")
+    parser.add_argument(
+        "--id", dest="identifier", help='only this identifier, or "text*" for a prefix'
+    )
+    parser.add_argument(
+        "--blocked", action="store_true", help="only windows that would refuse a request now"
+    )
+
+
+def add_keys(parser: CommandParser) -> None:
+    add_filters(parser)
+    parser.add_argument("--top", type=_count, metavar="N", help="only the N most used windows")
+    parser.add_argument("--limit", type=_count, metavar="N", help="stop after N windows")
+
+
+def add_watch(parser: CommandParser) -> None:
+    add_filters(parser)
+    parser.add_argument(
+        "--top", type=_count, metavar="N", default=20, help="the number of windows (20)"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_positive,
+        metavar="SECONDS",
+        default=2.0,
+        help="the time between two views (2)",
+    )
+    parser.add_argument("--count", type=_count, metavar="N", help="quit after N views")
+
+
+def add_target(parser: CommandParser) -> None:
+    parser.add_argument("key", nargs="*", help="keys as they are in Redis")
+    parser.add_argument("--profile", help="instead of a key, with --id")
+    parser.add_argument("--id", dest="identifier", help="instead of a key, with --profile")
+
+
+def add_reset(parser: CommandParser) -> None:
+    add_target(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
+
+
+def add_purge(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--days", type=_positive, metavar="N", help="use this age instead of LOG_DAYS"
+    )
+    parser.add_argument(
+        "--batch",
+        type=_count,
+        metavar="ROWS",
+        default=purging.BATCH,
+        help=f"rows that one statement deletes ({purging.BATCH})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only count the rows")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def add_override(parser: CommandParser) -> None:
+    parser.add_argument("--profile", required=True, help="the profile to override")
+    parser.add_argument(
+        "--id", dest="identifier", default="", help="only this identifier; all without it"
+    )
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument(
+        "--limit", metavar="N", help='another limit: 500, or "40/s, 20000/d" for several windows'
+    )
+    for name, text in {
+        EXEMPT: "no limit",
+        OBSERVED: "count, but refuse nothing",
+        BLOCK: "refuse everything",
+    }.items():
+        action.add_argument(
+            f"--{name}", dest="override_action", action="store_const", const=name, help=text
+        )
+    action.add_argument("--end", action="store_true", help="end what is in force now")
+    parser.add_argument(
+        "--until",
+        type=_moment,
+        metavar="WHEN",
+        help="when it ends: +2h, or a time such as 2026-11-17T18:00",
+    )
+    parser.add_argument("--note", default="", help="why, for others to read")
+    parser.set_defaults(override_action=LIMIT)
+
+
+def add_overrides(parser: CommandParser) -> None:
+    parser.add_argument("--ended", action="store_true", help="those that have ended as well")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_until(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
