@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis_binary
 
+from tests.support import measuring
 from tests.support.reporting import Reporter
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import server_name
@@ -54,6 +55,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Reporter(config, server_name()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not measuring.is_unmeasured(item.path):
+        return (yield)
+    with measuring.unmeasured():
+        return (yield)
 
 
 def pytest_report_header() -> str:

@@ -108,7 +108,7 @@ def test_profiles_that_are_no_dict_are_refused(settings: Any) -> None:
 @pytest.mark.parametrize("prefix", ["{shop}", "a{", "a}", "", None, 7])
 def test_a_prefix_that_would_break_the_keys_is_refused(settings: Any, prefix: Any) -> None:
     settings.SLIDING_WINDOW = {"PREFIX": prefix}
-    with pytest.raises(ImproperlyConfigured, match="text without braces"):
+    with pytest.raises(ImproperlyConfigured, match="a string without braces"):
         _ = conf.prefix
 
 

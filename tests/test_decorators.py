@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import sys
 import threading
 import weakref
 
@@ -21,7 +22,11 @@ from django_slidingwindow import limits
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit, rate_limit_exempt
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.check import Requirement
-from django_slidingwindow.guard.requirements import is_exempt, requirements_of
+from django_slidingwindow.guard.requirements import (
+    all_requirements,
+    is_exempt,
+    requirements_of,
+)
 from django_slidingwindow.guard.usages import usages
 
 CLIENT = "203.0.113.9"
@@ -311,18 +316,37 @@ def other(view):
     return wrapper
 
 
+def required(view):
+    """What `requirements_of` returns, without the places."""
+    return tuple(each._replace(origin="") for each in requirements_of(view))
+
+
 def test_demands_are_those_that_no_other_decorator_stands_above(make):
     view = rate_limit("daily")(rate_limit("burst", cost=2, methods="POST")(make()))
     expected = (
         Requirement(("daily",)),
         Requirement(("burst",), cost=2, methods=frozenset({"POST"})),
     )
-    assert requirements_of(view) == requirements_of(rate_limit_exempt(view)) == expected
-    assert requirements_of(functools.partial(view, pk=1)) == expected
-    assert requirements_of(rate_limit("closed")(other(view))) == (Requirement(("closed",)),)
+    assert required(view) == required(rate_limit_exempt(view)) == expected
+    assert required(functools.partial(view, pk=1)) == expected
+    assert required(rate_limit("closed")(other(view))) == (Requirement(("closed",)),)
     assert requirements_of(other(view)) == ()
     assert requirements_of(make()) == requirements_of(functools.partial(make())) == ()
     assert requirements_of(len) == ()
+
+
+def test_requirement_says_where_it_stands(make):
+    line = sys._getframe().f_lineno + 1
+    (requirement,) = requirements_of(rate_limit("daily")(make()))
+    assert requirement.origin == f"rate_limit at {__name__}:{line}"
+
+
+def test_all_requirements_are_found_below_other_decorators(make):
+    inner = rate_limit("burst")(rate_limit("daily")(make()))
+    view = rate_limit("closed")(other(inner))
+    found = [each.profiles for each in all_requirements(view)]
+    assert found == [("closed",), ("burst",), ("daily",)]
+    assert all_requirements(make()) == all_requirements(None) == ()
 
 
 def test_view_goes_when_nobody_needs_it_any_more(make):
@@ -459,7 +483,7 @@ def test_mixin_counts_what_reaches_its_dispatch(page):
         assert left("daily") == 100 - charged
     assert [call(inside, get(HTTP_X_KEY="a")).status_code for _ in range(3)] == [200, 429, 429]
     assert requirements_of(inside) == ()
-    assert requirements_of(outside) == (Requirement(("burst", "daily")),)
+    assert required(outside) == (Requirement(("burst", "daily")),)
 
 
 def test_mixin_that_is_decorated_counts_what_reaches_it(page):
@@ -476,7 +500,8 @@ def test_mixin_limits_by_attributes(page):
     limited = type("Limited", (RateLimitMixin, page), {"rate_limit_profiles": ["burst"]})
     view = limited.as_view()
     assert statuses(view, 3) == [200, 200, 429]
-    assert requirements_of(view) == (Requirement(("burst",)),)
+    assert required(view) == (Requirement(("burst",)),)
+    assert requirements_of(view)[0].origin == f"RateLimitMixin of {limited.__module__}.Limited"
     assert view.view_class is limited
 
 

@@ -21,7 +21,7 @@ from django_slidingwindow.durations import (
     rate_exact,
     seconds_exact,
 )
-from django_slidingwindow.policies import MAX_WINDOW, parse_window
+from django_slidingwindow.rates import MAX_WINDOW, parse_window
 
 PACKAGE = Path(django_slidingwindow.__file__).parent
 SIZES = {symbol: size for symbol, size, _ in UNITS}

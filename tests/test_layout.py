@@ -13,28 +13,41 @@ FOLDERS = {"admin_views": "admin", "management.commands": "command"}
 # Modules without a test file of their name: where they are tested instead.
 TESTED_IN = {
     "admin/test_admin.py": """
-        admin admin_views.changelist admin_views.export admin_views.filters admin_views.live
-        admin_views.pages admin_views.profiles admin_views.searching admin_views.summary
-        admin_views.times admin_views.wording""",
+        admin admin_views.changelist admin_views.export admin_views.filters admin_views.key_rows
+        admin_views.live admin_views.pages admin_views.profiles admin_views.searching
+        admin_views.summary admin_views.times admin_views.wording""",
     "checks/test_static.py": """
         checks.axes checks.callables checks.catalog checks.edges checks.problem checks.profiles
-        checks.project checks.register checks.rules checks.values checks.views
+        checks.leases checks.project checks.register checks.rules checks.values checks.views
         guard.installed""",
-    "checks/test_deploy.py": "checks.aliases checks.rights checks.server",
+    "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
+    "command/test_replay.py": """
+        management.replaying replay.options replay.page replay.wording""",
     "command/test_slidingwindow.py": """
-        inspection.profiles management.console.choice management.console.layouts
-        management.console.live management.console.outputs management.console.progress
-        management.console.rich_output management.console.text""",
-    "contrib/test_metrics.py": "contrib.opentelemetry contrib.prometheus",
-    "core/test_limiter.py": "core.health core.windows core.fallback",
+        inspection.profiles management.console.arguments management.console.choice
+        management.console.exits management.console.layouts management.console.live
+        management.console.outputs management.console.progress management.console.rich_output
+        management.console.text""",
+    "contrib/test_metrics.py": "contrib.prometheus",
+    "contrib/test_openapi.py": "contrib.spectacular",
+    "core/test_lending.py": "core.held core.leases",
+    "core/test_limiter.py": """
+        core.fallback core.health core.outcomes core.release core.windows""",
+    "core/test_deferred.py": "core.outbox",
     "core/test_results.py": "core.ranking",
     "guard/test_check.py": """
         guard.binding guard.exemptions guard.refunds guard.requirements guard.state guard.usages""",
+    "guard/test_overriding.py": "guard.override",
     "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
     "rejections/test_recorder.py": """
-        apps rejections.buffer rejections.testcase rejections.writer""",
+        apps core.exits rejections.buffer rejections.testcase rejections.writer""",
+    "replay/test_engine.py": """
+        replay.candidates replay.fixed replay.lanes replay.report replay.suggest
+        replay.timeline""",
+    "replay/test_identify.py": "replay.logged",
+    "replay/test_readers.py": "replay.filters replay.ordering",
     "stores/net/test_logins.py": "stores.net.async_settings stores.net.threads",
     "stores/net/test_pool.py": """
         stores.net.async_connection stores.net.server stores.net.settings stores.net.watching""",
@@ -45,7 +58,8 @@ TESTED_IN = {
     "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
-    "test_policies.py": "exceptions",
+    "test_policies.py": "exceptions rates",
+    "test_profile_keys.py": "profile_values",
     "test_testing.py": "pytest_plugin",
 }
 PLACES = {module: place for place, modules in TESTED_IN.items() for module in modules.split()}

@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidingwindow.exceptions import PolicyError, SlidingWindowError, StoreError
-from django_slidingwindow.policies import (
-    MAX_LIMIT,
-    Policy,
-    Profile,
-    parse_cost,
-    parse_limit,
-    parse_rate,
-    parse_window,
-)
+from django_slidingwindow.policies import Policy, Profile, parse_cost
+from django_slidingwindow.rates import MAX_LIMIT, parse_limit, parse_rate, parse_window
 
 ONE = Policy(limit=1, window=1)
 
@@ -50,24 +43,24 @@ def test_a_rate_is_a_limit_and_a_window(rate: str, limit: int, window: float) ->
     ("rate", "wrong", "allowed"),
     [
         ("10/month", "unknown unit 'month'", "ms, s, m, h, d or w"),
-        ("5/0s", "'0s' is out of range", "from 1 millisecond to 400 days"),
+        ("5/0s", "'0s' is out of range", "use 1 millisecond to 400 days"),
         ("-1/m", "'-1'", "a whole number"),
         ("ten/m", "'ten'", "a whole number"),
         ("1.5/m", "'1.5'", "a whole number"),
         ("/m", "limit ''", "a whole number"),
         ("10", "has no '/'", '"120/m"'),
-        ("10/", "window '' is not understood", "a whole number and a unit"),
-        ("10/60", "window '60' is not understood", "a whole number and a unit"),
-        ("10/1.5s", "window '1.5s' is not understood", "a whole number and a unit"),
-        ("10/s/s", "window 's/s' is not understood", "a whole number and a unit"),
-        ("10/401d", "'401d' is out of range", "from 1 millisecond to 400 days"),
-        ("10/0ms", "'0ms' is out of range", "from 1 millisecond to 400 days"),
+        ("10/", "window '' is not valid", "a whole number and a unit"),
+        ("10/60", "window '60' is not valid", "a whole number and a unit"),
+        ("10/1.5s", "window '1.5s' is not valid", "a whole number and a unit"),
+        ("10/s/s", "window 's/s' is not valid", "a whole number and a unit"),
+        ("10/401d", "'401d' is out of range", "use 1 millisecond to 400 days"),
+        ("10/0ms", "'0ms' is out of range", "use 1 millisecond to 400 days"),
         ("100000001/d", "100000001 is out of range", "0 to 100,000,000"),
         ("٣/m", "'٣'", "a whole number"),
         (f"{'9' * 5_000}/m", "is not a whole number", '"120/m"'),
-        (f"1/{'9' * 5_000}s", "is not understood", "a whole number and a unit"),
-        (120, "120 is not text", '"120/m"'),
-        (None, "None is not text", '"120/m"'),
+        (f"1/{'9' * 5_000}s", "is not valid", "a whole number and a unit"),
+        (120, "120 is not a string", '"120/m"'),
+        (None, "None is not a string", '"120/m"'),
     ],
 )
 def test_a_bad_rate_says_what_is_wrong_and_what_is_allowed(
@@ -114,13 +107,13 @@ def test_a_window_is_seconds_a_timedelta_or_text(value: Any, seconds: float) -> 
     ],
 )
 def test_a_window_out_of_range_says_the_range(value: Any) -> None:
-    with pytest.raises(PolicyError, match="out of range: allowed is from 1 millisecond to 400 d"):
+    with pytest.raises(PolicyError, match="out of range: use 1 millisecond to 400 d"):
         parse_window(value)
 
 
 @pytest.mark.parametrize("value", [None, True, b"1m", [60], object()])
 def test_a_window_of_another_type_says_what_it_may_be(value: Any) -> None:
-    with pytest.raises(PolicyError, match="neither seconds, a timedelta nor text such as '1m'"):
+    with pytest.raises(PolicyError, match="is not seconds, a timedelta or a string such as '1m'"):
         parse_window(value)
 
 
@@ -139,7 +132,7 @@ def test_a_limit_is_a_whole_number(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1, MAX_LIMIT + 1])
 def test_a_limit_out_of_range_says_the_range(value: int) -> None:
-    with pytest.raises(PolicyError, match="allowed is 0 to 100,000,000"):
+    with pytest.raises(PolicyError, match="use 0 to 100,000,000"):
         Policy(limit=value, window=1)
 
 
@@ -173,7 +166,7 @@ def test_a_cost_is_a_whole_number_from_nothing(cost: int) -> None:
 
 @pytest.mark.parametrize("cost", [-1, 1.0, 0.5, "1", None, True])
 def test_a_negative_or_fractional_cost_is_a_value_error(cost: Any) -> None:
-    with pytest.raises(ValueError, match="is not a whole number from 0"):
+    with pytest.raises(ValueError, match="is not a whole number of at least 0"):
         parse_cost(cost)
 
 
@@ -260,7 +253,7 @@ def test_an_answer_that_is_no_limit_is_an_error_whatever_was_read_before(answer:
 
 def test_a_bare_limit_without_a_window_says_what_is_missing() -> None:
     profile = Profile(name="a", axis="tenant", limit_for=lambda *_: 5)
-    with pytest.raises(PolicyError, match="came out as 5, and it has no window"):
+    with pytest.raises(PolicyError, match="returned 5, and the profile has no window"):
         profile.policies_for("acme")
 
 
@@ -285,3 +278,50 @@ def test_a_policy_is_found_by_its_equal_from_another_process() -> None:
         cwd=Path(__file__).parent.parent,
     ).stdout
     assert {Policy.parse("5/m", algorithm="log"): "found"}[pickle.loads(pickled)] == "found"
+
+
+# Leases
+
+
+@pytest.mark.parametrize(
+    ("window", "given", "seconds"),
+    [
+        (60, 0, 0.6),
+        (86_400, 0, 30),
+        (0.001, 0, 0.000_01),
+        (60, 5, 5),
+        (60, 0.0000014, 0.000_001),
+        (60, 500, 30),
+    ],
+)
+def test_a_lease_lasts_a_part_of_the_window(window: float, given: float, seconds: float) -> None:
+    policy = Policy(limit=100, window=window, lease=10, lease_seconds=given)
+    assert policy.lease_seconds == seconds
+    assert policy.counted_us == policy.window_us + round(seconds * 1_000_000)
+    assert replace(policy, limit=7).lease_seconds == seconds
+
+
+def test_without_a_lease_a_hit_counts_for_a_window() -> None:
+    policy = Policy(limit=100, window=60, lease_seconds=5)
+    assert (policy.lease_seconds, policy.counted_us) == (0, 60_000_000)
+    assert policy == Policy(limit=100, window=60)
+    assert hash(policy) != hash(Policy(limit=100, window=60, lease=1))
+
+
+@pytest.mark.parametrize("lease", [-1, 10_001, 1.0, True, "5", None])
+def test_a_lease_is_a_number_of_hits(lease: Any) -> None:
+    with pytest.raises(PolicyError, match="lease"):
+        Policy(limit=1, window=1, lease=lease)
+
+
+def test_an_estimate_has_no_lease() -> None:
+    with pytest.raises(PolicyError, match="counter"):
+        Policy(limit=1, window=1, algorithm="counter", lease=1)
+
+
+def test_a_limit_that_a_function_says_is_leased() -> None:
+    profile = Profile(
+        name="a", axis="tenant", limit_for=lambda *_: "100/m", lease=5, lease_seconds=2
+    )
+    (policy,) = profile.policies_for("acme")
+    assert (policy.lease, policy.lease_seconds) == (5, 2)

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from django_slidingwindow import registry as registry_module
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, ProfileKey
+from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, TIER, ProfileKey
 from django_slidingwindow.registry import profile_problems, read_profile, registry
 from tests.support.docs_pages import table
 
@@ -86,15 +86,17 @@ def test_table_in_the_docs_is_the_table_of_keys() -> None:
 
 def test_every_field_of_a_profile_has_a_key() -> None:
     named = {field.name for field in fields(Profile)}
-    # The name is the key of the dict in the settings, and limit and rate set limit_for.
-    assert {key.field for key in PROFILE_KEYS.values()} == named - {"name", "limit_for"}
-    assert {field.name for field in fields(Policy) if field.init} == {"limit", *IN_POLICIES}
+    # The name is the key of the dict in the settings; limit, rate and tiers set limit_for.
+    assert {key.field for key in PROFILE_KEYS.values()} - {TIER} == named - {"name", "limit_for"}
+    # Only an override sets the last one.
+    policy = {"limit", *IN_POLICIES, "override"}
+    assert {field.name for field in fields(Policy) if field.init} == policy
 
 
 def test_defaults_are_those_of_the_fields() -> None:
     defaults = {field.name: field.default for field in fields(Profile)}
     for key in PROFILE_KEYS.values():
-        if key.field != POLICIES and not key.default_text:
+        if key.field not in (POLICIES, TIER) and not key.default_text:
             assert key.default == defaults[key.field]
 
 
@@ -120,7 +122,7 @@ class TestAddedKey:
             registry.get("wrong")
 
     def test_added_key_is_suggested_for_a_typo(self) -> None:
-        ((_, problem),) = profile_problems("typo", {"axis": "ip", "rate": "5/m", "jiter": 1})
+        ((_, problem),) = profile_problems("typo", {"axis": "ip", "rate": "5/m", "jittr": 1})
         assert problem == "unknown key: did you mean 'jitter'?"
 
     def test_added_key_is_checked_by_the_system_checks(self) -> None:

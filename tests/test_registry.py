@@ -104,30 +104,32 @@ def test_a_registered_profile_replaces_a_built_in_one_at_once() -> None:
 
 
 def test_a_wrong_profile_is_not_registered() -> None:
-    with pytest.raises(ImproperlyConfigured, match="an axis is needed"):
+    with pytest.raises(ImproperlyConfigured, match="is required, such as ip"):
         register("app_wrong", {"rate": "1/m"})
     assert "app_wrong" not in registry.configs()
 
 
 def test_only_what_was_registered_can_be_taken_away(registered: Profile) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"no profile 'app_owm'.*'app_own'"):
+    with pytest.raises(ImproperlyConfigured, match=r"'app_owm' is not registered.*'app_own'"):
         unregister("app_owm")
-    with pytest.raises(ImproperlyConfigured, match="no profile 'ip_public' was registered"):
+    with pytest.raises(ImproperlyConfigured, match="profile 'ip_public' is not registered"):
         unregister("ip_public")
 
 
 def test_an_unknown_name_is_told_what_was_meant() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"'tenant_payed': did you mean 'tenant_paid'"):
         registry.get("tenant_payed")
-    with pytest.raises(ImproperlyConfigured, match=r"'zzz': known are: endpoint_expensive, "):
+    with pytest.raises(
+        ImproperlyConfigured, match=r"'zzz': the known names are endpoint_expensive, "
+    ):
         registry.get("zzz")
 
 
 def test_a_hint_names_what_is_near_or_all_that_is_known() -> None:
     assert near("limt", ["limit", "rate"]) == "did you mean 'limit'?"
     assert near("ab", ["abc", "abd"]) == "did you mean 'abd' or 'abc'?"
-    assert near("zzz", [7, "rate"]) == "known are: 7, rate."
-    assert near("zzz", []) == "known are: none."
+    assert near("zzz", [7, "rate"]) == "the known names are 7, rate."
+    assert near("zzz", []) == "none is defined."
 
 
 def test_a_profile_of_the_settings_that_is_wrong_is_an_error_on_use_alone() -> None:
@@ -158,13 +160,20 @@ def test_a_profile_takes_all_that_its_dict_says() -> None:
         "rates": ("5/m", "20/h"),
         "algorithm": "buckets",
         "resolution": 12,
+        "lease": 2,
+        "lease_seconds": "1s",
         "scope": "shared",
         "mode": "observe",
         "count_rejected": True,
         "fallback": "deny",
         "anonymous": "skip",
     }
-    counting: dict[str, Any] = {"algorithm": "buckets", "resolution": 12}
+    counting: dict[str, Any] = {
+        "algorithm": "buckets",
+        "resolution": 12,
+        "lease": 2,
+        "lease_seconds": 1,
+    }
     assert read_profile("login", config) == Profile(
         name="login",
         axis="user",
@@ -203,6 +212,8 @@ def test_every_problem_of_a_profile_is_listed() -> None:
         "window": 0,
         "algorithm": "fast",
         "resolution": 0,
+        "lease": -1,
+        "lease_seconds": "soon",
         "scope": 7,
         "mode": "warn",
         "count_rejected": "yes",
@@ -220,6 +231,8 @@ def test_every_problem_of_a_profile_is_listed() -> None:
         "['rates'][1]",
         "['algorithm']",
         "['resolution']",
+        "['lease']",
+        "['lease_seconds']",
         "['scope']",
         "['mode']",
         "['count_rejected']",
@@ -227,32 +240,36 @@ def test_every_problem_of_a_profile_is_listed() -> None:
         "['anonymous']",
         "",
     ]
-    assert "an axis is needed" in dict(found)["['axis']"]
-    assert "found limit and rate and rates" in dict(found)[""]
+    assert "is required, such as ip" in dict(found)["['axis']"]
+    assert "found: limit, rate, rates" in dict(found)[""]
 
 
 @pytest.mark.parametrize(
     ("config", "path", "problem"),
     [
-        ([], "", "a profile is a dict, not list."),
-        ({"axis": "ip"}, "", "needs one of limit (with window), rate or rates; found none"),
-        ({"axis": "ip", "limit": 1}, "", "a limit needs a window"),
-        ({"axis": "ip", "rate": "1/m", "window": 1}, "['window']", "goes with limit"),
+        ([], "", "must be a dict, not list."),
+        ({"axis": "ip"}, "", "needs exactly one of limit, rate, rates and tiers; found: -"),
+        ({"axis": "ip", "limit": 1}, "", "limit needs a window"),
+        ({"axis": "ip", "rate": "1/m", "window": 1}, "['window']", "is only for limit"),
         ({"axis": "ip", "rates": []}, "['rates']", "must be a list of rates"),
         ({"axis": "ip", "rates": "5/m"}, "['rates']", "must be a list of rates"),
-        ({"axis": "ip", "rates": [plan_of]}, "['rates'][0]", "is not text"),
-        ({"axis": "ip", "rate": 5}, "['rate']", "is not text"),
+        ({"axis": "ip", "rates": [plan_of]}, "['rates'][0]", "is not a string"),
+        ({"axis": "ip", "rate": 5}, "['rate']", "is not a string"),
         ({"axis": "ip", "rate": "1.5/m"}, "['rate']", "'1.5' of rate '1.5/m' is not a whole"),
         ({"axis": "ip", "rate": "1.5"}, "['rate']", "has no '/'"),
         ({"axis": "ip", "rate": "no.such.path"}, "['rate']", "No module named 'no'"),
         ({"axis": "ip", "rate": f"{HERE}.no_such"}, "['rate']", "no_such"),
-        ({"axis": "ip", "rate": f"{HERE}.NOT_CALLABLE"}, "['rate']", "is not a callable"),
+        ({"axis": "ip", "rate": f"{HERE}.NOT_CALLABLE"}, "['rate']", "is not a function"),
         ({"axis": "ip", "limit": "120", "window": 1}, "['limit']", "neither a whole number nor"),
         ({"axis": "ip", "limit": 1.5, "window": 1}, "['limit']", "1.5 is not a whole number"),
         ({"axis": "ip", "rate": "1/m", "lmit": 1}, "['lmit']", "did you mean 'limit'?"),
-        ({"axis": "ip", "rate": plan_of, "algorithm": "x"}, "['algorithm']", "unknown algorithm"),
-        ({"axis": "ip", "rate": "1/m", "scope": ""}, "['scope']", "must be text"),
-        (Profile(name="b", axis="ip", limit_for=plan_of), "", "is the profile 'b'"),
+        (
+            {"axis": "ip", "rate": plan_of, "algorithm": "x"},
+            "['algorithm']",
+            "is not one of compact",
+        ),
+        ({"axis": "ip", "rate": "1/m", "scope": ""}, "['scope']", "must be a string"),
+        (Profile(name="b", axis="ip", limit_for=plan_of), "", "another name, 'b'"),
     ],
 )
 def test_one_problem_says_where_and_what_it_is(config: Any, path: str, problem: str) -> None:
@@ -263,7 +280,9 @@ def test_one_problem_says_where_and_what_it_is(config: Any, path: str, problem: 
 
 @pytest.mark.parametrize("name", [None, "", 7])
 def test_a_profile_has_a_name_that_is_text(name: Any) -> None:
-    assert problems({"axis": "ip", "rate": "1/m"}, name) == [("", "a profile's name is text.")]
+    assert problems({"axis": "ip", "rate": "1/m"}, name) == [
+        ("", "the name of a profile must be a string that is not empty.")
+    ]
 
 
 def test_a_profile_without_problems_has_none() -> None:

@@ -44,7 +44,7 @@ def connect() -> Iterator[Callable[[Signal, Any], None]]:
 def test_whoever_listens_is_told(connect: Any) -> None:
     ear = Ear()
     connect(signals.store_degraded, ear)
-    signals.tell(signals.store_degraded, Limiter, alias="default", error=None)
+    signals.send(signals.store_degraded, Limiter, alias="default", error=None)
     [heard] = ear.heard
     assert heard == {
         "signal": signals.store_degraded,
@@ -59,7 +59,7 @@ def test_nothing_is_sent_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("sent, though nobody listens")
 
     monkeypatch.setattr(signals.limit_checked, "send_robust", unheard)
-    signals.tell(signals.limit_checked, Limiter, decision=None, seconds=None)
+    signals.send(signals.limit_checked, Limiter, decision=None, seconds=None)
     assert not signals.limit_checked.has_listeners(Limiter)
 
 
@@ -99,7 +99,7 @@ def test_a_coroutine_function_that_listens_is_told_where_no_loop_runs(connect: A
         heard.append(alias)
 
     connect(signals.store_recovered, listens)
-    signals.tell(signals.store_recovered, Limiter, alias="default", seconds=1.0)
+    signals.send(signals.store_recovered, Limiter, alias="default", seconds=1.0)
     assert heard == ["default"]
 
 
@@ -117,7 +117,7 @@ def test_a_refusal_is_told_to_the_log_and_to_whoever_listens(
     ear, request, decision = Ear(), object(), object()
     connect(signals.request_limited, ear)
     monkeypatch.setattr(signals, "refusal_log", log)
-    signals.tell_refusal(request, decision)  # type: ignore[arg-type]
+    signals.report_refusal(request, decision)  # type: ignore[arg-type]
     assert written == [(request, decision)]
     [heard] = ear.heard
     assert (heard["sender"], heard["request"], heard["decision"]) == (object, request, decision)
@@ -130,5 +130,5 @@ def test_where_the_app_is_not_installed_a_refusal_is_told_by_the_signal_alone(
     ear = Ear()
     connect(signals.request_limited, ear)
     monkeypatch.setattr(signals, "refusal_log", None)
-    signals.tell_refusal(object(), None)  # type: ignore[arg-type]
+    signals.report_refusal(object(), None)  # type: ignore[arg-type]
     assert len(ear.heard) == 1

@@ -105,6 +105,16 @@ def test_five_pass_the_sixth_is_refused_and_a_minute_later_five_pass_again(url):
         assert statuses(url) == FIVE_PASS
 
 
+def test_deferred_profiles_count_in_memory_when_they_are_sent(settings):
+    profiles = {"later": {"axis": "tenant", "rate": "2/m", "mode": "deferred"}}
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, "DEFERRED_SECONDS": 3600}
+    with limits_in_memory():
+        for _ in range(3):
+            assert limits.check("later", "acme").allowed
+        limits.get_limiter().deferred.flush()
+        assert not limits.check("later", "acme").allowed
+
+
 def test_middleware_counts_in_memory(settings):
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
     with limits_in_memory() as clock:

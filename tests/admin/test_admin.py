@@ -215,6 +215,17 @@ class TestLog:
         )
         assert [link["chosen"] for link in inside[1:]].index(True) == 1 + now.hour
 
+    def test_time_filter_shows_the_chosen_day_or_hour(self, admin_client: Client) -> None:
+        def chosen(query: str) -> list[str]:
+            changelist = get(admin_client, "changelist", query).context["cl"]
+            choices = changelist.time_filter.choices(changelist)
+            return [str(choice["display"]) for choice in choices if choice["selected"]]
+
+        assert chosen("") == ["All"]
+        assert chosen("?when=24h") == ["Past 24 hours"]
+        assert chosen("?when=2026-11-16") == ["2026-11-16"]
+        assert chosen("?when=2026-11-16T13") == ["2026-11-16 13:00"]
+
     def test_drill_down_is_limited_by_log_days(self, admin_client: Client) -> None:
         with override_settings(SLIDING_WINDOW={"LOG_DAYS": 3}):
             assert len(get(admin_client).context["cl"].drill_down) == 3
@@ -391,12 +402,15 @@ class TestSummary:
         minute = timezone.now().replace(second=0, microsecond=0)
         for i in range(8):
             save(minute=minute - timedelta(minutes=i), identifier=str(i))
-        response = get(admin_client)
+        # Where it is noon: the page of profiles reads the rows of today.
+        with timezone.override(timezone.get_fixed_timezone(60 * (12 - minute.hour))):
+            response = get(admin_client)
+            profiles = get(admin_client, "profiles")
         found = response.context["cl"].summary
         assert found.total == 5
         assert found.since == minute - timedelta(minutes=4)
-        assert "The log is busy" in response.content.decode()
-        assert "The log is busy" in get(admin_client, "profiles").content.decode()
+        assert "The log has too many rows" in response.content.decode()
+        assert "The log has too many rows" in profiles.content.decode()
 
     def test_summary_of_a_minute_has_one_column(self) -> None:
         now = times.now()
@@ -632,6 +646,14 @@ class TestLive:
         assert "elsewhere/" not in text
         assert "released in" in text
 
+    def test_key_page_shows_that_a_limit_of_0_never_ends(self, admin_client: Client) -> None:
+        key = block()
+        closed = {"login": {"axis": "ip", "rates": ["0/m", "0/h"]}}
+        with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": closed}):
+            text = get(admin_client, "key", f"?key={key}").content.decode()
+        assert "yes, permanently" in text
+        assert "released in" not in text
+
     def test_window_is_not_blocked_when_only_observed(self, admin_client: Client) -> None:
         watched = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
         with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": watched}):
@@ -646,6 +668,17 @@ class TestLive:
         assert "released in" not in text
         assert "Yes, reset" in question
         assert "Unblocked: acme. 1 window was deleted." in answer
+
+    def test_leased_hits_are_shown(self, admin_client: Client) -> None:
+        profiles = {"leased": {"axis": "tenant", "rate": "10000/d", "lease": 1_000}}
+        with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 5.0}):
+            for _ in range(2):
+                limits.check("leased", "acme")
+            assert "(4 leased)" in get(admin_client, "live").content.decode()
+            (one,) = self.rows(admin_client)
+            text = admin_client.get(one.key_url).content.decode()
+            assert "<dt>Leased, at most</dt><dd>4</dd>" in text
+            assert "compact, lease 1,000" in get(admin_client, "profiles").content.decode()
 
     def test_hits_chart_places_hits_by_age(self) -> None:
         state = inspection.KeyState(
@@ -856,7 +889,7 @@ class TestProfiles:
         for expected_text in (
             "2 / 1 min",
             "20 / 1 h",
-            "by identifier",
+            "depends on the identifier",
             "observe",
             "shared",
             "many",

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
+from pytest_django.live_server_helper import LiveServer
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.support import expected_conditions
-from selenium.webdriver.support.wait import WebDriverWait
 
 from django_slidingwindow import limits
 from django_slidingwindow.models import Rejection
+from tests.support.browser import next_page
+from tests.support.content_security import errors, strict
 from tests.support.rejections import row
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
@@ -35,9 +37,20 @@ PROFILES = {
 
 
 @pytest.fixture(autouse=True)
-def _profiles() -> Iterator[None]:
-    with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}):
+def _settings() -> Iterator[None]:
+    """Profiles, and a strict Content Security Policy."""
+    policy = strict(settings.MIDDLEWARE)
+    with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}, **policy):
         yield
+
+
+@pytest.fixture(scope="session")
+def live_server(django_db_setup: None) -> Iterator[LiveServer]:
+    """A server with the middleware of the policy, which a server loads when it starts."""
+    with override_settings(**strict(settings.MIDDLEWARE)):
+        server = LiveServer("localhost")
+    yield server
+    server.stop()
 
 
 class Operator:
@@ -59,12 +72,7 @@ class Operator:
 
     def look(self, name: str) -> None:
         """Assert that nothing failed. With TEST_SCREENSHOTS, save every width and theme there."""
-        errors = [
-            entry["message"]
-            for entry in self.browser.get_log("browser")
-            if entry["level"] == "SEVERE" and "favicon" not in entry["message"]
-        ]
-        assert errors == []
+        assert errors(self.browser) == []
         folder = os.environ.get("TEST_SCREENSHOTS")
         for width in WIDTHS if folder else ():
             self._picture(Path(str(folder)) / name, width)
@@ -101,18 +109,19 @@ class Operator:
 
     def follow(self, element: Any) -> None:
         """Click, and wait for the next page."""
-        before = self.browser.find_element(By.TAG_NAME, "html")
-        element.click()
-        WebDriverWait(self.browser, 20).until(expected_conditions.staleness_of(before))
+        with next_page(self.browser):
+            element.click()
 
 
 @pytest.fixture
-def operator(chromium: WebDriver, live_server: Any, client: Any, admin_user: User) -> Operator:
+def operator(
+    chromium: WebDriver, live_server: LiveServer, client: Any, admin_user: User
+) -> Operator:
     return Operator(chromium, live_server.url, admin_user, client)
 
 
 @pytest.fixture
-def viewer(chromium: WebDriver, live_server: Any, client: Any) -> Operator:
+def viewer(chromium: WebDriver, live_server: LiveServer, client: Any) -> Operator:
     user = User.objects.create_user("viewer", is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_rejection"))
     return Operator(chromium, live_server.url, user, client)
@@ -161,7 +170,8 @@ def test_log_shows_a_chart_and_links_to_offenders(operator: Operator) -> None:
     assert len(operator.all("svg.sw-chart rect")) > 50
     chart = operator.all("svg.sw-chart")[0]
     assert chart.accessible_name == "Rejections over time, by profile"
-    assert "Refused most" in operator.text
+    assert chart.size["height"] > 100
+    assert "Most refused" in operator.text
     assert not operator.all("#content script")
     offender = operator.all(".sw-offenders tbody a")[0]
     name = offender.text
@@ -171,6 +181,13 @@ def test_log_shows_a_chart_and_links_to_offenders(operator: Operator) -> None:
     operator.follow(operator.all("th.field-at a")[0])
     assert "Live keys of this identifier" in operator.text
     operator.look("rejection")
+
+
+@pytest.mark.usefixtures("redis")
+def test_pages_have_a_strict_policy(operator: Operator) -> None:
+    operator.open("changelist")
+    operator.browser.execute_script("document.body.innerHTML = '<p style=\"color: red\">'")
+    assert any("Content Security Policy" in error for error in errors(operator.browser))
 
 
 @pytest.mark.usefixtures("log", "redis")
@@ -207,6 +224,26 @@ def test_operator_finds_and_unblocks_a_client(operator: Operator) -> None:
 
 
 @pytest.mark.usefixtures("log", "redis")
+def test_operator_blocks_a_client_from_its_live_key(operator: Operator, blocked: None) -> None:
+    key = limits.peek("login", "203.0.113.9").key
+    operator.open("key", f"?key={key}", seen_as="key-buttons")
+    operator.click("Block")
+    operator.look("override-form")
+    operator.browser.find_element(By.NAME, "note").send_keys("scraper")
+    operator.follow(operator.browser.find_element(By.NAME, "_save"))
+    operator.look("overrides")
+    assert "203.0.113.9" in operator.text
+    decision = limits.check("login", "203.0.113.9")
+    assert (decision.reason, decision.retry_after) == ("block", None)
+    operator.open("key", f"?key={key}", seen_as="key-overridden")
+    assert "Override\nblock" in operator.text
+    operator.click("Overrides")
+    operator.click("203.0.113.9")
+    operator.look("override-edit")
+    operator.follow(operator.browser.find_element(By.NAME, "_end"))
+    assert limits.check("login", "203.0.113.9").reason == "limit"
+
+
 def test_profiles_page_shows_the_configuration(operator: Operator) -> None:
     operator.open("profiles")
     assert "5 / 1 min" in operator.text
@@ -241,7 +278,7 @@ def test_viewer_can_change_nothing(viewer: Operator) -> None:
         viewer.server + reverse("admin:django_slidingwindow_rejection_unblock") + "?key=x"
     )
     assert "403 Forbidden" in viewer.browser.page_source
-    viewer.browser.get_log("browser")  # the 403 itself
+    errors(viewer.browser)  # the 403 itself
     for page in ("changelist", "profiles"):
         viewer.open(page, seen_as=f"viewer-{page}")
         assert not viewer.all("#content form[method=post] input[type=submit]")

@@ -32,6 +32,7 @@ VALUES = {
     "limit": "120",
     "window": "60",
     "algorithm": "'compact'",
+    "override": "''",
     "axis": "{pick:n % 5|ip|tenant|tenant|endpoint|ip}",
     "identifier": "{identifier}",
     "scope": "'shared'",

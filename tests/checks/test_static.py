@@ -298,7 +298,7 @@ def test_warns_when_the_time_out_is_shorter_than_the_budget(
 @pytest.mark.parametrize(
     ("location", "options", "wait"),
     [
-        ("redis://127.0.0.1:1/0", {}, "as long as redis-py does"),
+        ("redis://127.0.0.1:1/0", {}, "the default time-out of redis-py"),
         ("redis://127.0.0.1:1/0", {"SOCKET_TIMEOUT": 1}, "1 s"),
         ("redis://127.0.0.1:1/0?socket_timeout=2", {"SOCKET_TIMEOUT": 0.1}, "2.0 s"),
         ("named", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 3}}, "3 s"),
@@ -309,7 +309,7 @@ def test_warns_when_the_client_waits_longer_than_the_budget(
 ) -> None:
     options["CONNECTION_FACTORY"] = "django_redis.pool.ConnectionFactory"
     settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
-    assert f"waits {wait} for a reply" in one(found(TRANSPORT="client"), "W020")
+    assert f"waits up to {wait} for a reply" in one(found(TRANSPORT="client"), "W020")
     assert found() == []
 
 
@@ -350,7 +350,7 @@ def test_reports_a_connection_class_that_is_a_function(found: Any, settings: Any
     options = {"CONNECTION_POOL_KWARGS": {"connection_class": make_connection}}
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
     text = one(found(), "E018")
-    assert "'default' makes its connections by tests.checks.test_static.make_connection" in text
+    assert "'default' creates its connections with tests.checks.test_static.make_connection" in text
 
 
 def test_reports_a_client_of_fakeredis(
@@ -409,10 +409,10 @@ def test_alias_has_no_problem_when_its_key_options_are_defaults(
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
-        ("^/", "a rule is a dict"),
-        ({"path": "(", "profiles": ["ip_public"]}, "is no regular expression"),
+        ("^/", "must be a dict"),
+        ({"path": "(", "profiles": ["ip_public"]}, "is not a valid regular expression"),
         ({"paths": "^/", "profiles": ["ip_public"]}, "did you mean 'path'"),
-        ({"path": "^/"}, "needs profiles"),
+        ({"path": "^/"}, "needs the key profiles"),
     ],
 )
 def test_reports_an_invalid_rule(found: Any, settings: Any, rule: object, text: str) -> None:
@@ -500,6 +500,14 @@ def test_reports_a_limit_with_other_arguments(found: Any, limit: object) -> None
     text = one(found(PROFILES={"own": profile}), "E024")
     assert "'own'" in text
     assert __name__ in text
+
+
+def test_reports_a_tier_with_other_arguments(found: Any) -> None:
+    profile = {"axis": "ip", "tiers": {"free": "1/d"}, "tier": no_arguments}
+    text = one(found(PROFILES={"own": profile}), "E030")
+    assert "'own'" in text
+    assert "no_arguments" in text
+    assert found(PROFILES={"own": {**profile, "tier": limit}}) == []
 
 
 def test_limit_with_two_arguments_has_no_problem(found: Any) -> None:
@@ -786,3 +794,44 @@ def test_every_id_has_a_test() -> None:
     folder = ROOT / "tests" / "checks"
     source = "".join(path.read_text() for path in folder.glob("test_*.py"))
     assert [number for number in CATALOG if not re.search(rf"\b{number}\b", source)] == []
+
+
+# Leases
+
+
+def leased(**options: Any) -> dict[str, Any]:
+    return {"axis": "ip", "rate": "10000/d", "lease": 100, **options}
+
+
+def test_lease_that_fits_its_limit_has_no_problem(found: Any) -> None:
+    assert found(PROFILES={"a": leased()}, FALLBACK_PROCESSES=5) == []
+    assert found(PROFILES={"a": leased(lease_seconds=8_640)}) == []
+
+
+def test_reports_a_lease_of_the_counter(found: Any) -> None:
+    text = one(found(PROFILES={"a": leased(algorithm="counter")}), "E026")
+    assert text == (
+        "SLIDING_WINDOW['PROFILES']['a']['lease']: "
+        "cannot be used with the algorithm counter, which is an estimate."
+    )
+
+
+def test_warns_when_a_lease_is_large_for_its_limit(found: Any) -> None:
+    text = one(found(PROFILES={"a": leased()}, FALLBACK_PROCESSES=6), "W027")
+    assert "leases 100 hits to each of 6 processes" in text
+    assert "limit of 10000" in text
+
+
+def test_warns_when_a_lease_is_long_for_its_window(found: Any) -> None:
+    text = one(found(PROFILES={"a": leased(lease_seconds=8_641)}), "W028")
+    assert "for 8641.0 s" in text
+
+
+def test_warns_when_profiles_share_a_window_and_lease_differently(found: Any) -> None:
+    shared = {
+        "a": leased(scope="shared"),
+        "b": leased(scope="shared", rate="20000/d"),
+        "c": leased(scope="shared", lease=0),
+        "d": leased(scope="shared", lease=0, algorithm="log"),
+    }
+    assert "'a' and 'c'" in one(found(PROFILES=shared), "W029")

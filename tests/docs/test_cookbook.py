@@ -91,45 +91,6 @@ def test_report_costs_more_than_a_page(modules: dict[str, ModuleType]) -> None:
     assert limits.peek("work", "ip:127.0.0.1").remaining == 38
 
 
-class RetryError(Exception):
-    """What Celery's `self.retry` raises."""
-
-
-def celery() -> Any:
-    """The part of Celery that the recipe uses: Celery itself is not a dependency."""
-    made = ModuleType("celery")
-
-    def shared_task(**options: Any) -> Any:
-        assert options == {"bind": True, "max_retries": None}
-        return lambda function: function
-
-    made.shared_task = shared_task  # type: ignore[attr-defined]
-    return made
-
-
-def test_task_waits_or_comes_back_later(
-    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-
-    def retry(countdown: float) -> RetryError:
-        waits.append(countdown)
-        return RetryError()
-
-    monkeypatch.setitem(sys.modules, "celery", celery())
-    names: dict[str, Any] = {}
-    exec(compile(block("crm/tasks.py"), "crm/tasks.py", "exec"), names)
-    task = SimpleNamespace(retry=retry)
-    with limits_in_memory():
-        # Ten a second: this takes 49 seconds, which `acquire` adds to the clock.
-        pushed = [names["push_customer"](task, str(number)) for number in range(500)]
-        assert pushed[-1] == "pushed 499"
-        # The minute is used up: room comes in 11 seconds, and the task waits for two at most.
-        with pytest.raises(RetryError):
-            names["push_customer"](task, "acme")
-    assert 10 <= waits[0] <= 12.1
-
-
 def deliver(views: ModuleType, signature: str | None, account: str = "acme") -> int:
     body = b'{"event": "paid"}'
     good = hmac.new(views.SECRET, body, hashlib.sha256).hexdigest()

@@ -29,7 +29,7 @@ from rest_framework.views import APIView
 
 from django_slidingwindow.contrib.drf import ProfileThrottle
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.policies import parse_rate
+from django_slidingwindow.rates import parse_rate
 from tests.support.docs_pages import pages, project, table
 
 GUIDE = "docs/migrating.md"

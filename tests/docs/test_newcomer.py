@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.installed import make_project
 from tests.support.docs_pages import ROOT, blocks, pages
 from tests.support.servers.redis import free_port, wait_until
 
@@ -65,23 +66,9 @@ def existing_project(folder: Path, redis_url: str) -> list[str]:
     """Add the README's code to a new project of Django's; return the command that serves it."""
     install, migrate, serve = commands(README)
     assert install == "pip install django_slidingwindow"
-    run_django(["-m", "django", "startproject", "mysite", "."], folder)
-    run_django(["manage.py", "startapp", "shop"], folder)
-    shown = files(README)
-    settings, urls = folder / "mysite" / "settings.py", folder / "mysite" / "urls.py"
-    changed = shown["settings.py"].replace("redis://127.0.0.1", redis_url)
-    assert changed != shown["settings.py"]
-    settings.write_text(f"{settings.read_text()}\n{changed}\nSLIDING_WINDOW |= {{{PATIENT}}}\n")
-    urls.write_text(shown["urls.py"])
-    (folder / "shop" / "views.py").write_text(shown["shop/views.py"])
-    run_django(migrate.split()[1:], folder)
+    assert migrate == "python manage.py migrate"
+    make_project(folder, redis_url)
     return serve.split()
-
-
-def run_django(arguments: list[str], folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("DJANGO_SETTINGS_MODULE", None)
-    subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=True)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RedisCluster, RedisServer, SentinelGroup
 
-LANGUAGES = {"python", "console", "http", "json", "nginx", "acl", "{toctree}", ""}
+LANGUAGES = {"python", "console", "http", "json", "nginx", "acl", "po", "{toctree}", ""}
 PYTHON = [block for page in pages() for block in blocks(page, "python")]
 STATEMENT = re.compile(r"^(import |from [\w.]+ import |def |class |SLIDING_WINDOW)", re.MULTILINE)
 
@@ -177,7 +177,7 @@ def test_fields_are_those_that_the_headers_page_shows(tmp_path: Path) -> None:
     assert set(lines) == {name for name in response.headers if name.startswith("RateLimit")}
 
 
-def test_problem_details_are_those_that_the_refusals_page_shows() -> None:
+def test_responses_are_those_that_the_refusals_page_shows() -> None:
     from django_slidingwindow.http import refusal as responses
 
     profiles = {"search": {"axis": "ip", "rate": "1/m"}}
@@ -185,6 +185,9 @@ def test_problem_details_are_those_that_the_refusals_page_shows() -> None:
         limits.check("search", "203.0.113.9")
         decision = limits.check("search", "203.0.113.9")
         response = responses.refusal(request(Accept="application/json"), decision)
+        page = responses.refusal(request(Accept="text/html"), decision)
+    (shown,) = blocks("docs/refusals.md", "http")
+    assert f"Content-Security-Policy: {page['Content-Security-Policy']}\n" in shown.code
     (shown,) = blocks("docs/refusals.md", "json")
     wanted, found = json.loads(shown.code), json.loads(response.content)
     assert re.sub(r"\d+", "60", wanted.pop("detail")) == found.pop("detail")

@@ -7,7 +7,6 @@ import configparser
 import importlib
 import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from django_slidingwindow.checks.values import known_keys
 from django_slidingwindow.conf import Conf
 from django_slidingwindow.contrib.metrics import METRICS
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.guard import identity, rules
+from django_slidingwindow.guard import identity, overriding, rules
 from django_slidingwindow.http.headers import STYLES
 from django_slidingwindow.policies import ALGORITHMS, LETTERS
 from django_slidingwindow.registry import BUILT_IN, read_profile
@@ -40,18 +39,19 @@ OF_DJANGO = set(
     "SLIDING_WINDOW INSTALLED_APPS MIDDLEWARE CACHES CACHE LOCATION OPTIONS BACKEND SECRET_KEY"
     " USERNAME PASSWORD SOCKET_TIMEOUT SILENCED_SYSTEM_CHECKS TEMPLATES LOGGING DEBUG"
     " SESSION_ENGINE KEY_PREFIX VERSION KEY_FUNCTION REDIS_CLIENT_CLASS"
-    " SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS".split()
+    " SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS LANGUAGE_CODE LOCALE_PATHS".split()
 )
 OF_PEERS = set(
     "RATELIMIT_ENABLE RATELIMIT_USE_CACHE RATELIMIT_IP_META_KEY RATELIMIT_MIDDLEWARE NUM_PROXIES"
-    " DEFAULT_THROTTLE_CLASSES DEFAULT_THROTTLE_RATES".split()
+    " DEFAULT_THROTTLE_CLASSES DEFAULT_THROTTLE_RATES DEBUG_TOOLBAR_PANELS".split()
 )
 OF_SHELLS = set("PYTHON TEST_REDIS_SERVER PROMETHEUS_MULTIPROC_DIR REDIS_URL CI".split())
-OF_CODE = {"SCRIPT_VERSION"}
+OF_CODE = {"SCRIPT_VERSION", "PLURALS"}
 # Commands and errors of Redis, and methods of HTTP.
 OF_PROTOCOLS = set(
-    "EVALSHA EVAL UNLINK TIME PEXPIRE GETRANGE SETRANGE SET DEL GET HEAD POST ZADD ZCARD ZCOUNT"
-    " ZRANGE ZREVRANGE ZREVRANGEBYSCORE ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE HGETALL HGET HSET"
+    "EVALSHA EVAL UNLINK TIME PEXPIRE GETRANGE STRLEN SETRANGE SET DEL GET HEAD POST ZADD ZCARD"
+    " ZCOUNT ZRANGE ZREVRANGE ZREVRANGEBYSCORE ZREM ZREMRANGEBYRANK ZREMRANGEBYSCORE HGETALL"
+    " HGET HSET"
     " BUSY CLUSTERDOWN LOADING MASTERDOWN MISCONF NOAUTH NOPERM NOREPLICAS OOM READONLY WRONGPASS"
     " WRONGTYPE HDEL NOSCRIPT MOVED ASK INFO MULTI EXEC DISCARD SCAN KEY TRYAGAIN DBSIZE PTTL PING"
     " FLUSHALL OOM READONLY LOADING NOREPLICAS MASTERDOWN MISCONF BUSY NOPERM WRONGTYPE"
@@ -62,7 +62,7 @@ OF_PROTOCOLS = set(
 PROMISED = {
     "decorators": "rate_limit rate_limit_exempt",
     "middleware": "RateLimitMiddleware",
-    "limits": "check acheck peek apeek reset areset acquire aacquire refund arefund",
+    "limits": "check acheck peek apeek reset areset acquire aacquire refund arefund retry_delay",
     "contrib.drf": "ProfileThrottle",
     "contrib.ninja": "ProfileThrottle",
     "contrib.prometheus": "install",
@@ -182,12 +182,13 @@ def test_signals_and_their_arguments_are_those_of_the_code() -> None:
 def test_fields_reasons_and_sources_of_a_decision_are_those_of_the_code() -> None:
     rows = dict(map(tuple, table("docs/refusals.md", "The decision")))
     named = [name for cell in rows for name in code_in(cell)]
-    assert named == [field.name for field in fields(Decision)]
+    assert named == [*Decision._fields[:-1], "verdicts", "receipt", "override"]
     values = vars(decisions)
-    reasons = "ALLOWED UNLIMITED OBSERVED LIMIT FALLBACK DENY IDENTITY_ERROR".split()
-    sources = "REDIS SHIELD LOCAL ALLOW DENY".split()
+    reasons = "ALLOWED UNLIMITED OBSERVED LIMIT FALLBACK DENY IDENTITY_ERROR EXEMPT BLOCK".split()
+    sources = "REDIS LEASE SHIELD DEFERRED LOCAL ALLOW DENY OVERRIDE".split()
     assert code_in(rows["`reason`"]) == [values[name] for name in reasons]
     assert code_in(rows["`source`"]) == [values[name] for name in sources]
+    assert code_in(rows["`override`"]) == [*overriding.ACTIONS]
 
 
 def public_names() -> dict[str, list[str]]:

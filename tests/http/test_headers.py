@@ -9,16 +9,14 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow import limits
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.ranking import strictest
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision, Verdict
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
-from django_slidingwindow.guard.current_limiter import get_limiter, limiters_from
+from django_slidingwindow.guard.current_limiter import limiters_from
 from django_slidingwindow.guard.requirements import Requirement, joined
-from django_slidingwindow.guard.state import STATE, Check, RequestState, state_of
 from django_slidingwindow.http import headers
 from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.policies import Policy, Profile
@@ -255,50 +253,48 @@ def test_fields_are_added_to_a_response():
     assert response["Vary"] == "Cookie"
 
 
+STORES = {
+    "reply": lambda: Limiter(MemoryStore()),
+    "local": lambda: Limiter(Unreachable(), fallback="local", processes=2),
+    "allow": lambda: Limiter(Unreachable(), fallback="allow"),
+    "deny": lambda: Limiter(Unreachable(), fallback="deny"),
+}
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("styles", [["draft"], ["legacy", "x"], ["x", "draft", "legacy"], []])
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize(
-    ("allowed", "retry_after"), [(True, 0.0), (False, 12.5), (False, 0.0), (False, None)]
-)
-def test_one_policy_alone_is_told_by_the_decision_as_by_its_verdict(
-    keyed, styles, allowed, retry_after
-):
-    one = verdict(allowed=allowed, retry_after=retry_after, remaining=7)
-    shared = ("allowed", "profile", "policy", "limit", "remaining", "retry_after", "reset_after")
-    same = {name: getattr(one, name) for name in shared}
-    told = (Decision(**same, reason="", source="redis", verdicts=(one,)),)
-    with with_settings(HEADERS=styles, HEADERS_PARTITION_KEY=keyed):
-        assert headers.field_values(told, single=True) == headers.field_values(told)
-
-
-@pytest.mark.parametrize("fallback", ["local", "allow", "deny"])
-@pytest.mark.parametrize(
-    ("profile", "single"),
+    "profile",
     [
-        ({"rate": "5/m"}, True),
-        ({"rates": ["5/m", "9/h"]}, False),
-        ({"rate": "5/m", "mode": "observe"}, False),
-        ({"rate": lambda identifier, request: "5/m"}, True),
-        ({"rate": lambda identifier, request: None}, False),
+        {"rate": "5/m"},
+        {"rate": "0/m"},
+        {"rates": ["5/m", "9/h", "2/d"]},
+        {"rates": ["5/m", "0/h"]},
+        {"rate": "5/m", "mode": "observe"},
+        {"rate": lambda identifier, request: "5/m"},
+        {"rate": lambda identifier, request: None},
     ],
 )
-def test_fields_are_the_same_whether_or_not_a_policy_was_asked_alone(
-    settings, profile, single, fallback
+def test_fields_that_are_prepared_for_windows_equal_those_of_the_verdicts(
+    settings, profile, store, styles, keyed
 ):
     settings.SLIDING_WINDOW = {
         "PROFILES": {"own": {"axis": "global", **profile}},
-        "FALLBACK": fallback,
+        "HEADERS": styles,
+        "HEADERS_PARTITION_KEY": keyed,
         "LOG": False,
     }
-    request = RequestFactory().get("/")
-    with limiters_from(lambda: Limiter(Unreachable(), fallback=fallback)):
-        guard.check(request, joined([Requirement(("own",))]))
-    (checked,) = state_of(request)
-    assert checked.single == (single and fallback == "local")
-    response = HttpResponse()
-    headers.show(response, request)
-    del response.headers["Content-Type"]
-    assert dict(response.headers) == headers.field_values([checked.decision])
+    with limiters_from(STORES[store]):
+        for _ in range(4):
+            request = RequestFactory().get("/")
+            guard.check(request, joined([Requirement(("own",))]))
+            response = HttpResponse()
+            headers.show(response, request)
+            del response.headers["Content-Type"]
+            # A copy knows nothing of what was prepared.
+            copy = request.rate_limit.replace()
+            assert dict(response.headers) == headers.field_values([copy])
 
 
 class Unreachable(MemoryStore):
@@ -420,36 +416,6 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
             wait_and_check(answer)
     store.close()
     assert admitted >= 5
-
-
-@pytest.mark.parametrize("own", [{}, {"RateLimit-Limit": "of the view"}])
-@pytest.mark.parametrize("keyed", [False, True])
-def test_fields_are_shown_as_they_are_applied(own, keyed):
-    one = verdict(remaining=7)
-    shared = ("allowed", "profile", "policy", "limit", "remaining", "retry_after", "reset_after")
-    told = Decision(
-        **{name: getattr(one, name) for name in shared},
-        reason="",
-        source="redis",
-        verdicts=(one,),
-    )
-    request = RequestFactory().get("/")
-    windows = limits._windows(
-        get_limiter(), Profile(name="p", axis="ip", policies=(one.policy,)), "x", 1, True
-    )
-    checked = Check(joined(()), windows, {}, {}, told)
-    checked.single = True
-    setattr(request, STATE, RequestState([checked]))
-    with with_settings(HEADERS=["draft", "legacy"], HEADERS_PARTITION_KEY=keyed):
-        applied = HttpResponse(headers=own)
-        headers.apply(applied, (told,))
-        # The first of a policy prepares what the next ones are told by.
-        for _ in range(2):
-            shown = HttpResponse(headers=own)
-            headers.show(shown, request)
-            assert shown.headers._store == applied.headers._store
-            headers.show(shown, request)
-            assert shown.headers._store == applied.headers._store
 
 
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):

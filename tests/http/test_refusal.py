@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import logging
 import threading
@@ -12,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory, override_settings
 from django.utils import translation
 from django.utils.log import log_response
+from django.utils.module_loading import import_string
 
 from django_slidingwindow.decisions import (
     DENY,
@@ -23,6 +26,7 @@ from django_slidingwindow.decisions import (
 )
 from django_slidingwindow.http import refusal as responses
 from django_slidingwindow.policies import Policy
+from tests.support import content_security
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 AXIOS = "application/json, text/plain, */*"
@@ -227,6 +231,32 @@ def test_page_is_complete_and_needs_nothing_from_elsewhere():
         assert outside not in page
 
 
+def test_page_allows_its_style_and_no_other():
+    response = responses.refusal(asking(BROWSER), refused())
+    style = response.text.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert response["Content-Security-Policy"] == (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self'; "
+        f"style-src 'sha256-{digest}'"
+    )
+    assert " style=" not in response.text
+
+
+@pytest.mark.parametrize("tool", content_security.TOOLS)
+def test_policy_of_the_page_is_kept_by_the_middleware_of_the_project(tool):
+    middleware = import_string(tool)
+    with override_settings(**content_security.strict([], tool)):
+        page = middleware(lambda request: responses.refusal(request, refused()))(asking(BROWSER))
+        other = middleware(lambda request: HttpResponse())(asking(BROWSER))
+    assert "sha256-" in page["Content-Security-Policy"]
+    assert "default-src 'self'" in other["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("accept", ["*/*", AXIOS])
+def test_only_a_page_has_a_policy(accept):
+    assert "Content-Security-Policy" not in responses.refusal(asking(accept), refused())
+
+
 def test_page_turns_around_for_languages_that_are_written_from_right_to_left():
     with translation.override("ar"):
         page = responses.refusal(asking(BROWSER), refused()).text
@@ -258,6 +288,7 @@ async def test_page_of_the_project_is_used(refuse):
         response = await refuse(asking(BROWSER), refused())
         away = await refuse(asking(BROWSER), DENIED)
     assert response.text == "Wait 34 s: burst 429 /"
+    assert "Content-Security-Policy" not in response
     assert response.status_code == 429
     assert response["Retry-After"] == "34"
     assert away.text == "We are Service unavailable"

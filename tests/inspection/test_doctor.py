@@ -18,6 +18,7 @@ from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION
 from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import doctor as diagnosis
 from django_slidingwindow.models import Rejection
+from django_slidingwindow.overrides.watcher import Status
 from django_slidingwindow.rejections import recorder
 from tests.support.servers import RedisServer
 
@@ -56,7 +57,7 @@ def run(*arguments: str) -> str:
 
 def test_examine_finds_no_problem():
     findings = found()
-    assert list(findings)[:8] == [*SERVER, "breaker", "log"]
+    assert list(findings)[:9] == [*SERVER, "breaker", "overrides", "log"]
     assert {finding.level for finding in findings.values()} == {"ok"}
     assert findings["server"].data["version"].count(".") == 2
     assert findings["latency"].data["p50_ms"] <= findings["latency"].data["p99_ms"]
@@ -245,3 +246,24 @@ def test_findings_include_system_checks_with_their_ids():
     assert findings["W101"].level == "warning"
     assert findings["I102"].level == "info"
     assert findings["E021"].data["hint"] in findings["E021"].text
+
+
+def test_overrides_can_be_read(settings: Any) -> None:
+    finding = diagnosis._overrides()
+    assert (finding.level, finding.text) == ("ok", "0 read")
+    settings.SLIDING_WINDOW = {"OVERRIDES_SECONDS": 0}
+    assert diagnosis._overrides().text.startswith("off")
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (None, "cannot be read, so the settings hold: Error: gone"),
+        (31.4, "cannot be read, so those read 31 s ago hold: Error: gone"),
+    ],
+)
+def test_overrides_that_cannot_be_read(age: float | None, text: str) -> None:
+    status = Status(count=3, age=age, running=True, error="Error: gone")
+    finding = diagnosis.overrides(status, age)
+    assert (finding.level, finding.text) == ("warning", text)
+    assert finding.data["count"] == 3

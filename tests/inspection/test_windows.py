@@ -22,6 +22,7 @@ from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
+from tests.support.engine import Clock
 from tests.support.oracle import Oracle
 
 # A large budget: a busy machine must not look like an outage.
@@ -420,12 +421,9 @@ def test_state_has_no_profile_when_the_window_differs(redis):
 
 def test_scan_raises_when_the_server_fails_between_two_calls(monkeypatch):
     hit("compact", "acme", 1)
+    hit("compact", "other", 1)
     errors = iter([StoreError("one key is wrong", outage=False), StoreError("gone")])
-
-    def fail(calls: object) -> None:
-        raise next(errors)
-
-    monkeypatch.setattr(readings.store(), "run_many", fail)
+    monkeypatch.setattr(readings.store(), "run_many", lambda calls: [next(errors)] * len(calls))
     with pytest.raises(StoreError, match="gone"):
         inspection.scan()
 
@@ -566,3 +564,33 @@ def test_keys_top_needs_bounded_memory_when_there_are_many_keys(redis, monkeypat
     few = peak(1_000)
     # The keys alone would take four times that. The packed calls of each length are cached.
     assert peak(20_000) < few + 500_000
+
+
+@pytest.mark.parametrize("algorithm", ["compact", "log", "buckets"])
+def test_state_says_how_much_may_be_leased(algorithm):
+    leased = {"axis": "tenant", "rate": "1000/h", "lease": 50, "algorithm": algorithm}
+    settings = {**PATIENT, "PROFILES": {"leased": leased, "plain": {**leased, "lease": 0}}}
+    with override_settings(SLIDING_WINDOW=settings):
+        hit("leased", "acme", 2)
+        hit("plain", "acme", 2)
+        assert only(profile="plain").leased is None
+        # Two used and two ahead, all within the last seconds.
+        state = only(profile="leased")
+        assert (state.hits, state.leased, state.remaining) == (4, 4, 996)
+        assert sum(count for _, count in inspection.hits(state.key)) == 4
+        limits.get_limiter().close()
+        assert only(profile="leased").leased == 2
+
+
+def test_hits_count_until_a_lease_that_holds_them_would_have_ended():
+    policy = Policy(limit=10, window=10, lease=5, lease_seconds=2)
+    clock = Clock()
+    store = RedisStore("default", clock=clock)
+    store.run(Evaluate(("counted",), (WindowRule(policy, 3),), True))
+    clock.now += 11_999_999
+    rules = WindowRule(policy, 0), WindowRule(policy, 0, recent=True)
+    reply = store.run(Evaluate(("counted",) * 2, rules, False))
+    assert [window[1] for window in reply.windows()] == [7, 10]
+    clock.now += 1
+    assert store.run(Evaluate(("counted",), (WindowRule(policy, 0),), False)).remaining == (10,)
+    store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,3 +36,19 @@ def chromium() -> Iterator[WebDriver]:
             yield started
         finally:
             started.quit()
+
+
+@contextmanager
+def next_page(browser: WebDriver) -> Iterator[None]:
+    """Wait for the page that a click inside of the block leads to."""
+    from selenium.common.exceptions import WebDriverException
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.execute_script("window.leaving = true")
+    yield
+    # While one page replaces the other, the driver may fail to answer.
+    waiting = WebDriverWait(browser, 20, 0.1, ignored_exceptions=[WebDriverException])
+    waiting.until(lambda driver: driver.execute_script(_LOADED))
+
+
+_LOADED = "return !window.leaving && document.readyState === 'complete'"

@@ -163,9 +163,11 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
 
 # Files of pages that other tests run: each in a process of its own, as a reader would.
 RUN_ELSEWHERE = {
-    "crm/tasks.py": "docs/test_cookbook.py",
+    "crm/jobs.py": "docs/test_tasks.py",
+    "crm/tasks.py": "docs/test_tasks.py",
     "gunicorn_conf.py": "system/test_web_servers.py",
     "hello.py": "docs/test_newcomer.py",
+    "sentry_limits.py": "docs/test_observability.py",
     "test_shop.py": "docs/test_pages.py",
     "test_limits.py": "docs/test_pages.py",
     "test_fixtures.py": "docs/test_pages.py",

@@ -12,6 +12,10 @@ and in the second of them only by the part that the sliding window still covers)
 A refusal that is counted adds hits up to the limit. Beyond that its hits take the place of the
 oldest ones, so that the count stays; `counter` adds none then to this window of the clock.
 A refund takes nothing from a window that began after the hits came: they were in another.
+
+If units are taken ahead, a hit is counted for as much longer as a lease lasts. Units that come back
+are taken from the window first. Then, if the request is admitted, as many as are wanted are added
+to its own, but at most that part of what is left.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_slidingwindow.policies import Policy
-    from django_slidingwindow.stores.protocol import Call, WindowRule
+    from django_slidingwindow.stores.protocol import Ahead, Call, WindowRule
 
 
 class Oracle:
@@ -37,6 +41,8 @@ class Oracle:
         self.exact = exact
         self.windows: dict[str, list[int]] = {}
         self.created: dict[str, int] = {}
+        self.granted: list[int] = []
+        """The units that each window of the last request gave ahead."""
 
     def run(self, call: Call) -> list[int]:
         if isinstance(call, Evaluate):
@@ -47,6 +53,9 @@ class Oracle:
 
     def evaluate(self, call: Evaluate) -> list[int]:
         now = self.clock()
+        for key, line, ahead in zip(call.keys, call.rules, call.ahead, strict=False):
+            if ahead.returned:
+                self.refund(key, line.policy, ahead.stamp, ahead.returned)
         found = [
             self.look(key, line.policy, writes=call.writes)
             for key, line in zip(call.keys, call.rules, strict=True)
@@ -77,7 +86,21 @@ class Oracle:
                     self.windows[key] = after = self.after(policy, hits, now, added, cap)
                     if len(hits) - self.replaced(policy, hits, added, cap) == 0 and after:
                         self.created[key] = now
+        self.granted = [
+            self.grant(key, line, ahead, now) if admitted and admit else 0
+            for key, line, ahead, admit in zip(
+                call.keys, call.rules, call.ahead, admits, strict=False
+            )
+        ]
         return reply
+
+    def grant(self, key: str, line: WindowRule, ahead: Ahead, now: int) -> int:
+        """Take units ahead, from a window that no other one of the request shares."""
+        room = self.remaining(line, self.windows.get(key, []), now)
+        units = min(ahead.most, room // ahead.share) if line.cost else 0
+        if units:
+            self.windows[key] += [self.stamp(line.policy, now)] * units
+        return units
 
     def stored(
         self, call: Evaluate, key: str, admits: list[bool], *, admitted: bool
@@ -120,7 +143,7 @@ class Oracle:
         """How long after its stamp a hit is counted."""
         if policy.algorithm == "counter":
             return 2 * policy.window_us
-        return policy.window_us
+        return policy.counted_us
 
     def counted(self, policy: Policy, hits: list[int], time: int) -> list[int]:
         life = self.life(policy)
@@ -161,7 +184,7 @@ class Oracle:
         if not hits:
             return 0
         leaves = min(hits) + self.life(line.policy) - now
-        return min(leaves, line.policy.window_us) if line.policy.algorithm == "compact" else leaves
+        return min(leaves, line.policy.counted_us) if line.policy.algorithm == "compact" else leaves
 
     def retry(self, line: WindowRule, hits: list[int], now: int) -> int:
         """How long until the same request passes, by halves: what passes once passes later."""

@@ -42,13 +42,13 @@ def addresses(first: int, count: int) -> list[str]:
 
 def record(first: int, count: int) -> None:
     """Straight to whoever listens."""
-    from django_slidingwindow.signals import tell_refusal
+    from django_slidingwindow.signals import report_refusal
     from tests.support.rejections import refusal, request, verdict
 
     asked = request()
     decisions = {address: refusal(verdict(address)) for address in addresses(0, KEYS)}
     for address in addresses(first, count):
-        tell_refusal(asked, decisions[address])
+        report_refusal(asked, decisions[address])
 
 
 def wsgi(first: int, count: int) -> None:

@@ -27,6 +27,7 @@ STARTING_MODULES = {
     "test_redis",
     "test_scripts",
     "test_servers",
+    "test_tasks",
     "test_web_servers",
 }
 # What takes long besides: many random steps, builds, whole projects.

