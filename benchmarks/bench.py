@@ -33,6 +33,8 @@ class Size:
     growth_keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     growth_costs: tuple[int, ...] = (1, 10, 100, 1_000)
     flood_seconds: float = 3.0
+    hot_processes: int = 8
+    hot_seconds: float = 3.0
     outage_rounds: int = 160
     """More than of others: what is added there is a small difference of large times."""
     wrk_seconds: int = 2
@@ -62,6 +64,7 @@ QUICK = Size(
     growth_policies=(1, 2, 4, 8),
     growth_keys=(1_000, 100_000),
     flood_seconds=0.5,
+    hot_seconds=1.0,
     outage_rounds=12,
     wrk_seconds=1,
     wrk_rounds=1,
@@ -88,6 +91,8 @@ TINY = Size(
     growth_keys=(10, 100),
     growth_costs=(1, 10),
     flood_seconds=0.2,
+    hot_processes=2,
+    hot_seconds=0.1,
     outage_rounds=2,
     wrk_seconds=1,
     wrk_rounds=1,

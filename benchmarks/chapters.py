@@ -36,6 +36,10 @@ def tenth(value: float) -> str:
     return f"{value:,.1f}"
 
 
+def thousandth(value: float) -> str:
+    return f"{value:.3f}"
+
+
 def percent(value: float) -> str:
     return f"{value:.0%}"
 
@@ -144,6 +148,22 @@ CHAPTERS = {
             Column("server busy", "server_share", percent),
             Column("normal client, median µs", "latency_us", whole),
             Column("99 %, µs", "latency_99_us", whole),
+        ],
+    ),
+    "leases": Chapter(
+        "Leases",
+        """
+        A tenant at 10,000 a day whose profile has `"lease": 100`, beside the same profile without
+        it. `library` and `Django` as in the sections of these names, one tenant at a time. `a hot
+        key`: processes that check one key as fast as they can, limit 50,000,000 in 60 s. They
+        share the machine's cores with Redis.
+        """,
+        [
+            Column("× floor", "ratio", times),
+            Column("client µs", "client_us", tenth),
+            Column("server µs a request", "server_us", tenth),
+            Column("checks a second", "per_second", whole),
+            Column("Redis commands a request", "commands", thousandth),
         ],
     ),
     "outage": Chapter(

@@ -13,11 +13,13 @@ from .contenders.base import (
     DRF,
     FLOOR,
     IMPORTED,
+    LEASED,
     LEAST_VIEW,
     LEAST_WINDOWS,
     OURS,
     OURS_DRF,
     SORTED_SET_NAME,
+    UNLEASED,
 )
 from .results import Results
 
@@ -207,6 +209,31 @@ GOALS = [
         "≥ 1.2 × the checks a second of limits' moving window",
         1.2,
         _async,
+        least=True,
+    ),
+    Goal(
+        "library, allowed, lease 100",
+        "≤ 0.12 × floor",
+        0.12,
+        _of("leases", "library", LEASED),
+    ),
+    Goal(
+        "Django, allowed, decorator, lease 100",
+        "adds ≤ 0.45 × what the floor adds",
+        0.45,
+        _of("leases", "Django", LEASED),
+    ),
+    Goal(
+        "Redis commands a request, lease 100",
+        "≤ 0.05",
+        0.05,
+        _of("leases", "library", LEASED, "commands"),
+    ),
+    Goal(
+        "a hot key from 8 processes, lease 100",
+        "≥ 5 × the checks a second without a lease",
+        5.0,
+        _against("leases", "a hot key, 8 processes", "per_second", UNLEASED, LEASED),
         least=True,
     ),
     Goal(

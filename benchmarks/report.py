@@ -116,10 +116,10 @@ def _case_table(rows: list[Row], columns: list[Column]) -> str:
 
 def _cell(row: Row, column: Column) -> str:
     value = row.values.get(column.name)
-    told = "" if value is None else column.form(value)
-    if column.name == "ratio":
-        told += f" ({times(row.values['ratio_low'])} to {times(row.values['ratio_high'])})"
-    return told
+    text = "" if value is None else column.form(value)
+    if column.name == "ratio" and text:
+        text += f" ({times(row.values['ratio_low'])} to {times(row.values['ratio_high'])})"
+    return text
 
 
 def _outlook(rows: list[Row]) -> str:
@@ -142,9 +142,15 @@ def _pictures(results: Results) -> dict[str, str]:
     drawn = [row for row in results.rows if row.contender not in (LEAST_VIEW, LEAST_WINDOWS)]
     results = Results(drawn, results.facts)
     found = {}
-    for section, unit in (("library", "× floor"), ("views", "added, × floor")):
+    for section, unit in (
+        ("library", "× floor"),
+        ("views", "added, × floor"),
+        ("leases", "× floor"),
+    ):
         for case in results.cases(section):
             rows = [row for row in results.of(section, case) if not row.contender.startswith(BARE)]
+            if not any("ratio" in row.values for row in rows):
+                continue
             found[f"{section}-{case}"] = _ratio_bars(
                 f"{CHAPTERS[section].title}: {case}", unit, rows
             )
@@ -152,11 +158,14 @@ def _pictures(results: Results) -> dict[str, str]:
         ("asynchronous", "per_second", "a second"),
         ("articles", "server_us", "server CPU, µs a request"),
         ("flood", "commands", "Redis commands a second"),
+        ("leases", "per_second", "checks a second"),
         ("endtoend", "per_second", "requests a second"),
     ):
         for case in results.cases(section):
             rows = [row for row in results.of(section, case) if name in row.values]
-            slug = f"{section}-{case.replace(' ', '-')}"
+            if not rows:
+                continue
+            slug = f"{section}-{case.replace(' ', '-').replace(',', '')}"
             title = f"{CHAPTERS[section].title}: {case}"
             flat = [(row.contender, row.values[name], 0.0, 0.0) for row in rows]
             found[slug] = bars(title, unit, flat)

@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.contenders.base import CASES
+from benchmarks.contenders.base import CASES, HOT, TENANT
 
 REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 SHIELD_SECONDS = float(os.environ.get("BENCH_SHIELD_SECONDS", "1.0"))
@@ -53,6 +53,17 @@ PROFILES |= {
 PROFILES |= {
     f"three_{number}": {"axis": axis, "limit": 1_000_000, "window": 60}
     for number, axis in enumerate(("ip", "endpoint", "global"))
+}
+PROFILES |= {
+    f"{case.name}_{name}{edge}": {
+        "axis": axis,
+        "limit": case.limit,
+        "window": case.window,
+        "lease": lease,
+    }
+    for case in (TENANT, HOT)
+    for name, lease in (("unleased", 0), ("leased", 100))
+    for edge, axis in (("", "tenant"), ("_view", "ip"))
 }
 SLIDING_WINDOW = {
     "PROFILES": PROFILES,

