@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import dj_database_url
+import django
 
 from config.secret import kept_secret
 
@@ -47,6 +48,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "ninja",  # serves the scripts of its docs page
     "rest_framework",
     "django_slidingwindow",
     "shop",
@@ -88,3 +90,15 @@ TEMPLATES = [
         },
     },
 ]
+if django.VERSION >= (6, 0):
+    # Only files of this site: no inline scripts or styles, and nothing from other hosts.
+    from django.utils.csp import CSP
+
+    MIDDLEWARE.insert(1, "django.middleware.csp.ContentSecurityPolicyMiddleware")
+    SECURE_CSP = {
+        "default-src": [CSP.SELF],
+        "base-uri": [CSP.NONE],
+        "form-action": [CSP.SELF],
+        "frame-ancestors": [CSP.NONE],
+        "object-src": [CSP.NONE],
+    }

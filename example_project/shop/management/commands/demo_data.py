@@ -1,4 +1,4 @@
-"""Tenants, an admin, and a day of refusals, so that there is something to look at."""
+"""Tenants, an admin, a day of refusals and two overrides: something to look at."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import random
 import secrets
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -13,7 +14,7 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from django_slidingwindow.core.keys import make_key
-from django_slidingwindow.models import Rejection
+from django_slidingwindow.models import Override, Rejection
 from django_slidingwindow.registry import registry
 from django_slidingwindow.rejections.rows import Group, Tally, row_of
 from shop.models import Tenant, digest
@@ -39,11 +40,16 @@ OFFENDERS = (
 # Somebody guesses passwords for half an hour, this many minutes ago.
 ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
 ATTACK_MINUTES = range(401, 431)
+# What operators have changed: profile, identifier, action, limit, days, and why.
+OVERRIDES = (
+    ("ip_public", "203.0.113.9", "limit", "300", 7, "an office behind one address"),
+    ("login", "192.0.2.66", "block", "", 1, "guesses passwords"),
+)
 
 
 class Command(BaseCommand):
     help = (
-        "Creates the example's tenants, its admin (and prints the password), and a log. "
+        "Creates the example's tenants, its admin (and prints the password), a log and overrides. "
         "Tenants and users that exist are left as they are."
     )
 
@@ -53,6 +59,17 @@ class Command(BaseCommand):
             fields = {"name": name, "plan": plan, "key_digest": digest(key)}
             Tenant.objects.get_or_create(slug=slug, defaults=fields)
         Rejection.objects.bulk_create(_log(), ignore_conflicts=True)
+        if not Override.objects.exists():
+            for profile, who, action, limit, days, note in OVERRIDES:
+                Override.objects.create(
+                    profile=profile,
+                    identifier=who,
+                    action=action,
+                    limit=limit,
+                    until=timezone.now() + timedelta(days=days),
+                    note=note,
+                    created_by="demo",
+                )
         User = get_user_model()  # noqa: N806
         if User.objects.filter(username="demo").exists():
             self.stderr.write("The user demo exists, and keeps its password.")
