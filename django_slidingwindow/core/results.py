@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import neg
 from typing import NamedTuple, TypeAlias
 
 from .. import decisions
@@ -148,11 +149,9 @@ def _lease_answer(
 def _deciding(template: WindowTemplate, rules: tuple[WindowRule, ...], fields: Fields) -> int:
     """Return the position of the strictest of several windows."""
     if fields[0] and not template.observes:
-        # In a third of the time (`python -m benchmarks views`), unless two have as many left.
-        remaining = fields[3::4]
-        least = min(remaining)
-        if remaining.count(least) == 1:
-            return remaining.index(least)
+        # In place what `rank` says of admissions (`python -m benchmarks views`).
+        admissions = [*zip(fields[3::4], map(neg, fields[5::4]), strict=True)]
+        return admissions.index(min(admissions))
     ranks = [
         rank(bool(admits), rule.observed, left, _retry_after(rule, configured.policy, retry), reset)
         for rule, configured, (admits, left, retry, reset) in zip(
