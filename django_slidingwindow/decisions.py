@@ -180,9 +180,11 @@ class Decision(_Fields):
         return {**dict(zip(self._fields[:-1], self, strict=False)), "verdicts": self.verdicts}
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Decision):
-            return NotImplemented
-        return self[:-1] == other[:-1] and self.verdicts == other.verdicts
+        return (
+            isinstance(other, Decision)
+            and self[:-1] == other[:-1]
+            and self.verdicts == other.verdicts
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if not measuring.is_unmeasured(item.path):
+    if not measuring.is_unmeasured(item):
         return (yield)
     with measuring.unmeasured():
         return (yield)

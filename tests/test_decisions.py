@@ -85,6 +85,8 @@ def test_a_decision_is_frozen() -> None:
 
 def test_decisions_and_verdicts_tell_apart_what_was_decided() -> None:
     assert decision() != decision().replace(remaining=8)
+    # A plain tuple with the same fields is not a decision.
+    assert decision() != tuple(decision())
     verdict = Verdict(
         profile="login",
         policy=POLICY,
