@@ -36,7 +36,7 @@ class Wsgi:
     """Django's WSGI handler."""
 
     def __init__(self) -> None:
-        self._handler = WSGIHandler()
+        self._handler: Any = WSGIHandler()
 
     def send(self, call: Call) -> int:
         """Return the status of the response, after it was read to its end."""

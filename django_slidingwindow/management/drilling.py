@@ -159,7 +159,7 @@ _VERDICTS = {True: Cell("kept", GOOD), False: Cell("BROKEN", BAD), None: Cell("n
 _PROMISES = Layout(
     [
         Column("", lambda r: _VERDICTS[r["kept"]], 8),
-        Column("promise", lambda r: Cell(r["text"]), 71),
+        Column("promise", lambda r: Cell(r["text"]), 72),
         Column("seen", lambda r: Cell(harmless(r["evidence"]))),
     ]
 )

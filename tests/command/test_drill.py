@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +15,11 @@ from django.core.management import CommandError, call_command
 from django_slidingwindow.drill.outage import BLACKHOLE
 from django_slidingwindow.management import drilling
 from django_slidingwindow.management.drilling import EXAMPLE
+from tests.support.demo import ROOT, environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_django.fixtures import SettingsWrapper
     from redis import Redis
 
@@ -156,6 +161,24 @@ def test_redis_that_is_away_already_is_exit_code_3(
     code, text = fails("--path", "/page/", *QUICK)
     assert code == 3
     assert text.startswith("Redis is away: ")
+
+
+@pytest.mark.parametrize("handler", [[], ["--asgi"]], ids=["wsgi", "asgi"])
+def test_example_project_keeps_all_promises(
+    handler: list[str], tmp_path: Path, redis_server: RedisServer
+) -> None:
+    command = [sys.executable, ROOT / "example_project" / "manage.py", "slidingwindow", "drill"]
+    done = subprocess.run(
+        [*command, "--path", "/status/", *QUICK, "--json", *handler],
+        env=environment(tmp_path, PYTHONPATH=str(ROOT), REDIS_URL=redis_server.url),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {promise["kept"] for promise in found["promises"]} == {True}
+    assert "Redis is away" in done.stderr, "the drill is in the site's own log"
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

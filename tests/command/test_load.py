@@ -20,10 +20,12 @@ from django_slidingwindow.load.report import record
 from django_slidingwindow.management import loading
 from django_slidingwindow.management.loading import EXAMPLE
 from django_slidingwindow.policies import Policy
+from tests.support.demo import Demo
 from tests.support.servers.redis import HOST, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pytest_django.fixtures import SettingsWrapper
     from redis import Redis
@@ -154,6 +156,16 @@ def test_site_that_does_not_answer_is_exit_code_3() -> None:
     code, text = fails(f"http://{HOST}:{free_port()}/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert code == 3
     assert text.startswith("The site does not answer: ConnectionRefusedError")
+
+
+@pytest.mark.xdist_group("demo")
+def test_example_project_stays_within_its_limit(tmp_path: Path) -> None:
+    with Demo(tmp_path) as demo:
+        arguments = ("--profile", "ip_public", "--rate", "100", "--seconds", "6")
+        found = measured(f"{demo.url}/status/", *arguments)
+    assert found["refused"] > 0
+    (window,) = found["windows"]
+    assert window["most_least"] == window["most_most"] == window["limit"] == 120
 
 
 @pytest.fixture
