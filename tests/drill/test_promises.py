@@ -15,6 +15,7 @@ from django_slidingwindow.drill.outage import BLACKHOLE, BREAKER, Outage
 from django_slidingwindow.drill.promises import Promise, promises
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
+from tests.support.docs_pages import code_in, table
 
 CALL = Call(method="GET", path="/page/", host="localhost")
 LIMIT, WINDOW, BUDGET = 3, 10.0, 0.1
@@ -198,3 +199,11 @@ def test_redis_decides_again_within_the_promised_time(way: str, allowed: float) 
 def test_recovery_has_to_be_seen() -> None:
     assert judged("recovery", result(recovered=())).kept is False
     assert judged("recovery", result(degraded=0, recovered=())).kept is None
+
+
+def test_promises_are_those_of_the_docs() -> None:
+    rows = table("docs/failure-modes.md", "Rehearse an outage")
+    found = promises(result())
+    assert [code_in(row[0])[0] for row in rows] == [promise.name for promise in found]
+    for (_, text), promise in zip(rows, found, strict=True):
+        assert text.startswith(promise.text.rstrip("."))
