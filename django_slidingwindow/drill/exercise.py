@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..conf import conf
 from ..decisions import ALLOW, DENY, LOCAL
 from ..exceptions import SlidingWindowError, StoreError
+from ..guard.current_limiter import get_limiter
 from ..stores.flows import adrive, drive
 from .handlers import Asgi, Call, Wsgi
 from .observer import Observer, SeenCheck
@@ -65,9 +66,10 @@ class Result:
     plan: Plan
     outage: Outage
     observer: Observer
-    nodes: int
-    """Parts of the store that fail each by itself: 1 except for a cluster."""
     budget: float
+    """LATENCY_BUDGET, in seconds."""
+    nodes: int = 1
+    """Parts of the store that fail each by itself: more than one for a cluster."""
     sent: list[Sent] = field(default_factory=list)
 
     def of(self, *phases: str) -> list[Sent]:
@@ -117,15 +119,9 @@ def _answer(handler: Wsgi, step: Step) -> Any:
 
 def _prepare(plan: Plan, stack: ExitStack) -> Result:
     outage, observer = Outage(), Observer()
-    limiter = stack.enter_context(interrupted(outage, plan.way))
+    stack.enter_context(interrupted(outage, plan.way))
     stack.enter_context(observer.watching())
-    return Result(
-        plan=plan,
-        outage=outage,
-        observer=observer,
-        nodes=len(limiter.store.nodes()),
-        budget=conf.latency_budget,
-    )
+    return Result(plan=plan, outage=outage, observer=observer, budget=conf.latency_budget)
 
 
 def _flow(result: Result) -> Generator[Step, Any, Result]:
@@ -134,6 +130,8 @@ def _flow(result: Result) -> Generator[Step, Any, Result]:
         for _ in range(_USUAL):
             yield from _send(result, BEFORE, call)
     _require_limits(result)
+    # A cluster's are known once it has been asked.
+    result.nodes = len(get_limiter().store.nodes())
     calls = cycle(plan.calls)
     outage.begin(plan.seconds)
     for number in range(plan.requests):

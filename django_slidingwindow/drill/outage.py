@@ -156,7 +156,7 @@ class _ClientElsewhere(ClientStore):
             )
         # Time-outs and retries are the alias's: that is what the drill has to show.
         kept = ("socket_timeout", "socket_connect_timeout", "retry", "retry_on_timeout")
-        options = {name: text for name, text in pool.connection_kwargs.items() if name in kept}
+        options = {name: value for name, value in pool.connection_kwargs.items() if name in kept}
         self._client = Redis(connection_pool=ConnectionPool(host=_HOST, port=port, **options))
 
     def client(self) -> Any:

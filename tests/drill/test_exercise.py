@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
     from redis import Redis
 
-    from tests.support.servers import RedisServer
+    from tests.support.servers import RedisCluster, RedisServer
 
 PROFILES: dict[str, Any] = {
     "many": {"axis": "ip", "limit": 1000, "window": 3600},
@@ -108,6 +108,23 @@ def test_fallback_of_the_profile_decides(path: str, source: str, status: str) ->
     if path == "/few/":
         assert during["sources"][source]["admitted"] == 4
         assert found["signals"]["request_limited"] > 0
+
+
+def test_all_promises_are_kept_in_a_cluster(
+    asgi: bool, cluster: RedisCluster, settings: SettingsWrapper
+) -> None:
+    factory = "django_slidingwindow.cluster.ClusterConnectionFactory"
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": cluster.url,
+            "OPTIONS": {"CONNECTION_FACTORY": factory},
+        }
+    }
+    calls = [Call(method="GET", path="/page/", host="localhost")]
+    result = rehearse(Plan(calls=calls, way=BREAKER, seconds=0.3, requests=12, asgi=asgi))
+    assert result.nodes == 3
+    assert set(kept(record(result)).values()) == {True}
 
 
 def test_leased_hits_admit_requests_during_the_outage() -> None:

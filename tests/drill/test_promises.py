@@ -81,7 +81,7 @@ def result(
     observer.degraded += [START] * degraded
     observer.recovered += recovered
     plan = Plan(calls=[CALL], way=way, seconds=seconds, requests=1)
-    made = Result(plan=plan, outage=outage, observer=observer, nodes=1, budget=BUDGET)
+    made = Result(plan=plan, outage=outage, observer=observer, budget=BUDGET)
     made.sent = [request(*checks)] if sent is None else sent
     return made
 
