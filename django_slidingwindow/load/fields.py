@@ -6,8 +6,8 @@ All of it holds only if nobody else is counted with this client.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPMessage
@@ -43,8 +43,12 @@ def truth_of(answers: Sequence[Answer]) -> Truth:
         (answer for answer in answers if answer.headers is not None), key=attrgetter("sent")
     )
     refused = [answer for answer in ordered if answer.refused]
-    kept = [_retry_kept(answer, ordered) for answer in refused]
-    said = [answer for answer in ordered if remaining(answer.headers) is not None]
+    # A request without a response may have been admitted.
+    admitted = _Spans(answer for answer in answers if answer.admitted or answer.status is None)
+    kept = [_retry_kept(answer, ordered, admitted) for answer in refused]
+    by_end = sorted(ordered, key=attrgetter("came"))
+    said = [(a, left) for a in by_end if (left := remaining(a.headers)) is not None]
+    spans = _Spans(answers)
     limits = {limit for answer in ordered if (limit := _limit(answer.headers)) is not None}
     return Truth(
         limits=sorted(limits),
@@ -52,7 +56,7 @@ def truth_of(answers: Sequence[Answer]) -> Truth:
         retry_after_kept=kept.count(True),
         retry_after_broken=kept.count(False),
         remaining_seen=len(said),
-        remaining_broken=len([a for a in refused if _had_room(a, ordered, said)]),
+        remaining_broken=len([a for a in refused if _had_room(a, said, spans)]),
     )
 
 
@@ -88,7 +92,19 @@ def _text(headers: HTTPMessage | None, name: str) -> str:
     return "" if headers is None else str(headers.get(name, "")).strip()
 
 
-def _retry_kept(refusal: Answer, ordered: Sequence[Answer]) -> bool | None:
+class _Spans:
+    """Counts the answers whose request may have been decided between two moments."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        spans = [(answer.sent, answer.came) for answer in answers]
+        self._sent = sorted(sent for sent, _ in spans)
+        self._came = sorted(came for _, came in spans)
+
+    def between(self, begin: float, end: float) -> int:
+        return bisect_left(self._sent, end) - bisect_right(self._came, begin)
+
+
+def _retry_kept(refusal: Answer, ordered: Sequence[Answer], admitted: _Spans) -> bool | None:
     """Whether the first request after Retry-After was admitted; None if that says nothing."""
     seconds = retry_after(refusal.headers)
     if seconds is None:
@@ -100,22 +116,16 @@ def _retry_kept(refusal: Answer, ordered: Sequence[Answer]) -> bool | None:
     if later.admitted:
         return True
     # What was admitted meanwhile has taken the room; other statuses say nothing.
-    between = any(
-        answer.admitted and answer.came > refusal.sent and answer.sent < later.came
-        for answer in ordered
-    )
-    return False if later.refused and not between else None
+    says = later.refused and not admitted.between(refusal.sent, later.came)
+    return False if says else None
 
 
-def _had_room(refusal: Answer, ordered: Sequence[Answer], said: Sequence[Answer]) -> bool:
+def _had_room(refusal: Answer, said: Sequence[tuple[Answer, int]], spans: _Spans) -> bool:
     """Whether an earlier response had said that this request would be admitted."""
-    before = [answer for answer in said if answer.came <= refusal.sent][-_COMPARED:]
-    for earlier in before:
-        left = remaining(earlier.headers) or 0
-        if left and left > sum(
-            answer.came > earlier.sent and answer.sent < refusal.came
-            for answer in ordered
-            if answer is not earlier and answer is not refusal
-        ):
-            return True
-    return False
+    last = bisect_right(said, refusal.sent, key=lambda pair: pair[0].came)
+    return any(
+        # All others that may have been counted in between; both ends are among them.
+        left > spans.between(earlier.sent, refusal.came) - 2
+        for earlier, left in said[max(0, last - _COMPARED) : last]
+        if left
+    )

@@ -107,3 +107,14 @@ def test_requests_under_way_may_have_taken_what_remained() -> None:
     # A response that came after the refused request was sent promised it nothing.
     late = answer(0, came=2.5, RateLimit_Remaining="9")
     assert truth_of([late, refusal]).remaining_broken == 0
+
+
+def test_request_without_a_response_may_have_been_admitted() -> None:
+    lost = Answer(0.5, 1, None, error="TimeoutError: timed out")
+    refusal = answer(0, 429, Retry_After="2")
+    later = answer(2.2, 429)
+    assert truth_of([refusal, later]).retry_after_broken == 1
+    assert truth_of([refusal, lost, later]).retry_after_broken == 0
+    first = answer(0, RateLimit_Remaining="1")
+    assert truth_of([first, later]).remaining_broken == 1
+    assert truth_of([first, lost, later]).remaining_broken == 0
