@@ -169,6 +169,11 @@ class Conf:
         return self._get("ENABLED", True)
 
     @property
+    def allowed_hosts(self) -> Sequence[str]:
+        """Django's own ALLOWED_HOSTS; the drill and the load test ask."""
+        return settings.ALLOWED_HOSTS
+
+    @property
     def middleware(self) -> Sequence[str]:
         """Django's own MIDDLEWARE; the checks ask."""
         return settings.MIDDLEWARE

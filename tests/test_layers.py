@@ -24,7 +24,7 @@ LAYERS = [
     {"models", "rejections", "overrides"},
     {"checks"},
     {"inspection"},
-    {"admin_views", "admin", "replay", "management", "apps", "migrations"},
+    {"admin_views", "admin", "replay", "drill", "load", "management", "apps", "migrations"},
 ]
 EDGES = 7
 # What two edges share; and drf-spectacular describes the views of DRF.

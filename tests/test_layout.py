@@ -21,6 +21,8 @@ TESTED_IN = {
         checks.leases checks.project checks.register checks.rules checks.values checks.views
         guard.installed""",
     "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
+    "command/test_drill.py": "management.console.values management.drilling",
+    "command/test_load.py": "load.report management.loading",
     "command/test_replay.py": """
         management.replaying replay.options replay.page replay.wording""",
     "command/test_slidingwindow.py": """
@@ -35,6 +37,7 @@ TESTED_IN = {
         core.fallback core.health core.outcomes core.release core.windows""",
     "core/test_deferred.py": "core.outbox",
     "core/test_results.py": "core.ranking",
+    "drill/test_exercise.py": "drill.observer drill.report",
     "guard/test_check.py": """
         guard.binding guard.exemptions guard.refunds guard.requirements guard.state guard.usages""",
     "guard/test_overriding.py": "guard.override",

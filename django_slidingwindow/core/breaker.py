@@ -9,15 +9,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
 
-# Consecutive failures that open it: one lost packet is no outage.
-_THRESHOLD = 3
+THRESHOLD = 3
+"""Consecutive failures that open it: one lost packet is no outage."""
 # Seconds between probes: doubled from the first to the last, less up to a quarter,
 # so that the processes of a site do not probe in step. The last one keeps recovery
 # within a second of the store's return.
-_FIRST_DELAY, _LAST_DELAY = 0.1, 0.8
+_FIRST_DELAY, LAST_DELAY = 0.1, 0.8
 _JITTER = 0.25
 # Seconds after which a probe that never reported (its task was cancelled) is given up.
 _PROBE_LOST = 5.0
+
+
+def most_probes(seconds: float) -> int:
+    """Return how many probes a breaker sends at most while it is open for so many seconds."""
+    probes, delay = 0, _FIRST_DELAY
+    left = seconds - delay * (1 - _JITTER)
+    while left >= 0:
+        probes += 1
+        delay = min(2 * delay, LAST_DELAY)
+        left -= delay * (1 - _JITTER)
+    return probes
 
 
 class Breaker:
@@ -107,10 +118,10 @@ class Breaker:
             if self._opened_at is not None:
                 if self._probing_since is not None:
                     self._probing_since = None
-                    self._delay = min(2 * self._delay, _LAST_DELAY)
+                    self._delay = min(2 * self._delay, LAST_DELAY)
                     self._schedule()
                 return False
-            if self._failures < _THRESHOLD:
+            if self._failures < THRESHOLD:
                 return False
             self._opened_at = self._clock()
             self._incidents.clear()

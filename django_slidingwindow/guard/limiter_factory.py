@@ -14,14 +14,20 @@ from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.factory import store_of
 from ..stores.memory import MemoryStore
+from ..stores.protocol import Store
 
 logger = logging.getLogger("django_slidingwindow")
 
 
-def make_limiter() -> Limiter:
-    """Return a limiter over the store that the settings name."""
+def make_store() -> Store:
+    """Return the store that the settings name."""
+    return store_of(conf.cache, transport=conf.transport, budget=conf.latency_budget)
+
+
+def make_limiter(store: Store | None = None) -> Limiter:
+    """Return a limiter over a store, or over the one that the settings name."""
     return Limiter(
-        store_of(conf.cache, transport=conf.transport, budget=conf.latency_budget),
+        make_store() if store is None else store,
         prefix=conf.prefix,
         fallback=conf.fallback,
         processes=conf.fallback_processes,

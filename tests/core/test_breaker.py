@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN, Breaker, Breakers
+from django_slidingwindow.core.breaker import (
+    CLOSED,
+    HALF_OPEN,
+    OPEN,
+    Breaker,
+    Breakers,
+    most_probes,
+)
 
 
 class Clock:
@@ -274,3 +281,17 @@ def test_outage_that_another_thread_has_ended_is_told_once(clock: Clock) -> None
 
     some._lock = Ending()  # type: ignore[assignment]
     assert some.succeeded("a", lambda: LANES) is None
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.3, 1.5, 5.0])
+def test_most_probes_is_what_a_breaker_sends_with_the_shortest_delays(
+    clock: Clock, seconds: float
+) -> None:
+    breaker = opened(clock, jitter=1.0)
+    end, probes = clock.now + seconds, 0
+    while clock.now + breaker.probe_in <= end:
+        clock.now += breaker.probe_in
+        assert breaker.permits()
+        breaker.failed()
+        probes += 1
+    assert most_probes(seconds) == probes

@@ -22,7 +22,7 @@ from ...inspection import windows as inspection
 from ...inspection.search import Filters
 from ...overrides import changes
 from ...rejections import purge as purging
-from .. import replaying
+from .. import drilling, loading, replaying
 from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.exits import AWAY, NOT_FOUND, WRONG
@@ -59,6 +59,8 @@ class Command(BaseCommand):
             "doctor": ("check that everything works; exits 1 on errors", None),
             "purge": ("delete rows of the log that are older than LOG_DAYS", arguments.add_purge),
             "replay": ("replay access logs against limits", replaying.add_arguments),
+            "drill": ("rehearse an outage of Redis in this process", drilling.add_arguments),
+            "load": ("test a limit of your own site over HTTP", loading.add_arguments),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
             action.add_argument(
@@ -204,6 +206,12 @@ class Command(BaseCommand):
 
     def replay(self, **options: Any) -> None:
         replaying.run(self.output, options)
+
+    def drill(self, **options: Any) -> None:
+        drilling.run(self.output, options)
+
+    def load(self, **options: Any) -> None:
+        loading.run(self.output, options)
 
 
 @contextmanager

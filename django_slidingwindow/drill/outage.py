@@ -1,0 +1,166 @@
+"""An outage for this process alone: its checks go to a port of its own instead of to Redis."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from redis import Redis
+from redis.connection import Connection, ConnectionPool
+
+from ..conf import conf
+from ..core.limiter import Limiter
+from ..guard import current_limiter
+from ..guard.limiter_factory import make_limiter, make_store
+from ..stores.aliases import client_of
+from ..stores.client import ClientStore
+from ..stores.net.server import Server
+from ..stores.net.settings import ConnectionSettings
+from ..stores.protocol import Call, DividedStore, Fields, Store, WindowRules
+from ..stores.redis import RedisStore
+
+BREAKER, BLACKHOLE = WAYS = ("breaker", "blackhole")
+"""A port that refuses connections, so that the breaker opens at once; and one that accepts them and
+never answers."""
+
+_HOST = "127.0.0.1"
+_BACKLOG = 1_024
+_CONNECTIONS = 100
+
+
+class Outage:
+    """When the store is away, by a monotonic clock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.began = self.ends = math.inf
+
+    def begin(self, seconds: float) -> None:
+        self.began = self._clock()
+        self.ends = self.began + seconds
+
+    @property
+    def is_on(self) -> bool:
+        return self.began <= self._clock() < self.ends
+
+
+@contextmanager
+def interrupted(outage: Outage, way: str) -> Iterator[Limiter]:
+    """Give this process a limiter whose store is away during the outage."""
+    with _port(way) as port:
+
+        def make() -> Limiter:
+            if current_limiter.on_first_use is not None:
+                current_limiter.on_first_use()
+            return make_limiter(InterruptedStore(make_store(), _store_at(port), outage))
+
+        with current_limiter.limiters_from(make):
+            limiter = current_limiter.get_limiter()
+            try:
+                yield limiter
+            finally:
+                limiter.close()
+
+
+class InterruptedStore:
+    """A store whose calls go to another store, which answers nothing, during an outage."""
+
+    def __init__(self, real: Store, away: Store, outage: Outage) -> None:
+        self._real = real
+        self._away = away
+        self._outage = outage
+        self.source = real.source
+        self.lends = real.lends
+        self.groups = real.groups
+        self.node = real.node
+        self.nodes = real.nodes
+
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+        return self._store().charge(keys, rules)
+
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+        return await self._store().acharge(keys, rules)
+
+    def run(self, call: Call) -> Any:
+        return self._store().run(call)
+
+    async def arun(self, call: Call) -> Any:
+        return await self._store().arun(call)
+
+    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+        return self._store().run_many(calls)
+
+    def run_together(self, calls: Sequence[Call]) -> Sequence[Any]:
+        if self._outage.is_on:
+            # Raises: nothing answers there.
+            return [self._away.run(call) for call in calls]
+        return cast(DividedStore, self._real).run_together(calls)
+
+    async def arun_together(self, calls: Sequence[Call]) -> Sequence[Any]:
+        if self._outage.is_on:
+            return [await self._away.arun(call) for call in calls]
+        return await cast(DividedStore, self._real).arun_together(calls)
+
+    def close(self) -> None:
+        self._away.close()
+        self._real.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what only pages and commands use, such as `scan`, of the real store."""
+        return getattr(self._real, name)
+
+    def _store(self) -> Store:
+        return self._away if self._outage.is_on else self._real
+
+
+@contextmanager
+def _port(way: str) -> Iterator[int]:
+    """Give a port of this host that refuses connections, or takes them and never answers."""
+    with socket.socket() as bound:
+        bound.bind((_HOST, 0))
+        if way == BLACKHOLE:
+            # The system completes connections that nobody accepts.
+            bound.listen(_BACKLOG)
+        yield bound.getsockname()[1]
+
+
+def _store_at(port: int) -> Store:
+    """Return a store that connects to a port of this host, with the time limits of the real one."""
+    if conf.transport == "client":
+        return _ClientElsewhere(conf.cache, port, budget=conf.latency_budget)
+    return _RedisElsewhere(conf.cache, port, budget=conf.latency_budget)
+
+
+class _RedisElsewhere(RedisStore):
+    def __init__(self, alias: str, port: int, *, budget: float) -> None:
+        super().__init__(alias, budget=budget)
+        self._at = {"host": _HOST, "port": port}
+        self._limit = budget
+
+    def _make_server(self) -> Server:
+        return Server(ConnectionSettings(Connection, self._at, self._limit, _CONNECTIONS))
+
+
+class _ClientElsewhere(ClientStore):
+    def __init__(self, alias: str, port: int, *, budget: float) -> None:
+        super().__init__(alias, budget=budget)
+        pool = getattr(client_of(alias), "connection_pool", None)
+        if pool is None:
+            raise NotImplementedError(
+                "A drill cannot interrupt the client of a Redis Cluster: it needs "
+                "SLIDING_WINDOW['TRANSPORT'] = 'direct'."
+            )
+        # Time-outs and retries are the alias's: that is what the drill has to show.
+        kept = ("socket_timeout", "socket_connect_timeout", "retry", "retry_on_timeout")
+        options = {name: value for name, value in pool.connection_kwargs.items() if name in kept}
+        self._client = Redis(connection_pool=ConnectionPool(host=_HOST, port=port, **options))
+
+    def client(self) -> Any:
+        return self._client
+
+    def close(self) -> None:
+        self._client.connection_pool.disconnect()

@@ -1,0 +1,131 @@
+"""What the fields of responses say about limits, and whether it came true.
+
+All of it holds only if nobody else is counted with this client.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPMessage
+from operator import attrgetter
+
+from .client import Answer
+
+# Answers before a refusal that are compared with it: older ones promise nothing sharper.
+_COMPARED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """How often fields were seen, and how often they were wrong."""
+
+    limits: Sequence[int]
+    """The limits that responses named."""
+    retry_after_missing: int
+    """Refusals that did not say when to come back."""
+    retry_after_kept: int
+    """Requests after that time that were admitted."""
+    retry_after_broken: int
+    """Requests after that time that were refused, although nothing was admitted meanwhile."""
+    remaining_seen: int
+    """Responses that said how many requests were left."""
+    remaining_broken: int
+    """Refusals of a request that was still among those."""
+
+
+def truth_of(answers: Sequence[Answer]) -> Truth:
+    """Compare what responses said with what came later."""
+    ordered = sorted(
+        (answer for answer in answers if answer.headers is not None), key=attrgetter("sent")
+    )
+    refused = [answer for answer in ordered if answer.refused]
+    # A request without a response may have been admitted.
+    admitted = _Spans(answer for answer in answers if answer.admitted or answer.status is None)
+    kept = [_retry_kept(answer, ordered, admitted) for answer in refused]
+    by_end = sorted(ordered, key=attrgetter("came"))
+    said = [(a, left) for a in by_end if (left := remaining(a.headers)) is not None]
+    spans = _Spans(answers)
+    limits = {limit for answer in ordered if (limit := _limit(answer.headers)) is not None}
+    return Truth(
+        limits=sorted(limits),
+        retry_after_missing=len([a for a in refused if retry_after(a.headers) is None]),
+        retry_after_kept=kept.count(True),
+        retry_after_broken=kept.count(False),
+        remaining_seen=len(said),
+        remaining_broken=len([a for a in refused if _had_room(a, said, spans)]),
+    )
+
+
+def retry_after(headers: HTTPMessage | None) -> float | None:
+    """Return the seconds of Retry-After; None if there is none, or if it is not readable."""
+    text = _text(headers, "Retry-After")
+    if text.isdecimal():
+        return float(text)
+    try:
+        until, now = parsedate_to_datetime(text), parsedate_to_datetime(_text(headers, "Date"))
+        return max(0.0, (until - now).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def remaining(headers: HTTPMessage | None) -> int | None:
+    """Return how many requests are left, by the strictest limit that a response names."""
+    return _least(headers, "RateLimit", "r", "RateLimit-Remaining", "X-RateLimit-Remaining")
+
+
+def _limit(headers: HTTPMessage | None) -> int | None:
+    return _least(headers, "RateLimit-Policy", "q", "RateLimit-Limit", "X-RateLimit-Limit")
+
+
+def _least(headers: HTTPMessage | None, draft: str, key: str, *others: str) -> int | None:
+    """Return the smallest number: of the draft's field by its key, else of the older fields."""
+    found = re.findall(rf";\s*{key}=(\d{{1,18}})\b", _text(headers, draft))
+    found = found or [text for name in others if (text := _text(headers, name)).isdecimal()]
+    return min(map(int, found), default=None)
+
+
+def _text(headers: HTTPMessage | None, name: str) -> str:
+    return "" if headers is None else str(headers.get(name, "")).strip()
+
+
+class _Spans:
+    """Counts the answers whose request may have been decided between two moments."""
+
+    def __init__(self, answers: Iterable[Answer]) -> None:
+        spans = [(answer.sent, answer.came) for answer in answers]
+        self._sent = sorted(sent for sent, _ in spans)
+        self._came = sorted(came for _, came in spans)
+
+    def between(self, begin: float, end: float) -> int:
+        return bisect_left(self._sent, end) - bisect_right(self._came, begin)
+
+
+def _retry_kept(refusal: Answer, ordered: Sequence[Answer], admitted: _Spans) -> bool | None:
+    """Whether the first request after Retry-After was admitted; None if that says nothing."""
+    seconds = retry_after(refusal.headers)
+    if seconds is None:
+        return None
+    first = bisect_right(ordered, refusal.came + seconds, key=attrgetter("sent"))
+    if first == len(ordered):
+        return None
+    later = ordered[first]
+    if later.admitted:
+        return True
+    # What was admitted meanwhile has taken the room; other statuses say nothing.
+    says = later.refused and not admitted.between(refusal.sent, later.came)
+    return False if says else None
+
+
+def _had_room(refusal: Answer, said: Sequence[tuple[Answer, int]], spans: _Spans) -> bool:
+    """Whether an earlier response had said that this request would be admitted."""
+    last = bisect_right(said, refusal.sent, key=lambda pair: pair[0].came)
+    return any(
+        # All others that may have been counted in between; both ends are among them.
+        left > spans.between(earlier.sent, refusal.came) - 2
+        for earlier, left in said[max(0, last - _COMPARED) : last]
+        if left
+    )

@@ -1,0 +1,56 @@
+"""Where a load test may send its requests: to one's own site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from django.http.request import validate_host
+from django.utils.encoding import iri_to_uri
+
+PORTS = {"http": 80, "https": 443}
+
+
+class TargetError(ValueError):
+    """An address that cannot be asked, or must not be without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    """With its query string."""
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """Return the target of an address; raise TargetError if it is not one of a site."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise TargetError(f"{url!r} is not an address: {error}.") from error
+        if parts.scheme not in PORTS or not parts.hostname:
+            raise TargetError(f"{url!r} is not an address such as http://127.0.0.1:8000/api/.")
+        if parts.username is not None or parts.password is not None:
+            raise TargetError("The address has a user: use --header 'Authorization: ...'.")
+        path = parts.path or "/"
+        if parts.query:
+            path += f"?{parts.query}"
+        return cls(parts.scheme, parts.hostname, port or PORTS[parts.scheme], iri_to_uri(path))
+
+    def is_own(self, allowed_hosts: Sequence[str]) -> bool:
+        """Whether it is this host, or named in ALLOWED_HOSTS. `*` names nobody."""
+        named = [pattern for pattern in allowed_hosts if pattern != "*"]
+        return self._is_loopback() or validate_host(self.host, named)
+
+    def _is_loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")

@@ -1,0 +1,293 @@
+"""manage.py slidingwindow load: on gunicorn and uvicorn, its options, errors and exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from http.client import HTTPMessage
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_slidingwindow.load.client import Answer, Client
+from django_slidingwindow.load.report import record
+from django_slidingwindow.management import loading
+from django_slidingwindow.management.loading import EXAMPLE
+from django_slidingwindow.policies import Policy
+from tests.support.demo import Demo
+from tests.support.servers.redis import HOST, free_port, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_django.fixtures import SettingsWrapper
+    from redis import Redis
+
+    from tests.support.servers import RedisServer
+
+LIMIT = ("--limit", "10/2s")
+SERVERS = {
+    "gunicorn": ["gunicorn", "tests.support.load_site", "--workers", "2", "--threads", "4"],
+    "uvicorn": ["uvicorn", "tests.support.load_site:asgi", "--log-level", "error"],
+}
+PROFILES: dict[str, Any] = {
+    "sliding": {"axis": "ip", "rates": ["10/2s", "1000/h"]},
+    "plans": {"axis": "ip", "rate": "tests.command.test_load.plan"},
+}
+
+
+def plan(identifier: str, request: Any) -> str:
+    return "1/m"
+
+
+@pytest.fixture(autouse=True)
+def _profiles(settings: SettingsWrapper) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[str]:
+    """The address of a site on gunicorn or uvicorn."""
+    port = free_port()
+    at = ["--bind", f"{HOST}:{port}"] if request.param == "gunicorn" else ["--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", *SERVERS[request.param], *at],
+        env={**os.environ, "SITE_REDIS_URL": redis_server.url},
+        stderr=subprocess.DEVNULL,
+    )
+    opener = build_opener(ProxyHandler({}))
+
+    def answers() -> bool:
+        try:
+            with opener.open(f"http://{HOST}:{port}/seen/") as response:
+                return bool(response.status)
+        except URLError:
+            assert process.poll() is None, "the site has ended"
+            return False
+
+    try:
+        wait_until(answers, "the site answers")
+        yield f"http://{HOST}:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def run(*arguments: str) -> str:
+    stream = io.StringIO()
+    call_command("slidingwindow", "load", *arguments, stdout=stream)
+    return stream.getvalue()
+
+
+def fails(*arguments: str) -> tuple[int, str]:
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    return caught.value.returncode, str(caught.value)
+
+
+def measured(*arguments: str) -> dict[str, Any]:
+    """The object that is printed, whatever the exit code."""
+    stream = io.StringIO()
+    try:
+        call_command("slidingwindow", "load", *arguments, "--json", stdout=stream)
+    except CommandError as error:
+        if error.returncode != 1:
+            raise
+    (line,) = stream.getvalue().splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_sliding_window_stays_within_its_limit(site: str, redis: Redis) -> None:
+    found = measured(f"{site}/sliding/", "--profile", "sliding")
+    assert found["ok"], found
+    shortest, longest = found["windows"]
+    assert (shortest["limit"], longest["limit"]) == (10, 1000)
+    assert 1 <= shortest["most_least"] <= 10
+    assert longest["verdict"] == "within"
+    assert found["refused"]
+    fields = found["fields"]
+    assert fields["limits"] == [10]
+    assert fields["remaining_seen"] == found["requests"]
+    wrong = ("retry_after_missing", "retry_after_broken", "remaining_broken")
+    assert [fields[name] for name in wrong] == [0, 0, 0]
+
+
+def test_fixed_window_admits_more_than_its_limit(site: str, redis: Redis) -> None:
+    # On a busy machine a burst may take longer than a window, so that it proves nothing.
+    for _ in range(5):
+        found = measured(f"{site}/fixed/", *LIMIT)
+        if not found["ok"]:
+            break
+    (window,) = found["windows"]
+    assert window["most_least"] > 10
+    assert window["verdict"] == "over"
+
+
+def test_fields_that_lie_are_found(site: str) -> None:
+    text = run(f"{site}/refused/", "--limit", "10/2s", "--rate", "20", "--seconds", "1")
+    assert "0 admitted" in text
+    assert "limit in the fields of responses: 7" in text
+    assert "Retry-After: kept 0 times, broken 0 times" not in text
+    assert "broken 0 times" not in text
+
+
+def test_nothing_is_proven_if_nothing_is_refused(site: str) -> None:
+    text = run(f"{site}/seen/", *LIMIT, "--rate", "3", "--seconds", "1")
+    assert "3 requests in" in text
+    assert "Nothing was refused: the limit was not reached, so nothing is proven." in text
+
+
+def test_page_that_is_not_there_is_exit_code_2(site: str) -> None:
+    code, text = fails(f"{site}/nowhere/", *LIMIT, "--rate", "3", "--seconds", "1")
+    assert code == 2
+    assert text == ("No request was admitted, or refused with 429: 404 x 3. See URL and --header.")
+
+
+def test_site_that_does_not_answer_is_exit_code_3() -> None:
+    code, text = fails(f"http://{HOST}:{free_port()}/", *LIMIT, "--rate", "3", "--seconds", "1")
+    assert code == 3
+    assert text.startswith("The site does not answer: ConnectionRefusedError")
+
+
+@pytest.mark.xdist_group("demo")
+def test_example_project_stays_within_its_limit(tmp_path: Path) -> None:
+    with Demo(tmp_path) as demo:
+        arguments = ("--profile", "ip_public", "--rate", "100", "--seconds", "6")
+        found = measured(f"{demo.url}/status/", *arguments)
+    assert found["refused"] > 0
+    (window,) = found["windows"]
+    assert window["most_least"] == window["most_most"] == window["limit"] == 120
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give the command these answers, as (sent, came, status)."""
+
+    def give(*answers: tuple[float, float, int]) -> None:
+        def boundary(self: Any, size: int, window: float) -> None:
+            made = (Answer(sent, came, status, HTTPMessage()) for sent, came, status in answers)
+            self._client.answers.extend(made)
+
+        monkeypatch.setattr(loading.Pattern, "boundary", boundary)
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("spans", "shown", "verdict"),
+    [
+        ([(0, 0.1), (1, 1.1)], "2  within the limit", "within"),
+        ([(0, 0.5), (1, 1.5), (2.2, 3)], "2 to 3  within the limit, as far as", "unsure"),
+    ],
+)
+def test_bounds_are_shown(
+    spans: list[tuple[float, float]], shown: str, verdict: str, answered: Callable[..., None]
+) -> None:
+    answered(*[(sent, came, 200) for sent, came in spans])
+    text = run("http://127.0.0.1/", "--limit", "2/2s")
+    assert shown in text
+    assert ('"18 to 20" means at least 18' in text) is (verdict == "unsure")
+    (found,) = measured("http://127.0.0.1/", "--limit", "2/2s")["windows"]
+    assert found["verdict"] == verdict
+
+
+def test_more_than_the_limit_is_exit_code_1(answered: Callable[..., None]) -> None:
+    answered(*[(i / 10, i / 10 + 0.01, 200) for i in range(3)])
+    assert fails("http://127.0.0.1/", "--limit", "2/2s") == (1, "More than the limit was admitted.")
+
+
+def test_record_of_nothing() -> None:
+    found = record("http://127.0.0.1/", [], [Policy.parse("2/s")])
+    assert (found["requests"], found["seconds"], found["slowest"]) == (0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["ftp://127.0.0.1/", *LIMIT], "is not an address such as"),
+        (["http://shop.example/", *LIMIT], "is neither this host nor named in ALLOWED_HOSTS"),
+        (["http://127.0.0.1/", "--limit", "many"], "rate 'many' has no '/'"),
+        (["http://127.0.0.1/", "--profile", "slidin"], "did you mean 'sliding'?"),
+        (["http://127.0.0.1/", "--profile", "plans"], "depend on the identifier: use --limit"),
+        (["http://127.0.0.1/", "--limit", "9000/m"], "A burst of 9,900 requests is too large"),
+        (
+            ["http://127.0.0.1/", "--limit", "9/h"],
+            "take two windows, 2 h, and this test ends",
+        ),
+        (["http://127.0.0.1/", *LIMIT, "--seconds", "3"], "two windows, 4 s, and this test ends"),
+    ],
+)
+def test_wrong_options_are_exit_code_2(arguments: list[str], problem: str) -> None:
+    code, text = fails(*arguments)
+    assert code == 2
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "one of the arguments --profile --limit is required"),
+        ([*LIMIT, "--profile", "sliding"], "not allowed with argument"),
+        ([*LIMIT, "--rate", "1", "--burst", "1"], "not allowed with argument"),
+        ([*LIMIT, "--burst", "2501"], "is not a whole number from 1 to 2,500"),
+        ([*LIMIT, "--rate", "1001"], "is not a number above 0 and up to 1000"),
+    ],
+)
+def test_wrong_values_are_refused(arguments: list[str], problem: str) -> None:
+    _, text = fails("http://127.0.0.1/", *arguments)
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "more"),
+    [
+        ("http://shop.example/", ["shop.example"], []),
+        ("http://shop.example/", [], ["--yes-this-is-my-site"]),
+    ],
+)
+def test_own_site_is_asked(
+    url: str,
+    hosts: list[str],
+    more: list[str],
+    settings: SettingsWrapper,
+    answered: Callable[..., None],
+) -> None:
+    settings.ALLOWED_HOSTS = hosts
+    answered((0.0, 0.1, 200))
+    assert "1 requests in" in run(url, *LIMIT, *more)
+
+
+def test_sizes_and_times_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    clients: list[Client] = []
+
+    def keep(self: Any, *arguments: Any) -> None:
+        client = self._client
+        clients.append(client)
+        seen.append((*arguments, round(client.end - client.clock())))
+        client.answers.append(Answer(0, 1, 200))
+
+    monkeypatch.setattr(loading.Pattern, "boundary", keep)
+    monkeypatch.setattr(loading.Pattern, "steady", keep)
+    url = "http://127.0.0.1/"
+    run(url, "--limit", "100/m")
+    run(url, "--limit", "5/m", "--burst", "7", "--seconds", "120")
+    run(url, "--limit", "9000/m", "--rate", "2.5")
+    run(url, "--limit", "9000/h", "--rate", "2.5")
+    assert seen == [(110, 60, 190), (7, 60, 120), (2.5, 120), (2.5, 600)]
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("--help")
+    assert ended.value.code == 0
+    assert EXAMPLE.strip() in capsys.readouterr().out
