@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 
 # Folders, and the modules at the root, which are Django's conventions and the public names.
 LAYERS = [
-    {"texts", "exceptions", "durations", "rates", "policies", "decisions"},
+    {"exceptions", "durations", "rates", "policies", "decisions"},
     {"algorithms"},
     {"stores", "cluster"},
     {"core"},

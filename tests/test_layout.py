@@ -32,7 +32,7 @@ TESTED_IN = {
     "contrib/test_openapi.py": "contrib.spectacular",
     "core/test_lending.py": "core.held core.leases",
     "core/test_limiter.py": """
-        core.fallback core.health core.outcomes core.release core.windows""",
+        core.fallback core.health core.listening core.outcomes core.release core.windows""",
     "core/test_deferred.py": "core.outbox",
     "core/test_results.py": "core.ranking",
     "guard/test_check.py": """
@@ -58,7 +58,7 @@ TESTED_IN = {
     "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
-    "test_policies.py": "exceptions rates",
+    "test_policies.py": "rates",
     "test_profile_keys.py": "profile_values",
     "test_testing.py": "pytest_plugin",
 }
