@@ -20,7 +20,7 @@ LAYERS = [
     {"conf", "profile_keys", "profile_values", "registry", "signals"},
     {"guard", "limits", "testing", "pytest_plugin"},
     {"http"},
-    {"decorators", "middleware", "contrib"},
+    {"decorators", "middleware", "views", "contrib"},
     {"models", "rejections", "overrides"},
     {"checks"},
     {"inspection"},

@@ -61,6 +61,7 @@ TESTED_IN = {
     "test_policies.py": "rates",
     "test_profile_keys.py": "profile_values",
     "test_testing.py": "pytest_plugin",
+    "test_views.py": "guard.looking",
 }
 PLACES = {module: place for place, modules in TESTED_IN.items() for module in modules.split()}
 
