@@ -8,7 +8,7 @@ import time
 from .. import signals
 from ..conf import conf
 from ..core.health import Callbacks, Sent
-from ..core.keys import unescape
+from ..core.keys import identifier_in
 from ..core.limiter import Limiter
 from ..core.nearness import Nearness
 from ..core.shield import Shield
@@ -84,8 +84,7 @@ def _sent(sent: Sent) -> None:
 
 
 def _near(verdict: Verdict) -> None:
-    # The braces of a key hold the identifier.
-    identifier = unescape(verdict.key.partition("{")[2].partition("}")[0])
+    identifier = identifier_in(verdict.key)
     signals.send(signals.limit_near, Limiter, verdict=verdict, identifier=identifier)
 
 

@@ -84,11 +84,11 @@ def _found(checks: Sequence[Check], windows: WindowSet | None, peeked: Decision 
 def _seen(windows: WindowSet, peeked: Decision) -> Iterator[Seen]:
     # With the rules that were applied: what a lease holds costs nothing more.
     rules = peeked.answer[2] or ()
-    verdicts = {}
+    verdicts: dict[tuple[str, Policy, str], tuple[Verdict | None, int | None]] = {}
     for verdict, rule in zip(peeked.verdicts, rules, strict=True):
         charged = rule.cost if peeked.allowed and verdict.allowed else 0
-        key = verdict.profile, verdict.policy, verdict.key
-        verdicts[key] = verdict, min(verdict.limit, verdict.remaining + charged)
+        left = min(verdict.limit, verdict.remaining + charged)
+        verdicts[verdict.profile, verdict.policy, verdict.key] = verdict, left
     template, keys = windows
     for (profile, policy), rule, key in zip(template.named, template.rules, keys, strict=True):
         if not rule.observed:

@@ -1,4 +1,4 @@
-"""manage.py slidingwindow: show windows and profiles, unblock, check health, purge, replay."""
+"""manage.py slidingwindow: show windows and profiles, unblock, check health, purge, replay, explain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...inspection import windows as inspection
 from ...inspection.search import Filters
 from ...overrides import changes
 from ...rejections import purge as purging
-from .. import replaying
+from .. import explaining, replaying
 from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.exits import AWAY, NOT_FOUND, WRONG
@@ -59,6 +59,10 @@ class Command(BaseCommand):
             "doctor": ("check that everything works; exits 1 on errors", None),
             "purge": ("delete rows of the log that are older than LOG_DAYS", arguments.add_purge),
             "replay": ("replay access logs against limits", replaying.add_arguments),
+            "explain": (
+                "say which limits a request would meet; exits 1 if refused",
+                explaining.add_arguments,
+            ),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
             action.add_argument(
@@ -204,6 +208,9 @@ class Command(BaseCommand):
 
     def replay(self, **options: Any) -> None:
         replaying.run(self.output, options)
+
+    def explain(self, **options: Any) -> None:
+        explaining.run(self.output, options)
 
 
 @contextmanager
