@@ -21,6 +21,7 @@ TESTED_IN = {
         checks.leases checks.project checks.register checks.rules checks.values checks.views
         guard.installed""",
     "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
+    "command/test_explain.py": "management.explaining",
     "command/test_replay.py": """
         management.replaying replay.options replay.page replay.wording""",
     "command/test_slidingwindow.py": """
@@ -40,6 +41,7 @@ TESTED_IN = {
     "guard/test_overriding.py": "guard.override",
     "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
+    "inspection/test_explaining.py": "inspection.explanations inspection.foreseeing",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
     "rejections/test_recorder.py": """
         apps core.exits rejections.buffer rejections.testcase rejections.writer""",

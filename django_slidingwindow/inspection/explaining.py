@@ -210,7 +210,7 @@ def _windows(profile: Profile, checked: Check) -> Iterator[WindowState]:
         for verdict in checked.decision.verdicts
     }
     template, keys = checked.windows
-    for (name, policy), key in zip(template.named, keys, strict=True):
+    for (name, policy), rule, key in zip(template.named, template.rules, keys, strict=True):
         if name == profile.name:
             verdict = verdicts.get((name, policy, key))
             yield WindowState(
@@ -219,6 +219,7 @@ def _windows(profile: Profile, checked: Check) -> Iterator[WindowState]:
                 window=policy.window,
                 algorithm=policy.algorithm,
                 allowed=None if verdict is None else verdict.allowed,
+                observed=rule.observed,
                 remaining=None if verdict is None else verdict.remaining,
                 retry_after=None if verdict is None else verdict.retry_after,
                 reset_after=None if verdict is None else verdict.reset_after,

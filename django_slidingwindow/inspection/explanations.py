@@ -28,6 +28,8 @@ class WindowState:
     algorithm: str
     allowed: bool | None
     """None if it was not looked at, because Redis is away."""
+    observed: bool
+    """Whether a refusal does not count."""
     remaining: int | None
     retry_after: float | None
     reset_after: float | None

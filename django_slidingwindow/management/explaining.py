@@ -119,7 +119,7 @@ def _print(output: Output, record: Record) -> None:
         output.note("")
         output.table(PROFILES, record["profiles"])
     windows = [
-        {**window, "profile": state["profile"], "observed": "never refuses" in state["why"]}
+        {**window, "profile": state["profile"]}
         for state in record["profiles"]
         for window in state["windows"]
     ]

@@ -1,4 +1,4 @@
-"""manage.py slidingwindow: show windows and profiles, unblock, check health, purge, replay, explain."""
+"""manage.py slidingwindow: show windows and profiles, unblock, check health, replay, explain."""
 
 from __future__ import annotations
 
