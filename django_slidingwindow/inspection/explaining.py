@@ -15,11 +15,10 @@ from ..guard.rules import rules
 from ..guard.user_code import path_of
 from ..http.refusal import status_of
 from ..registry import registry
-from . import places as where
 from .explanations import Explanation, ProfileState, RuleState, WindowState
 from .foreseeing import Foresight
 from .identifying import client, how_found
-from .places import Place, UnknownThrottlesError, has_middleware, places
+from .places import INSIDE, THROTTLE, Place, UnknownThrottlesError, has_middleware, places
 
 # Sources and reasons of the fallback.
 _AWAY = {(LOCAL, ALLOWED), (LOCAL, OBSERVED), (LOCAL, FALLBACK), (ALLOW, ALLOWED), (DENY, DENY)}
@@ -241,8 +240,8 @@ def _doubts(found: Explanation) -> Iterator[str]:
     """Yield what may be different for the real request."""
     counting = [state for state in found.profiles if state.counts]
     for place, text in {
-        where.INSIDE: "inside of other code (a decorator such as login_required, or a class)",
-        where.THROTTLE: "in a framework that authenticates by itself",
+        INSIDE: "inside of other code (a decorator such as login_required, or a class)",
+        THROTTLE: "in a framework that authenticates by itself",
     }.items():
         names = dict.fromkeys(state.profile for state in counting if state.place == place)
         if names:

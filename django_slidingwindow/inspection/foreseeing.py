@@ -80,14 +80,15 @@ class Foresight:
 
 
 def _with_charges(decision: Decision, before: Mapping[str, int]) -> Decision:
-    """Return a decision whose windows were charged before: where it charges nothing, too."""
-    verdicts = []
-    for verdict in decision.verdicts:
-        if not (decision.allowed and verdict.allowed):
-            left = max(0, verdict.remaining - before.get(verdict.key, 0))
-            verdict = verdict._replace(remaining=left)
-        verdicts.append(verdict)
-    return decision.replace(verdicts=tuple(verdicts))
+    """Return a decision with earlier charges taken from the windows that it does not charge."""
+    return decision.replace(
+        verdicts=tuple(
+            verdict
+            if decision.allowed and verdict.allowed
+            else verdict._replace(remaining=max(0, verdict.remaining - before.get(verdict.key, 0)))
+            for verdict in decision.verdicts
+        )
+    )
 
 
 class _GivenBinding(Binding):

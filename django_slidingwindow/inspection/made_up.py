@@ -15,6 +15,7 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
 from django.urls import Resolver404, resolve
+from django.utils import translation
 
 _METHOD = re.compile(r"[A-Za-z!#$%&'*+.^_`|~-]+")
 # Servers drop names with an underscore, which would otherwise pass for a hyphen.
@@ -51,10 +52,16 @@ def request_of(
     if user is not None:
         request.user = user
     try:
-        request.resolver_match = resolve(request.path_info)
+        # As LocaleMiddleware does it, for paths that begin with a language.
+        with translation.override(_language(request.path_info)):
+            request.resolver_match = resolve(request.path_info)
     except Resolver404:
         request.resolver_match = None
     return request
+
+
+def _language(path: str) -> str | None:
+    return translation.get_language_from_path(path) or translation.get_language()
 
 
 def _fields(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:

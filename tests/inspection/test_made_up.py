@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf.urls.i18n import i18n_patterns
 from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.urls import path
 
 from django_slidingwindow.inspection.made_up import find_user, parse_header, request_of
+
+
+def page(request: Any) -> HttpResponse:
+    return HttpResponse("page")
 
 
 def test_request_has_what_was_given() -> None:
@@ -26,6 +33,16 @@ def test_request_has_what_was_given() -> None:
     assert request.META["HTTP_HOST"] == "shop.test"
     assert request.resolver_match is None
     assert not hasattr(request, "user")
+
+
+@pytest.mark.parametrize("url", ["/de/page/", "/fr/page/", "/page/"])
+def test_path_may_begin_with_a_language(settings: Any, url: str) -> None:
+    settings.LANGUAGE_CODE = "en"
+    pages = [path("page/", page, name="page")]
+    settings.ROOT_URLCONF = tuple(i18n_patterns(*pages, prefix_default_language=False))
+    match = request_of("GET", url, ip="203.0.113.9").resolver_match
+    assert match is not None
+    assert match.view_name == "page"
 
 
 @pytest.mark.parametrize(
