@@ -155,6 +155,11 @@ class Conf:
         return self._get("LOG_IDENTIFIERS", "plain")
 
     @cached_property
+    def near_share(self) -> float | None:
+        """The share of a limit whose crossing sends `limit_near`; None or 0 for none."""
+        return self._get("NEAR_SHARE", 0.8)
+
+    @cached_property
     def traces(self) -> bool:
         """Whether a check that asks Redis makes a span of OpenTelemetry."""
         return self._get("TRACES", False)

@@ -75,7 +75,7 @@ class RateLimitMiddleware:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         """Return the refusal, if there is one."""
-        decision = guard.check(request, _requirements(request, view))
+        decision = guard.check(request, requirements_at(request, view))
         if decision is None or decision.allowed:
             return None
         return responses.refusal(request, decision)
@@ -84,13 +84,14 @@ class RateLimitMiddleware:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         """Do what `process_view` does, whose place it takes on an event loop."""
-        decision = await guard.acheck(request, _requirements(request, view))
+        decision = await guard.acheck(request, requirements_at(request, view))
         if decision is None or decision.allowed:
             return None
         return await responses.arefusal(request, decision)
 
 
-def _requirements(request: HttpRequest, view: Callable[..., Any]) -> Requirements:
+def requirements_at(request: HttpRequest, view: Callable[..., Any]) -> Requirements:
+    """Return what the rules and a view require before the view runs."""
     setattr(request, _SEEN, True)
     if not conf.enabled:
         return _NOTHING

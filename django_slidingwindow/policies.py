@@ -8,9 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .durations import microseconds, seconds_exact
-from .exceptions import PolicyError
+from .exceptions import PolicyError, Text
 from .rates import RATE_HELP, parse_lease, parse_limit, parse_rate, parse_window
-from .texts import Text
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

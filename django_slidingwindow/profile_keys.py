@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .conf import conf
 from .core.tiers import Tiers
+from .exceptions import Text, gettext_noop, pgettext_noop, text_of
 from .policies import (
     ANONYMOUS,
     ENFORCE,
@@ -33,7 +34,6 @@ from .profile_values import (
     string_value,
 )
 from .rates import parse_lease, parse_window
-from .texts import Text, gettext_noop, pgettext_noop, text_of
 
 POLICIES = "policies"
 """The field of the keys limit, rate, rates and tiers."""

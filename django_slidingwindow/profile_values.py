@@ -7,10 +7,9 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from .exceptions import PolicyError
+from .exceptions import PolicyError, text_of
 from .policies import Policy
 from .rates import parse_limit, parse_rate
-from .texts import text_of
 
 
 def string_value(problem: str) -> Callable[[Any], str]:

@@ -6,8 +6,7 @@ import re
 from datetime import timedelta
 
 from .durations import SECONDS, UNITS_HELP, microseconds
-from .exceptions import PolicyError
-from .texts import Text
+from .exceptions import PolicyError, Text
 
 MIN_WINDOW = 0.001
 MAX_WINDOW = 400 * SECONDS["d"]

@@ -10,9 +10,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from .conf import NAME, conf, on_change
+from .exceptions import Text
 from .policies import Profile
 from .profile_keys import PROFILE_KEYS, config_problems, profile_fields
-from .texts import Text
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},

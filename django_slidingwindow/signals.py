@@ -26,6 +26,10 @@ limit_checked = Signal()
 """A check was made. Arguments: decision, seconds (the time of the store; None if it was not
 asked), error (the StoreError if the store has failed, or None)."""
 
+limit_near = Signal()
+"""A charge has crossed NEAR_SHARE of a limit. Exactly the charge that crosses it sends this, of all
+processes. Arguments: verdict (profile, policy, key, limit, remaining and more), identifier."""
+
 lease_ended = Signal()
 """This process took units of a profile ahead, and their time has ended. Arguments: profile,
 granted, used, returned (numbers of units)."""

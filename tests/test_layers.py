@@ -13,14 +13,14 @@ ROOT = Path(__file__).parent.parent / PACKAGE
 
 # Folders, and the modules at the root, which are Django's conventions and the public names.
 LAYERS = [
-    {"texts", "exceptions", "durations", "rates", "policies", "decisions"},
+    {"exceptions", "durations", "rates", "policies", "decisions"},
     {"algorithms"},
     {"stores", "cluster"},
     {"core"},
     {"conf", "profile_keys", "profile_values", "registry", "signals"},
     {"guard", "limits", "testing", "pytest_plugin"},
     {"http"},
-    {"decorators", "middleware", "contrib"},
+    {"decorators", "middleware", "views", "contrib"},
     {"models", "rejections", "overrides"},
     {"checks"},
     {"inspection"},

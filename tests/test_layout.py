@@ -23,6 +23,7 @@ TESTED_IN = {
     "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
     "command/test_drill.py": "management.console.values management.drilling",
     "command/test_load.py": "load.report management.loading",
+    "command/test_explain.py": "management.explaining",
     "command/test_replay.py": """
         management.replaying replay.options replay.page replay.wording""",
     "command/test_slidingwindow.py": """
@@ -34,7 +35,7 @@ TESTED_IN = {
     "contrib/test_openapi.py": "contrib.spectacular",
     "core/test_lending.py": "core.held core.leases",
     "core/test_limiter.py": """
-        core.fallback core.health core.outcomes core.release core.windows""",
+        core.fallback core.health core.listening core.outcomes core.release core.windows""",
     "core/test_deferred.py": "core.outbox",
     "core/test_results.py": "core.ranking",
     "drill/test_exercise.py": "drill.observer drill.report",
@@ -43,6 +44,7 @@ TESTED_IN = {
     "guard/test_overriding.py": "guard.override",
     "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
+    "inspection/test_explaining.py": "inspection.explanations inspection.foreseeing",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
     "rejections/test_recorder.py": """
         apps core.exits rejections.buffer rejections.testcase rejections.writer""",
@@ -61,9 +63,10 @@ TESTED_IN = {
     "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
-    "test_policies.py": "exceptions rates",
+    "test_policies.py": "rates",
     "test_profile_keys.py": "profile_values",
     "test_testing.py": "pytest_plugin",
+    "test_views.py": "guard.looking",
 }
 PLACES = {module: place for place, modules in TESTED_IN.items() for module in modules.split()}
 

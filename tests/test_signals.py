@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.dispatch import Signal
 
 from django_slidingwindow import limits, signals
@@ -101,6 +102,36 @@ def test_a_coroutine_function_that_listens_is_told_where_no_loop_runs(connect: A
     connect(signals.store_recovered, listens)
     signals.send(signals.store_recovered, Limiter, alias="default", seconds=1.0)
     assert heard == ["default"]
+
+
+async def test_a_charge_that_comes_near_a_limit_is_heard_once(
+    connect: Any, redis: Any, settings: Any
+) -> None:
+    profiles = {"api": {"axis": "tenant", "rate": "10/h"}}
+    settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60, "PROFILES": profiles}
+    ear = Ear()
+    connect(signals.limit_near, ear)
+    sync, a_sync = "a {strange} tenant+", "globex"
+    for _ in range(12):
+        await sync_to_async(limits.check)("api", sync)
+        await limits.acheck("api", a_sync)
+    assert [heard["identifier"] for heard in ear.heard] == [sync, a_sync]
+    verdict = ear.heard[0]["verdict"]
+    assert (verdict.profile, verdict.limit, verdict.remaining) == ("api", 10, 2)
+    assert ear.heard[0]["sender"] is Limiter
+
+
+@pytest.mark.parametrize("share", [None, 0])
+def test_nothing_is_near_a_limit_if_that_is_turned_off(
+    connect: Any, redis: Any, settings: Any, share: Any
+) -> None:
+    profiles = {"api": {"axis": "tenant", "rate": "10/h"}}
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, "NEAR_SHARE": share}
+    ear = Ear()
+    connect(signals.limit_near, ear)
+    for _ in range(12):
+        limits.check("api", "acme")
+    assert ear.heard == []
 
 
 @pytest.mark.parametrize("fails", [False, True])

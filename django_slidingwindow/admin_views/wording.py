@@ -9,8 +9,8 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext, pgettext
 
 from ..durations import duration_exact, duration_rounded_up
+from ..exceptions import Text
 from ..models import Rejection
-from ..texts import Text
 
 
 def number(value: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ class Project:
 
     def middleware_like(self, path: str) -> int:
         """Return how often MIDDLEWARE lists a class or one derived from it."""
-        return sum(entry == path or _derives(entry, path) for entry in self.middleware)
+        return middleware_like(self.middleware, path)
 
 
 def named_by(usage: Usage) -> tuple[str, ...]:
@@ -97,6 +97,11 @@ def profiles_of(rule: Rule) -> tuple[str, ...]:
     profiles = rule.requirement.profiles
     assert isinstance(profiles, tuple)
     return profiles
+
+
+def middleware_like(entries: Iterable[str], path: str) -> int:
+    """Return how many entries of MIDDLEWARE are a class or one derived from it."""
+    return sum(entry == path or _derives(entry, path) for entry in entries)
 
 
 def _derives(entry: str, path: str) -> bool:

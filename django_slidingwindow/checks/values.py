@@ -102,6 +102,10 @@ VALUES: Mapping[str, Value] = {
     "LOG_CLIENT": _SWITCH,
     "LOG_ROWS_PER_MINUTE": _whole(1),
     "LOG_IDENTIFIERS": _one_of("plain", "hash"),
+    "NEAR_SHARE": Value(
+        lambda value: value is None or (_number(value) and 0 <= value <= 1),
+        "a number from 0 to 1, or None; 0 and None for off",
+    ),
     "TRACES": _SWITCH,
     "OVERRIDES_SECONDS": Value(
         lambda value: _number(value) and value >= 0, "a number of seconds, 0 for no overrides"

@@ -25,7 +25,7 @@ from rest_framework.throttling import BaseThrottle
 from ..core.caching import BoundedCache
 from ..decisions import Decision
 from ..guard.check import check
-from ..guard.requirements import Choice, Requirement, joined, requirements_from
+from ..guard.requirements import Choice, Requirement, Requirements, joined, requirements_from
 from ..guard.usages import declare
 from ..http import headers
 from ..http.refusal import UNAVAILABLE, status_of
@@ -38,6 +38,12 @@ _CHARGED = "_rate_limit_charged"
 _OF_THE_VIEW = "ProfileThrottle, rate_limit_profiles of the view"
 # What views require by the names in `rate_limit_profiles`.
 _of_views: BoundedCache[tuple[str, ...], tuple[Requirement, ...]] = BoundedCache(1_024)
+
+
+def requirements_in(view: APIView) -> Requirements:
+    """Return what all ProfileThrottles of a view require."""
+    throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
+    return joined(each for throttle in throttles for each in throttle.requirements(view))
 
 
 class StoreAwayError(APIException):
@@ -91,11 +97,7 @@ class ProfileThrottle(BaseThrottle):
         # DRF authenticates on first access, and hands the user to Django's request.
         request.user  # noqa: B018
         plain = request._request
-        throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
-        requirements = joined(
-            each for throttle in throttles for each in throttle.requirements(view)
-        )
-        self._decision = check(plain, requirements)
+        self._decision = check(plain, requirements_in(view))
         view.headers.update(headers.values_for(plain))
         if self._decision is None or self._decision.allowed:
             return True

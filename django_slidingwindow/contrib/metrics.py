@@ -11,12 +11,9 @@ from typing import Any, TypeAlias
 
 from .. import decisions, signals
 from ..conf import conf
-from ..decisions import Decision
+from ..decisions import Decision, Verdict
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
-
-NEAR = 0.8
-"""The use of a limit from which an admitted check counts as near it."""
 
 LATENCY_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 """Seconds."""
@@ -58,7 +55,10 @@ REFUSALS = Metric(
     ("profile", "reason", "source"),
 )
 NEAR_LIMIT = Metric(
-    "near_limit", COUNTER, "Admitted checks that reached 80 % of a limit.", ("profile",)
+    "near_limit", COUNTER, "Admitted checks at NEAR_SHARE of a limit or above.", ("profile",)
+)
+NEAR_CROSSINGS = Metric(
+    "near_crossings", COUNTER, "Charges that crossed NEAR_SHARE of a limit.", ("profile",)
 )
 STORE_DURATION = Metric("store.duration", HISTOGRAM, "Time until Redis answered a check.", unit="s")
 BREAKER_OPEN = Metric(
@@ -102,6 +102,7 @@ METRICS = (
     CHECKS,
     REFUSALS,
     NEAR_LIMIT,
+    NEAR_CROSSINGS,
     STORE_DURATION,
     BREAKER_OPEN,
     FALLBACKS,
@@ -133,6 +134,7 @@ class Receivers:
         self._links = (
             (signals.limit_checked, self._checked),
             (signals.request_limited, self._limited),
+            (signals.limit_near, self._near),
             (signals.lease_ended, self._leased),
             (signals.store_degraded, self._degraded),
             (signals.store_recovered, self._recovered),
@@ -164,12 +166,15 @@ class Receivers:
             record(SHIELD_HITS, 1, (decision.profile,))
         # What remains beside a lease is not known.
         if decision.allowed and decision.source != decisions.LEASE:
-            for profile in _near(decision):
+            for profile in _nearly_used_up(decision, conf.near_share):
                 record(NEAR_LIMIT, 1, (profile,))
 
     def _limited(self, *, decision: Decision, **kwargs: Any) -> None:
         for profile in _refusing(decision):
             self._record(REFUSALS, 1, (profile, decision.reason, decision.source))
+
+    def _near(self, *, verdict: Verdict, **kwargs: Any) -> None:
+        self._record(NEAR_CROSSINGS, 1, (verdict.profile,))
 
     def _leased(
         self, *, profile: str, granted: int, used: int, returned: int, **kwargs: Any
@@ -211,10 +216,10 @@ def _refusing(decision: Decision) -> set[str]:
     }
 
 
-def _near(decision: Decision) -> set[str]:
-    """Return the profiles whose limit the check has nearly used up."""
+def _nearly_used_up(decision: Decision, share: float | None) -> set[str]:
+    """Return the profiles whose limit is used up to a share."""
     return {
         verdict.profile
         for verdict in decision.verdicts
-        if verdict.allowed and verdict.limit - verdict.remaining >= NEAR * verdict.limit
+        if share and verdict.allowed and verdict.limit - verdict.remaining >= share * verdict.limit
     }

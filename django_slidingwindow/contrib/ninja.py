@@ -133,6 +133,14 @@ def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
     return ()
 
 
+def requirements_in(view: Callable[..., Any], method: str | None) -> Iterator[Requirements]:
+    """Return what ninja's operations require of a request: decorators first, then throttles."""
+    for operation in operations_of(view):
+        if method in operation.methods:
+            yield joined(all_requirements(operation.run))
+            yield _requirements(operation)
+
+
 def uncharged_operations(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[str]:
     """Return the async operations with a ProfileThrottle that only the middleware can charge."""
     seen: dict[int, str] = {}

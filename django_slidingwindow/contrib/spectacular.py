@@ -18,7 +18,7 @@ from rest_framework.views import exception_handler
 
 from ..guard.requirements import Requirement, all_requirements
 from . import openapi
-from .drf import ProfileThrottle
+from .drf import requirements_in
 
 _CALLBACK = "_rate_limit_callback"
 _create_view = SchemaGenerator.create_view
@@ -58,13 +58,9 @@ def _describe(operation: dict[str, Any], schema: AutoSchema) -> None:
 
 def _of_throttles(view: Any) -> Iterator[Requirement]:
     try:
-        throttles = view.get_throttles()
+        yield from requirements_in(view)
     except Exception as error:  # noqa: BLE001 -- a view's own code, which may want a real request
         warn(f"the rate limits of {type(view).__name__} are unknown: get_throttles failed: {error}")
-        return
-    for throttle in throttles:
-        if isinstance(throttle, ProfileThrottle):
-            yield from throttle.requirements(view)
 
 
 def _of_decorators(view: Any, method: str) -> Iterator[Requirement]:

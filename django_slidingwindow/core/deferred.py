@@ -19,6 +19,7 @@ from ..decisions import DEFERRED, Charge, Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Fields, Reply, Store
 from .health import Health, Sent
+from .nearness import Nearness
 from .outbox import Outbox, Waiting, Window
 from .results import decision_of, together
 from .waiting import Ask
@@ -57,6 +58,7 @@ class Deferred:
         without_store: Callable[[WindowSet, None], Decision],
         report: Callable[[Decision, None], Decision],
         sent: Callable[[Sent], None] | None,
+        near: Nearness,
         interval: float,
         clock: Callable[[], float],
         max_waiting: int = _MAX_WAITING,
@@ -77,6 +79,7 @@ class Deferred:
             answered=self._answered,
             forked=self._known.clear,
             sent=sent,
+            near=near,
             interval=interval,
             clock=clock,
             max_windows=max_waiting,
@@ -143,7 +146,7 @@ class Deferred:
         charged: dict[str, tuple[tuple[Charge, ...], Any]] = {}
         with self._outbox.lock:
             fields = self._look(windows, self._clock(), admitted=True)
-            for key, rule in zip(keys, template.rules, strict=True):
+            for i, (key, rule) in enumerate(zip(keys, template.rules, strict=True)):
                 policy, cost = rule.policy, rule.cost
                 # Policies with the same key share their hits: a request is charged once there.
                 if not cost or key in charged:
@@ -153,6 +156,7 @@ class Deferred:
                     self._outbox.drop(cost)
                     continue
                 waiting.hits += cost
+                waiting.profile = template.named[i][0]
                 self._of((key, policy)).unsent += cost
                 charged[key] = (Charge(key, policy, cost),), waiting
         taken = tuple(charged.values())

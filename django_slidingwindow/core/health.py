@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Batch, Call, Store
 from .breaker import CLOSED, Breakers
+from .listening import ALWAYS, Listeners
+from .nearness import NEVER, Nearness
 
 Asked: TypeAlias = "Call | Batch"
 """What a flow yields, to be answered by the store."""
-
-
-class Listeners(Protocol):
-    """Something with receivers, such as a signal."""
-
-    receivers: list[Any]
-
-
-class _Always:
-    def __init__(self) -> None:
-        self.receivers: list[Any] = [None]
 
 
 class Sent(NamedTuple):
@@ -43,7 +34,7 @@ class Callbacks(NamedTuple):
     checked: Callable[[Decision, float | None, StoreError | None], None] | None = None
     """Called with every decision, the seconds that the store took if it was asked, and the
     error if it has failed."""
-    listeners: Listeners = _Always()
+    listeners: Listeners = ALWAYS
     """While it has no receivers, `checked` is not called and no time is taken."""
     degraded: Callable[[StoreError], None] | None = None
     """Called when the store goes away."""
@@ -55,6 +46,8 @@ class Callbacks(NamedTuple):
     """Called when the store answers, but not this check, so that the fallback has decided it."""
     sent: Callable[[Sent], None] | None = None
     """Called when charges of deferred profiles were sent, or could not be."""
+    near: Nearness = NEVER
+    """Asked which charges have crossed a share of a limit."""
 
 
 class Health:

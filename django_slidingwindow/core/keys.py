@@ -100,6 +100,11 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
     return before + escape(identifier) + after + suffix(policy)
 
 
+def identifier_in(key: str) -> str:
+    """Return the identifier that a key has; a shortened one stays shortened."""
+    return unescape(key.partition("{")[2].partition("}")[0])
+
+
 def key_beside(key: str, policy: Policy) -> str:
     """Return the key of the same identifier and scope under another policy."""
     return f"{key.rpartition(':')[0]}:{suffix(policy)}"

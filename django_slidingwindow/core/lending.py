@@ -53,6 +53,7 @@ class Lender:
         self._shield = shield
         self._listeners = callbacks.listeners
         self._ended = callbacks.leased
+        self._near = callbacks.near
         self._budget = budget
         self._clock = clock
         self._returner = Returner(leases, self._give)
@@ -125,6 +126,7 @@ class Lender:
             nodes,
             health=self._health,
             freed=self._shield.forget,
+            near=self._near,
             budget=self._budget if budget is None else budget,
             clock=self._clock,
         )
@@ -214,6 +216,8 @@ class Lender:
             raise
         self._leases.answered(windows, asked, reply)
         self._watch()
+        if self._near.listeners.receivers:
+            self._near.charged(windows, reply, asked.ahead)
         return reply
 
     def _put_back(self, windows: WindowSet, held: Held) -> None:

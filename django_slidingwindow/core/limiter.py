@@ -67,6 +67,8 @@ class Limiter:
         self._refusals: Mapping[Any, object] = self.shield.refusals
         callbacks = Callbacks() if callbacks is None else callbacks
         self._listeners = callbacks.listeners
+        self._near = callbacks.near
+        self._near_listeners = callbacks.near.listeners
         self._clock = clock
         self._windows = WindowCache(prefix)
         self.template = self._windows.template
@@ -101,6 +103,7 @@ class Limiter:
             without_store=self._outcomes.without_store,
             report=self._outcomes.report,
             sent=callbacks.sent,
+            near=callbacks.near,
             interval=deferred_seconds,
             clock=clock,
         )
@@ -125,6 +128,8 @@ class Limiter:
             reply = self.store.charge(keys, template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._outcomes.unanswered(windows, error, start, keys[0])
+        if self._near_listeners.receivers:
+            self._near.charged(windows, reply)
         decision = decision_of(windows, template.rules, reply, self.store.source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision
@@ -143,6 +148,8 @@ class Limiter:
             reply = await self.store.acharge(keys, template.rules)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._outcomes.unanswered(windows, error, start, keys[0])
+        if self._near_listeners.receivers:
+            self._near.charged(windows, reply)
         decision = decision_of(windows, template.rules, reply, self.store.source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision

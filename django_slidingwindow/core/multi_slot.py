@@ -13,6 +13,7 @@ from typing import Any
 from ..exceptions import StoreError
 from ..stores.protocol import Batch, Evaluate, Refund, Reply
 from .health import Asked, Health
+from .nearness import Nearness
 from .results import Charged, charges_of
 from .windows import WindowSet
 
@@ -33,6 +34,7 @@ class MultiSlotCheck:
         *,
         health: Health,
         freed: Callable[[Iterable[str]], None],
+        near: Nearness,
         budget: float | None,
         clock: Callable[[], float],
     ) -> None:
@@ -41,6 +43,7 @@ class MultiSlotCheck:
         self._nodes = nodes
         self._health = health
         self._freed = freed
+        self._near = near
         self._budget = budget
         self._clock = clock
         self._start = clock()
@@ -88,6 +91,8 @@ class MultiSlotCheck:
             for number, answer in zip(sets, batch.answers, strict=False):
                 if charge and not isinstance(answer, StoreError) and answer.admitted:
                     self._charged[number] = charges_of(sets[number], answer)
+                    if self._near.listeners.receivers:
+                        self._near.charged(sets[number], answer)
         for answer in batch.answers:
             if isinstance(answer, StoreError):
                 raise answer

@@ -12,6 +12,7 @@ from ..policies import Policy
 from ..stores.protocol import Call, Evaluate, Refund, Reply, Store, WindowRule
 from .background import Background
 from .health import Health, Sent
+from .nearness import Nearness
 
 # Calls in one round trip.
 _CALLS = 500
@@ -23,9 +24,11 @@ Window: TypeAlias = "tuple[str, Policy]"
 class Waiting:
     """The hits of one window that are sent together."""
 
-    __slots__ = ("given_back", "hits", "stamp")
+    __slots__ = ("given_back", "hits", "profile", "stamp")
 
     def __init__(self) -> None:
+        self.profile = ""
+        """One that has charged them."""
         self.hits = 0
         self.stamp: int | None = None
         """The store's clock when they were charged."""
@@ -48,6 +51,7 @@ class Outbox:
         answered: Answered,
         forked: Callable[[], None],
         sent: Callable[[Sent], None] | None,
+        near: Nearness,
         interval: float,
         clock: Callable[[], float],
         max_windows: int,
@@ -61,6 +65,7 @@ class Outbox:
         self._answered = answered
         self._forked = forked
         self._sent = sent
+        self._near = near
         self._clock = clock
         self._max_windows = max_windows
         self._background = Background(
@@ -142,6 +147,9 @@ class Outbox:
             ]
         now = self._clock()
         answers = self._ask(calls)
+        if self._near.listeners.receivers:
+            # Without the lock: a receiver may check limits itself.
+            self._look_for_near(work, answers[::2])
         charged, over, lost, seconds, error = sent
         with self.lock:
             for (window, waiting), reply, looks in zip(
@@ -158,6 +166,14 @@ class Outbox:
                         self._refund(waiting.given_back, reply.clock)
                 self._answered(window, waiting.hits, looks, now)
         return Sent(charged, over, lost, seconds, error)
+
+    def _look_for_near(
+        self, work: Sequence[tuple[Window, Waiting]], replies: Sequence[Reply | StoreError]
+    ) -> None:
+        for ((key, policy), waiting), reply in zip(work, replies, strict=True):
+            if not isinstance(reply, StoreError):
+                rule = WindowRule(policy, waiting.hits)
+                self._near.window(waiting.profile, key, rule, reply.window(0))
 
     def _ask(self, calls: list[Call]) -> list[Any]:
         """Return the answers or errors, and report them to the breakers."""

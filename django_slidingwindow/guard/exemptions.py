@@ -14,7 +14,7 @@ from ..conf import NAME, conf, on_change
 from .addresses import Network
 from .identity import load_user
 from .proxies import UnknownClientError, client_of, parse_network
-from .user_code import call
+from .user_code import call, path_of
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -38,38 +38,43 @@ class Exemptions:
         self.functions = functions
         self.staff = staff
 
-    def covers(self, request: HttpRequest) -> bool:
-        """Whether a request is exempt; False if that cannot be found out."""
-        if self.networks and self.covers_address(request):
-            return True
+    def covers(self, request: HttpRequest) -> str:
+        """Return what exempts a request; empty if nothing does, or that cannot be found out."""
+        network = self._network(request) if self.networks else ""
+        if network:
+            return network
         for function in self.functions:
             try:
                 if call(function, request):
-                    return True
+                    return path_of(function)
             except Exception:
                 logger.exception("an exemption failed, so it does not apply: %r", function)
         if self.staff:
             try:
-                return bool(getattr(load_user(request), "is_staff", False))
+                if getattr(load_user(request), "is_staff", False):
+                    return STAFF
             except Exception:
                 logger.exception("the user could not be loaded, so nobody is exempt as staff")
-        return False
+        return ""
 
     @property
     def blocks(self) -> bool:
         """Whether finding out may block: only addresses never do."""
         return bool(self.functions) or self.staff
 
-    def covers_address(self, request: HttpRequest) -> bool:
-        """Whether the client's address is exempt.
+    def _network(self, request: HttpRequest) -> str:
+        """Return the exempt network that has the client's address; empty if none has.
 
         A trusted proxy never is: if it names no client, it may speak for anybody.
         """
         try:
             client = client_of(request)
         except UnknownClientError:
-            return False
-        return not client.trusted and any(client.address in network for network in self.networks)
+            return ""
+        for network in self.networks:
+            if not client.trusted and client.address in network:
+                return str(network)
+        return ""
 
 
 @cache

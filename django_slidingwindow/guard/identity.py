@@ -107,13 +107,14 @@ def resolver(axis: str, anonymous: str = "ip") -> Resolver:
             await each(request)
 
     return Resolver(
-        partial(_find_all, [part.find for part in parts]),
+        partial(find_all, [part.find for part in parts]),
         prepare if prepares else None,
         any(part.blocks for part in parts),
     )
 
 
-def _find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
+def find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
+    """Return one identifier made of several; None if one of them is None."""
     parts = []
     for find in finds:
         value = find(request)

@@ -8,9 +8,11 @@ import time
 from .. import signals
 from ..conf import conf
 from ..core.health import Callbacks, Sent
+from ..core.keys import identifier_in
 from ..core.limiter import Limiter
+from ..core.nearness import Nearness
 from ..core.shield import Shield
-from ..decisions import Decision
+from ..decisions import Decision, Verdict
 from ..exceptions import StoreError
 from ..stores.factory import store_of
 from ..stores.memory import MemoryStore
@@ -87,6 +89,11 @@ def _sent(sent: Sent) -> None:
     signals.send(signals.deferred_sent, Limiter, **sent._asdict())
 
 
+def _near(verdict: Verdict) -> None:
+    identifier = identifier_in(verdict.key)
+    signals.send(signals.limit_near, Limiter, verdict=verdict, identifier=identifier)
+
+
 CALLBACKS = Callbacks(
     checked=_checked,
     listeners=signals.limit_checked,
@@ -95,6 +102,7 @@ CALLBACKS = Callbacks(
     leased=_leased,
     failed=_failed,
     sent=_sent,
+    near=Nearness(lambda: conf.near_share, _near, signals.limit_near),
 )
 # Seconds between two log lines about checks that Redis could not answer.
 _LOG_AGAIN = 60.0

@@ -130,12 +130,13 @@ def counted_client(request: HttpRequest) -> str:
     return client_of(request).counted
 
 
-def client_of(request: HttpRequest) -> Hop:
+def client_of(request: HttpRequest, passed: list[tuple[str, Hop | None]] | None = None) -> Hop:
     """Return who sent the request; a trusted unix socket itself if it names nobody.
 
     Where a proxy wrote something that is no address, the proxy itself is the client:
     many share its limit then, but nobody escapes one. Raises UnknownClientError for a
-    request that has no address at all.
+    request that has no address at all. `passed` gets every hop that was looked at, the nearest
+    first, with its text; None for a text that is no address.
     """
     meta = request.META
     trust = _trust()
@@ -144,16 +145,19 @@ def client_of(request: HttpRequest) -> Hop:
     if trust.nobody:
         if not _warned and ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta):
             _warn_of_forwarding()
-    else:
-        if trust.unix and not peer:
-            client = _UNIX_SOCKET
-        if client is not None and client.trusted:
-            for hop in _written(meta.get(_META[trust.header], ""), trust.header):
-                if hop is None:
-                    break
-                client = hop
-                if not hop.trusted:
-                    break
+    elif trust.unix and not peer:
+        client = _UNIX_SOCKET
+    if passed is not None:
+        passed.append((peer, client))
+    if client is not None and client.trusted:
+        for text, hop in _written(meta.get(_META[trust.header], ""), trust.header):
+            if passed is not None:
+                passed.append((text, hop))
+            if hop is None:
+                break
+            client = hop
+            if not hop.trusted:
+                break
     if client is None:
         raise UnknownClientError(
             f"the request came from {peer!r}, which is not an address. If the server listens on a "
@@ -163,13 +167,14 @@ def client_of(request: HttpRequest) -> Hop:
     return client
 
 
-def _written(header: str, kind: str) -> Iterator[Hop | None]:
-    """Yield the hops that the proxies wrote, the nearest first; None for a text without address."""
+def _written(header: str, kind: str) -> Iterator[tuple[str, Hop | None]]:
+    """Yield what the proxies wrote, the nearest first; None for a text without address."""
     if not header:
         return
     entries = forwarded_for(header) if kind == FORWARDED else reversed(header.split(","))
     for entry in entries:
-        yield _hops[entry.strip()]
+        text = entry.strip()
+        yield text, _hops[text]
 
 
 def _warn_of_forwarding() -> None:

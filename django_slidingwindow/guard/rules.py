@@ -40,32 +40,38 @@ class Rule:
         self.namespaces = namespaces
         """Namespaces, which include the ones nested in them."""
 
-    def matches(self, request: HttpRequest) -> bool:
-        """Return whether path and view match. The requirement checks the method."""
+    def mismatch(self, request: HttpRequest) -> str:
+        """Return the condition that the request does not meet: "path", "name" or "namespace".
+
+        Empty if path and view match. The requirement checks the method.
+        """
         if self.path is not None:
             path = request.path_info
             if "\n" in path:
                 # Before a newline `.` would stop, and `$` would match.
                 path = path.replace("\n", "\r")
             if not self.path.search(path):
-                return False
+                return "path"
         if self.names is None and self.namespaces is None:
-            return True
+            return ""
         match = request.resolver_match
-        if match is None:
-            return False
-        if self.names is not None and match.view_name not in self.names:
-            return False
-        return self.namespaces is None or f"{match.namespace}:".startswith(self.namespaces)
+        if self.names is not None and (match is None or match.view_name not in self.names):
+            return "name"
+        if self.namespaces is None:
+            return ""
+        if match is None or not f"{match.namespace}:".startswith(self.namespaces):
+            return "namespace"
+        return ""
 
 
 def requirements_for(request: HttpRequest) -> tuple[Requirement, ...]:
     """Return the requirements of all rules that match, not only of the first."""
-    return tuple([rule.requirement for rule in _rules() if rule.matches(request)])
+    return tuple([rule.requirement for rule in rules() if not rule.mismatch(request)])
 
 
 @cache
-def _rules() -> tuple[Rule, ...]:
+def rules() -> tuple[Rule, ...]:
+    """Return what RULES says."""
     return tuple(read_rule(number, rule) for number, rule in enumerate(conf.rules))
 
 
@@ -117,4 +123,4 @@ def _are_texts(value: Any) -> bool:
     return bool(values) and all(isinstance(item, str) and item for item in values)
 
 
-on_change(_rules.cache_clear)
+on_change(rules.cache_clear)

@@ -44,3 +44,9 @@ async def acall(function: Callable[..., Any], *args: Any) -> Any:
 async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
     """Return the function's result, without blocking the loop."""
     return await sync_to_async(function)(*args)
+
+
+def path_of(function: Callable[..., Any]) -> str:
+    """Return the dotted path of a function of the project, for people."""
+    named: Any = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

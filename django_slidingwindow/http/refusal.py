@@ -102,20 +102,20 @@ def _finish(response: Response, seconds: int | None) -> Response:
     return response
 
 
-def _form(request: HttpRequest) -> str:
+def preferred_form(request: HttpRequest) -> str:
     """Return the form of the answer: "text", "json" or "html"."""
     accept = request.META.get("HTTP_ACCEPT")
     if accept is None:
         return "text"
     form = _forms.get(accept)
     if form is None:
-        form = _preferred_form(request)
+        form = _accepted_form(request)
         if len(accept) <= _LONGEST_ACCEPT:
             _forms.keep(accept, form)
     return form
 
 
-def _preferred_form(request: HttpRequest) -> str:
+def _accepted_form(request: HttpRequest) -> str:
     """Return "json" or "html" if the client asks for it, else "text"."""
     try:
         # Django 5.2 keeps those that the client will not have.
@@ -142,7 +142,7 @@ def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> Http
     """Return text or JSON; None for a client that wants a page, or if the project answers."""
     if conf.response is not None:
         return None
-    form = _form(request)
+    form = preferred_form(request)
     if form == "html":
         return None
     known = status_of(decision), decision.reason, seconds
@@ -209,6 +209,11 @@ def _own_page() -> tuple[Template, str]:
     style = str(page.source).partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return page, f"{_POLICY}'sha256-{digest}'"
+
+
+def advice(decision: Decision) -> str:
+    """Return what a refused client should do, in the current language."""
+    return _words((status_of(decision), decision.reason, client_seconds(decision)))[1]
 
 
 def _words(known: _Known) -> tuple[str, str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from ..conf import conf
 from ..core.tiers import Tiers
+from ..exceptions import Text
 from ..policies import Policy, Profile
 from ..profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
 from ..registry import BUILT_IN, profile_problems, registry
-from ..texts import Text
 
 SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, RawDescriptionHelpFormatter, _ArgumentGroup
-from collections.abc import Callable, Iterator
+from argparse import RawDescriptionHelpFormatter, _ArgumentGroup
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
@@ -23,6 +23,7 @@ from ..replay.readers import LogFile, ReadError, Tally
 from ..replay.report import records
 from ..replay.wording import suggestion_text
 from .console import layouts
+from .console.arguments import checked
 from .console.choice import JSON
 from .console.exits import NOT_FOUND, WRONG
 from .console.outputs import Output
@@ -36,7 +37,6 @@ examples:
   zcat *.gz | manage.py slidingwindow replay - --try 100/m --suggest 0.1% --json
 """
 _MEGABYTE = 1_000_000
-Value = TypeVar("Value")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -85,7 +85,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
         "--field",
         action="append",
         default=[],
-        type=_checked(reading.field_name),
+        type=checked(reading.field_name),
         metavar="WHAT=NAME",
         help=f"the field's name in this log; WHAT is {', '.join(formats.ALIASES)}",
     )
@@ -96,7 +96,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
     )
     read.add_argument(
         "--timezone",
-        type=_checked(reading.zone),
+        type=checked(reading.zone),
         default=timezone.utc,
         metavar="ZONE",
         help="of stamps without one (UTC)",
@@ -106,7 +106,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
     )
     read.add_argument(
         "--reorder",
-        type=_checked(_lines),
+        type=checked(_lines),
         default=ordering.BUFFER,
         metavar="LINES",
         help=f"how far a line may stand too late ({ordering.BUFFER})",
@@ -226,15 +226,3 @@ def _lines(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise ValueError(f"{text!r} is not a whole number of at least 1")
     return int(text)
-
-
-def _checked(read: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Return a type for argparse that keeps the text of a ValueError."""
-
-    def checked(text: str) -> Value:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise ArgumentTypeError(str(error)) from error
-
-    return checked

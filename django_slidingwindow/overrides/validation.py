@@ -12,7 +12,7 @@ from ..core.keys import escape, unescape
 from ..core.tiers import windows_of
 from ..decisions import LIMIT
 from ..durations import duration_exact
-from ..exceptions import PolicyError
+from ..exceptions import PolicyError, Text, text_of
 from ..guard.identity import EVERYBODY, HEADER, canonical
 from ..guard.override import Limits
 from ..guard.overriding import ACTIONS
@@ -20,7 +20,6 @@ from ..policies import Profile
 from ..rates import parse_limit, parse_rate
 from ..registry import registry
 from ..rejections.text import printable
-from ..texts import Text, text_of
 
 # How a secret stands in keys and logs.
 _is_hash = re.compile(r"[0-9a-f]{32}").fullmatch

@@ -18,9 +18,9 @@ from django.utils.translation import to_language
 
 from django_slidingwindow import limits
 from django_slidingwindow.admin_views import wording
+from django_slidingwindow.exceptions import Text
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.registry import profile_problems
-from django_slidingwindow.texts import Text
 from tests.support.rejections import row
 
 pytestmark = pytest.mark.django_db

@@ -164,6 +164,10 @@ def test_key_is_unknown_when_it_is_not_text(settings: Any) -> None:
         ("LOG_DAYS", 0),
         ("LOG_CLIENT", None),
         ("LOG_IDENTIFIERS", "hashed"),
+        ("NEAR_SHARE", "0.8"),
+        ("NEAR_SHARE", 80),
+        ("NEAR_SHARE", -0.1),
+        ("NEAR_SHARE", True),
         ("ENABLED", 1),
     ],
 )
@@ -181,6 +185,9 @@ def test_wrong_value_message_hides_the_hash_key(found: Any) -> None:
     "user",
     [
         {"HEADERS": [], "HASH_KEY": None, "RESPONSE": None, "SHIELD_SECONDS": 0},
+        {"NEAR_SHARE": None},
+        {"NEAR_SHARE": 0},
+        {"NEAR_SHARE": 1},
         {"HEADERS": ("draft", "x"), "LATENCY_BUDGET": 1, "IPV6_PREFIX": 128, "PREFIX": "rl:a"},
         {
             "FALLBACK": "deny",

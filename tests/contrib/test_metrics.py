@@ -120,6 +120,19 @@ def test_near_limit_counts_admissions_from_80_percent_on(measured):
     for _ in range(8):
         limits.check("api", SECRET)
     assert measured()["slidingwindow_near_limit_total{profile=api}"] == 2
+    assert measured()["slidingwindow_near_crossings_total{profile=api}"] == 1
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1, 1), (0.2, 5), (0, None), (None, None)])
+def test_near_limit_goes_by_the_setting(measured, share, expected):
+    settings = {**PATIENT, "PROFILES": PROFILES, "NEAR_SHARE": share}
+    with override_settings(SLIDING_WINDOW=settings):
+        for _ in range(8):
+            limits.check("api", SECRET)
+    values = measured()
+    assert values.get("slidingwindow_near_limit_total{profile=api}") == expected
+    crossings = values.get("slidingwindow_near_crossings_total{profile=api}")
+    assert crossings == (None if expected is None else 1)
 
 
 def test_observing_profile_is_named_though_another_one_decided(measured):

@@ -21,6 +21,7 @@ from django.urls import path
 
 from django_slidingwindow import limits
 from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.testing import limits_in_memory
 from tests.support.docs_pages import PATIENT, ROOT, blocks, project, set_by
 
@@ -75,6 +76,21 @@ def test_login_counts_failures_alone(modules: dict[str, ModuleType]) -> None:
     others = [attempt(" ADA", f"198.51.100.{number}") for number in range(16)]
     assert others == [200] * 15 + [429]
     assert attempt("grace", "198.51.100.99") == 200
+
+
+def test_tenant_gets_one_mail_when_it_comes_near_its_limit(
+    modules: dict[str, ModuleType], mailoutbox: list[Any]
+) -> None:
+    assert modules["billing/warnings.py"]
+    tenant_api = Profile(name="tenant_api", axis="tenant", policies=(Policy.parse("10/h"),))
+    other = Profile(name="other", axis="tenant", policies=(Policy.parse("10/h"),))
+    for _ in range(2):
+        for _ in range(12):
+            limits.check(tenant_api, "acme")
+            limits.check(other, "acme")
+        limits.reset(tenant_api, "acme")
+    [mail] = mailoutbox
+    assert (mail.to, mail.body) == (["acme@example.com"], "8 of 10 requests are used.")
 
 
 def test_report_costs_more_than_a_page(modules: dict[str, ModuleType]) -> None:

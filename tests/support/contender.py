@@ -1,7 +1,8 @@
 """Processes of their own that check as fast as they can, all at once.
 
 `python -m tests.support.contender '<caches and options as JSON>'` reads one task a line, and
-answers each with a line: how many of which decision.
+answers each with a line: how many of which decision, and how often `limit_near` was sent if it
+listens.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 class Contenders:
     """Some processes with the same settings; every other one checks in an event loop."""
 
-    def __init__(self, count: int, caches: dict[str, Any], options: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.support.contender", json.dumps([caches, options])]
+    def __init__(
+        self, count: int, caches: dict[str, Any], options: dict[str, Any], *, listens: bool = False
+    ) -> None:
+        arguments = json.dumps([caches, options, listens])
+        command = [sys.executable, "-m", "tests.support.contender", arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._processes = [
             subprocess.Popen(command, text=True, bufsize=1, **pipes) for _ in range(count)
@@ -47,7 +52,7 @@ class Contenders:
             process.communicate()
 
 
-def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
+def main(caches: dict[str, Any], options: dict[str, Any], listens: bool) -> None:
     import django
     from django.conf import settings
 
@@ -56,7 +61,24 @@ def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
     from django_slidingwindow.core.windows import ProfileCheck
     from django_slidingwindow.limits import get_limiter
     from django_slidingwindow.registry import registry
+    from django_slidingwindow.signals import deferred_sent, limit_near
 
+    heard: list[Any] = []
+    later = 0
+    changed = threading.Condition()
+
+    def hear(**arguments: Any) -> None:
+        heard.append(arguments)
+
+    def count(*, charged: int, lost: int, **_: Any) -> None:
+        nonlocal later
+        with changed:
+            later -= charged + lost
+            changed.notify()
+
+    if listens:
+        limit_near.connect(hear)
+        deferred_sent.connect(count)
     limiter = get_limiter()
 
     async def acheck(claims: list[ProfileCheck], times: int) -> list[Any]:
@@ -73,6 +95,13 @@ def main(caches: dict[str, Any], options: dict[str, Any]) -> None:
         else:
             decisions = [limiter.charge(limiter.windows(claims)) for _ in range(times)]
         answers = Counter(f"{decision.source} {decision.allowed}" for decision in decisions)
+        if listens:
+            with changed:
+                later += answers["deferred True"]
+                while later:
+                    assert changed.wait(timeout=60)
+            answers["near"] = len(heard)
+            heard.clear()
         print(json.dumps(answers), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""manage.py slidingwindow: show windows and profiles, unblock, check health, purge, replay."""
+"""manage.py slidingwindow: show windows and profiles, unblock, check health, replay, explain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...inspection import windows as inspection
 from ...inspection.search import Filters
 from ...overrides import changes
 from ...rejections import purge as purging
-from .. import drilling, loading, replaying
+from .. import drilling, explaining, loading, replaying
 from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.exits import AWAY, NOT_FOUND, WRONG
@@ -61,6 +61,10 @@ class Command(BaseCommand):
             "replay": ("replay access logs against limits", replaying.add_arguments),
             "drill": ("rehearse an outage of Redis in this process", drilling.add_arguments),
             "load": ("test a limit of your own site over HTTP", loading.add_arguments),
+            "explain": (
+                "say which limits a request would meet; exits 1 if refused",
+                explaining.add_arguments,
+            ),
         }.items():
             action = actions.add_parser(name, help=summary, description=summary)
             action.add_argument(
@@ -212,6 +216,9 @@ class Command(BaseCommand):
 
     def load(self, **options: Any) -> None:
         loading.run(self.output, options)
+
+    def explain(self, **options: Any) -> None:
+        explaining.run(self.output, options)
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from datetime import datetime
+from collections.abc import Callable
+from typing import TypeVar
 
 from django.core.management.base import CommandParser
 
 from ...decisions import BLOCK, EXEMPT, LIMIT, OBSERVED
 from ...overrides.changes import parse_until
 from ...rejections import purge as purging
+
+Value = TypeVar("Value")
 
 
 def add_filters(parser: CommandParser) -> None:
@@ -106,7 +109,7 @@ def add_override(parser: CommandParser) -> None:
     action.add_argument("--end", action="store_true", help="end what is in force now")
     parser.add_argument(
         "--until",
-        type=_moment,
+        type=checked(parse_until),
         metavar="WHEN",
         help="when it ends: +2h, or a time such as 2026-11-17T18:00",
     )
@@ -118,8 +121,13 @@ def add_overrides(parser: CommandParser) -> None:
     parser.add_argument("--ended", action="store_true", help="those that have ended as well")
 
 
-def _moment(text: str) -> datetime:
-    try:
-        return parse_until(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
+def checked(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Return a type for argparse that keeps the text of a ValueError."""
+
+    def read_checked(text: str) -> Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    return read_checked

@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from django_slidingwindow.exceptions import PolicyError
-from django_slidingwindow.texts import Text, gettext_noop, pgettext_noop, text_of
+from django_slidingwindow.exceptions import PolicyError, Text, gettext_noop, pgettext_noop, text_of
 
 
 def test_text_is_english_and_keeps_template_and_values() -> None:

@@ -1,0 +1,193 @@
+"""Views that show callers their own limits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template import Context, Engine, Template, loader
+from django.utils.cache import patch_vary_headers
+
+from .decisions import BLOCK, REDIS
+from .durations import rate_exact
+from .guard.installed import require_installed
+from .guard.looking import Look, Seen, alook, look
+from .guard.requirements import Choice, Requirements, joined, requirements_from
+from .guard.usages import declare
+from .http.headers import client_seconds
+from .http.policy_names import describe
+from .http.refusal import advice, preferred_form
+
+if TYPE_CHECKING:
+    from .decisions import Decision, Verdict
+
+_METHODS = ("GET", "HEAD")
+_FORMATS = HTML, JSON = ("html", "json")
+
+
+def limits_view(
+    profiles: str | Choice | Iterable[str | Choice], *, template_name: str | None = None
+) -> Callable[..., HttpResponse]:
+    """Return a view that answers what is left of the caller's own limits; it charges nothing.
+
+    `profiles`: names, or functions of the request that choose them. It answers JSON, or a fragment
+    of HTML if the client prefers that or asks for `?format=html`. `template_name` makes the
+    fragment; its context has what the JSON has, and `advice` if the caller would be refused.
+    """
+    requirements = _requirements(profiles)
+
+    def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method not in _METHODS:
+            return HttpResponseNotAllowed(_METHODS)
+        return _response(request, look(request, requirements), template_name)
+
+    return view
+
+
+def alimits_view(
+    profiles: str | Choice | Iterable[str | Choice], *, template_name: str | None = None
+) -> Callable[..., Awaitable[HttpResponse]]:
+    """Return what `limits_view` returns, as an async view."""
+    requirements = _requirements(profiles)
+
+    async def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method not in _METHODS:
+            return HttpResponseNotAllowed(_METHODS)
+        return _response(request, await alook(request, requirements), template_name)
+
+    return view
+
+
+def _requirements(
+    profiles: str | Choice | Iterable[str | Choice],
+) -> tuple[Requirements, ...]:
+    """Return the requirements of each profile by itself, so that one does not hide the others."""
+    require_installed()
+    if isinstance(profiles, str) or callable(profiles):
+        profiles = (profiles,)
+    given = tuple(profiles)
+    if not given or not all(isinstance(one, str) or callable(one) for one in given):
+        raise TypeError('limits_view needs names of profiles, such as limits_view(["ip_public"])')
+    caller = sys._getframe(2)
+    place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+    found = [joined(requirements_from([one], origin=f"limits_view at {place}")) for one in given]
+    for requirements in found:
+        for requirement in requirements:
+            declare(place, requirement)
+    return tuple(found)
+
+
+def _response(request: HttpRequest, found: Look, template_name: str | None) -> HttpResponse:
+    content = _content(found)
+    form = request.GET.get("format")
+    if form not in _FORMATS:
+        form = preferred_form(request)
+    if form == HTML:
+        context = {
+            **content,
+            "limits": [_with_texts(limit) for limit in content["limits"]],
+            "advice": next(map(advice, _refusals(found)), ""),
+        }
+        if template_name is None:
+            response = HttpResponse(_template().render(Context(context)))
+        else:
+            response = HttpResponse(loader.get_template(template_name).render(context, request))
+    else:
+        response = HttpResponse(json.dumps(content), content_type="application/json")
+    response.headers["Cache-Control"] = "no-store"
+    patch_vary_headers(response, ["Accept"])
+    return response
+
+
+def _content(found: Look) -> dict[str, Any]:
+    waits = [client_seconds(decision) for decision in _refusals(found)]
+    return {
+        "allowed": not waits,
+        "retry_after": _longest(waits),
+        "source": found.peeked.source if found.peeked is not None else REDIS,
+        "limits": [*_windows(found.seen, found.peeked), *_blocks(found.decided)],
+    }
+
+
+def _refusals(found: Look) -> list[Decision]:
+    """Return the decisions that would refuse the caller's next request."""
+    decisions = [*found.decided, *([] if found.peeked is None else [found.peeked])]
+    return [decision for decision in decisions if not decision.allowed]
+
+
+def _longest(waits: Iterable[int | None]) -> int | None:
+    """Return the longest wait in seconds; None if one of them never ends."""
+    known = []
+    for wait in waits:
+        if wait is None:
+            return None
+        known.append(wait)
+    return max(known, default=0)
+
+
+def _windows(seen: Sequence[Seen], peeked: Decision | None) -> Iterator[dict[str, Any]]:
+    """Yield what each window says, named as in the rate-limit fields."""
+    applied = [
+        (one.profile, one.policy, one.policy.limit if one.verdict is None else one.verdict.limit)
+        for one in seen
+    ]
+    for one, (name, _, _), (_, _, limit) in zip(seen, describe(applied), applied, strict=True):
+        yield {
+            "name": name,
+            "profile": one.profile,
+            "limit": limit,
+            "window": one.policy.window,
+            "remaining": one.left,
+            "reset_after": None if one.verdict is None else _reset_after(one.verdict, one.left),
+            "retry_after": _retry_after(one.verdict or peeked),
+        }
+
+
+def _blocks(decided: Iterable[Decision]) -> Iterator[dict[str, Any]]:
+    """Yield the profiles in which an override blocks the caller."""
+    for decision in decided:
+        if decision.reason == BLOCK:
+            seconds = client_seconds(decision)
+            yield {
+                "name": decision.profile,
+                "profile": decision.profile,
+                "limit": 0,
+                "window": None,
+                "remaining": 0,
+                "reset_after": seconds,
+                "retry_after": seconds,
+            }
+
+
+def _retry_after(outcome: Decision | Verdict | None) -> int | None:
+    return 0 if outcome is None or outcome.allowed else client_seconds(outcome)
+
+
+def _reset_after(verdict: Verdict, left: int | None) -> int:
+    """Return when the oldest hit leaves; a look at an unused window has none."""
+    if left == verdict.limit:
+        return 0
+    return client_seconds(verdict._replace(allowed=True)) or 0
+
+
+def _with_texts(limit: dict[str, Any]) -> dict[str, Any]:
+    """Return a limit with what the fragment shows of it."""
+    window, left = limit["window"], limit["remaining"]
+    return {
+        **limit,
+        "rate": "" if window is None else rate_exact(limit["limit"], window),
+        "used": None if left is None else limit["limit"] - left,
+    }
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    """Return our fragment, by an engine of its own, so that TEMPLATES does not matter."""
+    folder = Path(__file__).parent / "templates"
+    engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
+    return engine.get_template("django_slidingwindow/limits.html")

@@ -1,0 +1,263 @@
+"""manage.py slidingwindow explain: output, options, errors and exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.http import HttpResponse
+from django.urls import path
+
+from django_slidingwindow import limits
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.guard import overriding
+from django_slidingwindow.management.commands.slidingwindow import Command
+from django_slidingwindow.models import Override
+from django_slidingwindow.overrides.watcher import watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+OURS = "django_slidingwindow.middleware.RateLimitMiddleware"
+PROFILES: dict[str, Any] = {
+    "burst": {"axis": "ip", "rate": "2/m"},
+    "api": {"axis": "tenant", "rates": ["100/h", "1000/d"]},
+    "each": {"axis": "user+endpoint", "rate": "5/h", "mode": "observe"},
+}
+
+
+def tenant(request: Any) -> str:
+    raise LookupError("only real requests have a tenant")
+
+
+@rate_limit("api")
+def orders(request: Any) -> HttpResponse:
+    raise AssertionError("the view must not run")
+
+
+urlpatterns = [path("orders/", orders, name="orders"), path("plain/", lambda request: None)]
+pytestmark = [
+    pytest.mark.urls(__name__),
+    pytest.mark.usefixtures("redis"),
+    pytest.mark.django_db,
+]
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Any) -> Iterator[None]:
+    settings.MIDDLEWARE = [OURS]
+    settings.SLIDING_WINDOW = {
+        "PROFILES": PROFILES,
+        "IDENTITIES": {"tenant": tenant},
+        "RULES": [
+            {"path": "^/orders/", "profiles": ["burst", "each"]},
+            {"path": "^/admin/", "profiles": ["burst"]},
+        ],
+        "TRUSTED_PROXIES": ["10.0.0.0/8"],
+        "LATENCY_BUDGET": 60,
+    }
+    yield
+    overriding.publish(None)
+
+
+def run(*arguments: str) -> str:
+    stream = io.StringIO()
+    call_command("slidingwindow", "explain", *arguments, stdout=stream)
+    return stream.getvalue()
+
+
+def found(*arguments: str) -> dict[str, Any]:
+    [line] = run(*arguments, "--json").splitlines()
+    record: dict[str, Any] = json.loads(line)
+    return record
+
+
+def fails(*arguments: str) -> tuple[int, str]:
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    return caught.value.returncode, str(caught.value)
+
+
+def test_json_says_everything(redis: Redis) -> None:
+    ada = User.objects.create(username="ada")
+    forwarded = ["--ip", "10.0.0.1", "--header", "X-Forwarded-For: 2001:db8::1, 10.0.0.2"]
+    record = found("get", "/orders/?page=2", "--user", "ada", "--tenant", "acme", *forwarded)
+    assert (record["method"], record["path"]) == ("GET", "/orders/")
+    assert record["view"] == "tests.command.test_explain.orders"
+    client = record["client"]
+    assert (client["address"], client["counted"]) == ("2001:db8::1", "2001:db8::/64")
+    assert [(hop["where"], hop["text"], hop["trusted"]) for hop in client["passed"]] == [
+        ("REMOTE_ADDR", "10.0.0.1", True),
+        ("x-forwarded-for", "10.0.0.2", True),
+        ("x-forwarded-for", "2001:db8::1", False),
+    ]
+    assert [(rule["rule"], rule["applies"], rule["why"]) for rule in record["rules"]] == [
+        ("RULES[0]", True, "it matches"),
+        ("RULES[1]", False, "the path does not match"),
+    ]
+    burst, each, api = record["profiles"]
+    assert (burst["profile"], burst["identifier"]) == ("burst", "2001:db8::/64")
+    assert [window["remaining"] for window in burst["windows"]] == [1]
+    assert each["identifier"] == f"{ada.pk}+orders@tests.command.test_explain.orders"
+    assert each["windows"][0]["observed"] is True
+    assert each["found_by"] == ["user: the primary key of the user", "endpoint: the view"]
+    assert (api["identifier"], api["found_by"]) == ("acme", ["tenant: given"])
+    assert [window["key"] for window in api["windows"]] == [
+        "throttle:tenant:{acme}:api:c3600",
+        "throttle:tenant:{acme}:api:c86400",
+    ]
+    assert record["decision"] == {
+        "allowed": True,
+        "status": None,
+        "profile": "burst",
+        "reason": "allowed",
+        "source": "redis",
+        "retry_after": 0.0,
+    }
+    assert record["refused"] is False
+    assert redis.dbsize() == 0
+
+
+def test_people_read_the_same() -> None:
+    text = run("GET", "/orders/", "--tenant", "acme", "--ip", "2001:db8::7")
+    for expected in (
+        "request    GET /orders/",
+        "client     2001:db8::7, counted as 2001:db8::/64: REMOTE_ADDR; no forwarding header",
+        "hops       REMOTE_ADDR 2001:db8::7 (not a proxy)",
+        "RULES[1]    no       burst                     the path does not match",
+        "throttle:tenant:{acme}:api:c86400",
+        "\nAdmitted.\n- Other middleware was not run",
+    ):
+        assert expected in text
+    assert "\nNothing counts this request.\n" in run("GET", "/plain/")
+    assert "view       -" in run("GET", "/nowhere/")
+
+
+def test_refusal_is_printed_and_exits_with_1() -> None:
+    for _ in range(2):
+        limits.check("burst", "203.0.113.9")
+    arguments = ["GET", "/orders/", "--tenant", "acme", "--ip", "203.0.113.9"]
+    code, text = fails(*arguments)
+    assert code == 1
+    assert text.startswith("Refused with 429 by burst (limit): a retry can pass in ")
+    code, _ = fails(*arguments, "--json")
+    assert code == 1
+    stream = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("slidingwindow", "explain", *arguments, stdout=stream)
+    assert "Admitted" not in stream.getvalue()
+    [row] = [line for line in stream.getvalue().splitlines() if ":burst:" in line]
+    assert row.split()[:5] == ["burst", "2", "/", "1", "min"]
+
+
+def test_window_that_only_observes_is_shown_as_observed() -> None:
+    for _ in range(6):
+        limits.check("each", "ip:127.0.0.1+orders@tests.command.test_explain.orders")
+    text = run("GET", "/orders/", "--tenant", "acme")
+    [row] = [line for line in text.splitlines() if "}:each:" in line]
+    assert " observed " in row
+    assert "Admitted." in text
+
+
+def test_identity_that_needs_the_real_request_is_named(caplog: Any) -> None:
+    code, text = fails("GET", "/orders/")
+    assert (code, text) == (1, "Refused with 503 by api (identity_error): no retry can pass.")
+    assert "only real requests have a tenant" in caplog.text
+    assert (
+        found("GET", "/orders/", "--identify", "tenant=a=b")["profiles"][2]["identifier"] == "a=b"
+    )
+
+
+def test_choice_that_fails_is_named(settings: Any) -> None:
+    settings.ROOT_URLCONF = (path("chosen/", rate_limit(profile=tenant)(orders)),)
+    code, text = fails("GET", "/chosen/")
+    assert (code, text) == (1, "Refused with 503 by a choice: no retry can pass.")
+
+
+def test_overrides_of_the_database_are_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    Override.objects.create(profile="api", identifier="acme", action="block")
+    code, text = fails("GET", "/orders/", "--tenant", "acme")
+    assert (code, text) == (1, "Refused with 429 by api (block): no retry can pass.")
+    assert found("GET", "/orders/", "--tenant", "globex")["refused"] is False
+    monkeypatch.setattr(watcher, "refresh", lambda: False)
+    unknown = found("GET", "/orders/", "--tenant", "globex")["unknown"]
+    assert unknown[-1].startswith("The overrides could not be read")
+
+
+def test_overrides_are_not_read_where_there_are_none(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "OVERRIDES_SECONDS": 0}
+    monkeypatch.setattr(watcher, "refresh", lambda: False)
+    assert "overrides" not in str(found("GET", "/plain/")["unknown"])
+
+
+def test_project_without_rules(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": []}
+    assert "RULE " not in run("GET", "/orders/", "--tenant", "acme")
+
+
+def test_while_redis_is_away_the_windows_are_unknown(settings: Any) -> None:
+    away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "CACHE": "away", "FALLBACK": "allow"}
+    text = run("GET", "/orders/", "--tenant", "acme")
+    assert "Redis is away, so the fallback decides (allow)." in text
+    assert text.count(" unknown ") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("GET", "orders/"), "must begin with a slash"),
+        (("G E T", "/orders/"), "is not a method"),
+        (("GET", "/", "--user", "nobody"), "there is no user with the key or the name 'nobody'"),
+        (("GET", "/", "--identify", "planet=earth"), "no profile counts by 'planet'"),
+        (("GET", "/", "--identify", "tenant"), "'tenant' is not AXIS=ID"),
+        (("GET", "/", "--identify", "=acme"), "'=acme' is not AXIS=ID"),
+        (("GET", "/", "--header", "X-Key"), "'X-Key' is not a header"),
+        (("GET", "/", "--header", "X_Key:a"), "'X_Key:a' is not a header"),
+        (("GET",), "PATH"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises((CommandError, SystemExit)) as caught:
+        Command().run_from_argv(["manage.py", "slidingwindow", "explain", *arguments])
+    assert caught.value.code == 2  # type: ignore[union-attr]
+    assert problem in capsys.readouterr().err
+
+
+def test_wrong_settings_exit_with_2(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {"RULES": [{"path": "^/", "profiles": ["unknown"]}]}
+    code, text = fails("GET", "/orders/")
+    assert code == 2
+    assert "unknown" in text
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(["explain", "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "manage.py slidingwindow explain GET /api/orders/ --user 7 --ip 203.0.113.9" in text
+
+
+def test_terminal_is_safe_from_strange_requests() -> None:
+    arguments = ["--ip", "10.0.0.1", "--header", "X-Forwarded-For:\x1b[31m\u202e"]
+    text = run("GET", "/plain/%1B%5B31m", *arguments)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "client     10.0.0.1: x-forwarded-for has" in text
+    assert "(no address)" in text
+    unknown = run("GET", "/plain/", "--ip", "")
+    assert "client     unknown: REMOTE_ADDR is not an address" in unknown
+    assert "hops       REMOTE_ADDR - (no address)" in unknown

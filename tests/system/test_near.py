@@ -1,0 +1,66 @@
+"""Many processes on one window: of all of them, exactly one charge sends `limit_near`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_slidingwindow.policies import ALGORITHMS
+from tests.support.contender import Contenders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redis import Redis
+
+PROCESSES, LIMIT, TIMES = 8, 100, 25
+# So long that nothing leaves meanwhile.
+WINDOW = 400 * 86_400
+PROFILES: dict[str, Any] = {
+    algorithm: {"axis": "tenant", "limit": LIMIT, "window": WINDOW, "algorithm": algorithm}
+    for algorithm in ALGORITHMS
+} | {
+    "leased": {"axis": "tenant", "limit": 1_000, "window": WINDOW, "lease": 20},
+    "deferred": {"axis": "tenant", "limit": 2_000, "window": WINDOW, "mode": "deferred"},
+}
+
+
+@pytest.fixture(scope="module")
+def contenders(redis_server: Any) -> Iterator[Contenders]:
+    caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_server.url}}
+    options = {"PROFILES": PROFILES, "LATENCY_BUDGET": 60, "SHIELD_SECONDS": 0}
+    with Contenders(PROCESSES, caches, options, listens=True) as contenders:
+        yield contenders
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_exactly_one_charge_of_all_processes_is_near(
+    redis: Redis, contenders: Contenders, algorithm: str
+) -> None:
+    for identifier in ("acme", "globex", "initech"):
+        answers = contenders.check([(algorithm, identifier)], TIMES)
+        assert answers["redis True"] == LIMIT
+        assert answers["redis False"] == PROCESSES * TIMES - LIMIT
+        assert answers["near"] == 1
+
+
+def test_each_of_several_windows_is_near_once(redis: Redis, contenders: Contenders) -> None:
+    answers = contenders.check([("compact", "acme"), ("log", "acme"), ("counter", "acme")], TIMES)
+    assert answers["redis True"] == LIMIT
+    assert answers["near"] == 3
+
+
+def test_units_taken_ahead_are_near_once(redis: Redis, contenders: Contenders) -> None:
+    answers = contenders.check([("leased", "acme")], 130)
+    assert answers["lease True"] > 0
+    # A process that is done first keeps what it holds.
+    assert 800 < answers["lease True"] + answers["redis True"] <= 1_000
+    assert answers["near"] == 1
+
+
+def test_charges_that_are_sent_later_are_near_once(redis: Redis, contenders: Contenders) -> None:
+    # Too few for a batch to go above the limit.
+    answers = contenders.check([("deferred", "acme")], 220)
+    assert answers["deferred True"] == PROCESSES * 220
+    assert answers["near"] == 1

@@ -1,0 +1,352 @@
+"""Callers see their own limits, and nothing is charged for that."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+from django.urls import path
+
+from django_slidingwindow import limits, views
+from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard.override import Override
+from django_slidingwindow.guard.overriding import ProfileOverrides, Snapshot
+from django_slidingwindow.guard.usages import usages
+from django_slidingwindow.testing import limits_in_memory
+from django_slidingwindow.views import alimits_view, limits_view
+from tests.system.test_footprint import commands_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redis import Redis
+
+ADDRESS = "203.0.113.9"
+PROFILES: dict[str, Any] = {
+    "burst": {"axis": "ip", "rates": ["3/m", "100/d"]},
+    "tenant": {"axis": "tenant", "rate": "5/h"},
+    "watching": {"axis": "ip", "rate": "2/m", "mode": "observe"},
+    "leased": {"axis": "ip", "rate": "1000/d", "lease": 100},
+    "unlimited": {"axis": "ip", "rate": lambda identifier, request: None},
+    "nobody": {"axis": "header:X-Api-Key", "rate": "5/h"},
+}
+NAMES = ["burst", "tenant", "watching"]
+
+
+def tenant(request: Any) -> str:
+    if "HTTP_X_TENANT" not in request.META:
+        raise LookupError("no tenant")
+    return str(request.META["HTTP_X_TENANT"])
+
+
+def chosen(request: Any) -> str | None:
+    return request.GET.get("profile")  # type: ignore[no-any-return]
+
+
+@rate_limit("burst", "tenant", "watching", "leased")
+def page(request: Any) -> HttpResponse:
+    return HttpResponse("page")
+
+
+urlpatterns = [
+    path("page/", page),
+    path("limits/", limits_view(NAMES)),
+    path("alimits/", alimits_view(NAMES)),
+]
+pytestmark = [pytest.mark.urls(__name__), pytest.mark.usefixtures("redis")]
+
+
+@pytest.fixture(autouse=True)
+def _settings(settings: Any) -> Iterator[None]:
+    settings.SLIDING_WINDOW = {
+        "PROFILES": PROFILES,
+        "IDENTITIES": {"tenant": tenant},
+        "LATENCY_BUDGET": 60,
+    }
+    yield
+    overriding.publish(None)
+
+
+def ask(view: Any, query: str = "", method: str = "GET", **headers: str) -> HttpResponse:
+    given = {"X-Tenant": "acme", **headers}
+    request = RequestFactory().generic(
+        method, f"/limits/{query}", REMOTE_ADDR=ADDRESS, headers=given
+    )
+    response: HttpResponse = (
+        async_to_sync(view)(request) if iscoroutinefunction(view) else view(request)
+    )
+    return response
+
+
+@pytest.fixture(params=[limits_view, alimits_view])
+def made(request: Any) -> Callable[..., Any]:
+    """Return a function that makes a view of profiles and asks it."""
+
+    def answer(profiles: Any, *arguments: Any, **options: Any) -> Any:
+        return json.loads(ask(request.param(profiles), *arguments, **options).content)
+
+    return answer
+
+
+def use(times: int, address: str = ADDRESS) -> None:
+    client = Client(REMOTE_ADDR=address, headers={"X-Tenant": "acme"})
+    for _ in range(times):
+        client.get("/page/")
+
+
+def test_shows_what_is_left_of_each_window(made: Any) -> None:
+    use(2)
+    found = made(NAMES)
+    resets = [limit.pop("reset_after") for limit in found["limits"]]
+    assert found == {
+        "allowed": True,
+        "retry_after": 0,
+        "source": "redis",
+        "limits": [
+            {
+                "name": "burst:60s",
+                "profile": "burst",
+                "limit": 3,
+                "window": 60.0,
+                "remaining": 1,
+                "retry_after": 0,
+            },
+            {
+                "name": "burst:86400s",
+                "profile": "burst",
+                "limit": 100,
+                "window": 86400.0,
+                "remaining": 98,
+                "retry_after": 0,
+            },
+            {
+                "name": "tenant",
+                "profile": "tenant",
+                "limit": 5,
+                "window": 3600.0,
+                "remaining": 3,
+                "retry_after": 0,
+            },
+        ],
+    }
+    assert 0 < resets[0] <= 60
+    assert 60 < resets[2] <= 3600
+
+
+def test_unused_windows_have_nothing_to_reset(made: Any) -> None:
+    limits_of = made(["burst", "tenant"])["limits"]
+    assert [limit["remaining"] for limit in limits_of] == [3, 100, 5]
+    assert [limit["reset_after"] for limit in limits_of] == [0, 0, 0]
+
+
+def test_full_window_says_when_to_come_back_and_hides_no_other(made: Any) -> None:
+    use(5)
+    found = made(NAMES)
+    assert found["allowed"] is False
+    assert 0 < found["retry_after"] <= 60
+    burst, daily, tenant = found["limits"]
+    assert (burst["remaining"], burst["retry_after"]) == (0, found["retry_after"])
+    assert (daily["remaining"], daily["retry_after"]) == (97, 0)
+    assert (tenant["remaining"], tenant["retry_after"]) == (2, 0)
+
+
+def test_names_are_those_of_the_fields(made: Any) -> None:
+    response = Client(REMOTE_ADDR=ADDRESS, headers={"X-Tenant": "acme"}).get("/page/")
+    names = re.findall(r'"([^"]+)";q=', response["RateLimit-Policy"])
+    found = [limit["name"] for limit in made([*NAMES, "leased"])["limits"]]
+    assert sorted(found) == sorted(names)
+
+
+def test_nothing_is_charged_and_redis_is_asked_once(redis: Redis) -> None:
+    view = limits_view([*NAMES, "leased"])
+    ask(view)
+    before = redis.dbsize()
+    assert commands_of(redis, lambda: ask(view)) == ["EVALSHA"]
+    assert redis.dbsize() == before == 0
+
+
+def test_units_that_this_process_holds_are_left(made: Any) -> None:
+    use(2)
+    for _ in range(20):
+        limits.check("leased", ADDRESS)
+    [limit] = made("leased")["limits"]
+    peeked = limits.peek("leased", ADDRESS, cost=0)
+    assert limit["remaining"] == peeked.remaining
+    assert limit["retry_after"] == 0
+
+
+def test_callers_see_only_their_own_limits(made: Any) -> None:
+    use(2)
+    mine = made(["burst"], **{"X-Forwarded-For": "198.51.100.7"})
+    assert mine["limits"][0]["remaining"] == 1
+    other = made(["tenant"], "?tenant=acme&identifier=acme", **{"X-Tenant": "globex"})
+    assert other["limits"][0]["remaining"] == 5
+    text = json.dumps([mine, other])
+    assert ADDRESS not in text
+    assert "acme" not in text
+    assert "throttle:" not in text
+
+
+def test_never_cached_and_only_read() -> None:
+    for view in (limits_view(NAMES), alimits_view(NAMES)):
+        response = ask(view)
+        assert response["Cache-Control"] == "no-store"
+        assert response["Vary"] == "Accept"
+        assert response["Content-Type"] == "application/json"
+        assert ask(view, method="HEAD").status_code == 200
+        refused = ask(view, method="POST")
+        assert (refused.status_code, refused["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "expected"),
+    [
+        ("", "application/json", "application/json"),
+        ("", "*/*", "application/json"),
+        ("", "text/html,application/xhtml+xml;q=0.9", "text/html; charset=utf-8"),
+        ("?format=html", "application/json", "text/html; charset=utf-8"),
+        ("?format=json", "text/html", "application/json"),
+        ("?format=xml", "text/html", "text/html; charset=utf-8"),
+    ],
+)
+def test_answers_what_the_client_prefers(query: str, accept: str, expected: str) -> None:
+    assert ask(limits_view(NAMES), query, Accept=accept)["Content-Type"] == expected
+
+
+def test_fragment_needs_no_style_or_script_of_its_own() -> None:
+    use(1)
+    html = ask(limits_view(NAMES), "?format=html").content.decode()
+    assert html.startswith('<div class="slidingwindow-limits">')
+    assert '<meter min="0" max="3" value="1">1</meter>' in html
+    assert "<td>3 / 1 min</td>" in html
+    assert not re.search(r"<(style|script)|\sstyle=|\son\w+=|javascript:", html)
+    assert "slidingwindow-refused" not in html
+    use(3)
+    html = ask(limits_view(NAMES), "?format=html").content.decode()
+    assert re.search(r'<p class="slidingwindow-refused">Please try again in \d+ seconds?\.', html)
+    assert html.count("slidingwindow-full") == 1
+
+
+def test_fragment_of_a_project(settings: Any, tmp_path: Any) -> None:
+    (tmp_path / "own.html").write_text("{{ request.path }} {{ limits.0.remaining }}")
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [str(tmp_path)]}]
+    view = limits_view("burst", template_name="own.html")
+    assert ask(view, "?format=html").content == b"/limits/ 3"
+
+
+def test_limits_that_do_not_apply_are_left_out(made: Any, settings: Any) -> None:
+    assert made(["unlimited", "nobody"]) == {
+        "allowed": True,
+        "retry_after": 0,
+        "source": "redis",
+        "limits": [],
+    }
+    html = ask(limits_view("nobody"), "?format=html").content.decode()
+    assert "No limits apply to you." in html
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "EXEMPT": [ADDRESS]}
+    assert made(NAMES)["limits"] == []
+    settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "ENABLED": False}
+    assert made(["burst"])["limits"] == []
+
+
+def test_profile_that_a_function_chooses(made: Any) -> None:
+    assert made(chosen)["limits"] == []
+    assert made(["burst", chosen], "?profile=leased")["limits"][-1]["name"] == "leased"
+
+
+def test_identity_that_fails_refuses_and_hides_no_other(made: Any, caplog: Any) -> None:
+    request = RequestFactory().get("/", REMOTE_ADDR=ADDRESS)
+    found = json.loads(limits_view(["tenant", "burst"])(request).content)
+    assert [limit["profile"] for limit in found["limits"]] == ["burst", "burst"]
+    assert (found["allowed"], found["retry_after"]) == (False, None)
+    assert "could not resolve the identity" in caplog.text
+
+
+def put(profile: str, override: Override) -> None:
+    snapshot = Snapshot()
+    snapshot[profile] = ProfileOverrides()
+    snapshot[profile].everybody = (override,)
+    overriding.publish(snapshot)
+
+
+def test_overrides_are_shown(made: Any) -> None:
+    use(2)
+    put("tenant", Override("limit", ((50, None),)))
+    assert made(NAMES)["limits"][-1]["remaining"] == 48
+    put("tenant", Override("exempt"))
+    assert [limit["profile"] for limit in made(NAMES)["limits"]] == ["burst", "burst"]
+    put("tenant", Override("block", until=overriding.clock() + 60))
+    found = made(NAMES)
+    blocked = found["limits"][-1]
+    assert (blocked["name"], blocked["limit"], blocked["window"]) == ("tenant", 0, None)
+    assert 0 < blocked["retry_after"] == found["retry_after"] <= 60
+    assert len(found["limits"]) == 3
+    put("tenant", Override("block"))
+    found = made(NAMES)
+    assert (found["allowed"], found["retry_after"]) == (False, None)
+    html = ask(limits_view(NAMES), "?format=html").content.decode()
+    assert "trying again will not help" in html
+
+
+@pytest.mark.parametrize(
+    ("fallback", "allowed", "remaining"),
+    [("local", True, [3, 100]), ("allow", True, [None, None]), ("deny", False, [None, None])],
+)
+def test_works_while_redis_is_away(
+    made: Any, settings: Any, fallback: str, allowed: bool, remaining: list[Any]
+) -> None:
+    away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "CACHE": "away", "FALLBACK": fallback}
+    found = made("burst")
+    assert (found["source"], found["allowed"]) == (fallback, allowed)
+    assert [limit["remaining"] for limit in found["limits"]] == remaining
+    assert [limit["limit"] for limit in found["limits"]] == [3, 100]
+    assert [limit["retry_after"] == 0 for limit in found["limits"]] == [allowed] * 2
+    assert ask(limits_view("burst"), "?format=html").status_code == 200
+
+
+def test_reached_through_both_handlers() -> None:
+    with limits_in_memory():
+        client = Client(REMOTE_ADDR=ADDRESS, headers={"X-Tenant": "acme"})
+        assert client.get("/limits/").json() == client.get("/alimits/").json()
+
+
+async def test_reached_through_both_handlers_on_an_event_loop() -> None:
+    with limits_in_memory():
+        client, headers = AsyncClient(), {"X-Tenant": "acme"}
+        found = [
+            (await client.get(f"/{name}/", headers=headers)).json()
+            for name in ("limits", "alimits")
+        ]
+        assert found[0] == found[1]
+        assert len(found[0]["limits"]) == 3
+
+
+@pytest.mark.parametrize("wrong", [[], (), [5], ["burst", None]])
+def test_needs_profiles(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="needs names of profiles"):
+        limits_view(wrong)
+    with pytest.raises(TypeError, match="needs names of profiles"):
+        alimits_view(wrong)
+
+
+def test_is_a_place_that_uses_its_profiles() -> None:
+    limits_view("burst")
+    place = f"{__name__}:"
+    assert [one for one in usages() if one.view.startswith(place) and one.profiles == ("burst",)]
+
+
+def test_needs_the_installed_app(settings: Any) -> None:
+    settings.INSTALLED_APPS = [
+        app for app in settings.INSTALLED_APPS if app != "django_slidingwindow"
+    ]
+    with pytest.raises(ImproperlyConfigured, match="not in INSTALLED_APPS"):
+        views.limits_view("burst")
