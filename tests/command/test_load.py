@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LIMIT = ("--limit", "10/2s")
 SERVERS = {
-    "gunicorn": ["gunicorn", "tests.support.load_site", "--workers", "2", "--threads", "4"],
+    "gunicorn": ["gunicorn", "tests.support.load_site", "--threads", "8"],
     "uvicorn": ["uvicorn", "tests.support.load_site:asgi", "--log-level", "error"],
 }
 PROFILES: dict[str, Any] = {
@@ -67,8 +67,10 @@ def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[
 
     def answers() -> bool:
         try:
-            with opener.open(f"http://{HOST}:{port}/seen/") as response:
-                return bool(response.status)
+            # The first request of a site takes long, so that nothing could be said about limits.
+            for name in ("sliding", "fixed"):
+                opener.open(f"http://{HOST}:{port}/{name}/").close()
+            return True
         except URLError:
             assert process.poll() is None, "the site has ended"
             return False
@@ -122,11 +124,7 @@ def test_sliding_window_stays_within_its_limit(site: str, redis: Redis) -> None:
 
 
 def test_fixed_window_admits_more_than_its_limit(site: str, redis: Redis) -> None:
-    # On a busy machine a burst may take longer than a window, so that it proves nothing.
-    for _ in range(5):
-        found = measured(f"{site}/fixed/", *LIMIT)
-        if not found["ok"]:
-            break
+    found = measured(f"{site}/fixed/", *LIMIT)
     (window,) = found["windows"]
     assert window["most_least"] > 10
     assert window["verdict"] == "over"
