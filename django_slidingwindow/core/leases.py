@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ MAX_LEASES = 10_000
 
 # Two hosts whose clocks are being adjusted differ by less than a thousandth in a second.
 _DRIFT = 0.999
+# Leases that may wait for their end after it, beside as many as are held.
+_LEAST_DUE = 64
 _NOTHING = Ahead()
 
 steady_clock: Callable[[], float] = (
@@ -188,6 +190,10 @@ class Leases:
                 self._held[key] = lease
                 if units:
                     heappush(self._due, (lease.until, next(self._numbers), key, lease))
+            if len(self._due) > 2 * len(self._held) + _LEAST_DUE:
+                # Those that have ended early: a busy key has a new lease with every few requests.
+                self._due = [due for due in self._due if not due[-1].ended]
+                heapify(self._due)
 
     def failed(self, windows: WindowSet, asked: Asked) -> None:
         """End a call without an answer. What it may have given back is not given back again."""
@@ -268,7 +274,7 @@ class Leases:
         oldest = next(iter(held))
         if held[oldest].units:
             return False
-        del held[oldest]
+        self._end(held.pop(oldest))
         return True
 
     def _ahead(self, old: Lease, policy: Policy, now: float) -> Ahead:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from ..decisions import Charge
 from ..exceptions import StoreError
 from ..policies import Policy
-from ..stores.protocol import Call, Evaluate, Refund, Reply, Store, WindowRule
+from ..stores.protocol import Evaluate, Refund, Reply, Store, WindowRule
 from .background import Background
 from .health import Health, Sent
 
 # Calls in one round trip.
 _CALLS = 500
+# Enough for as many windows as may wait, with a Redis 200 ms away.
+_EXIT_SECONDS = 10.0
 
 Window: TypeAlias = "tuple[str, Policy]"
 """A key, and the policy that it is looked at by."""
@@ -33,8 +35,9 @@ class Waiting:
         """What was given back while they were on their way."""
 
 
-Answered: TypeAlias = "Callable[[Window, int, Reply | StoreError, float], None]"
-"""Called with a window, the hits that were sent, how it looks now, and when it was asked."""
+Answered: TypeAlias = "Callable[[Window, int, Reply | None, float], None]"
+"""Called with a window, the hits that were sent, how it looks now if that is known, and when it was
+asked."""
 
 
 class Outbox:
@@ -68,12 +71,14 @@ class Outbox:
             name="django_slidingwindow.deferred",
             interval=interval,
             forked=self._start_afresh,
+            exit_seconds=_EXIT_SECONDS,
         )
         self._begin()
 
     def _begin(self) -> None:
         self.lock = threading.Lock()
         """Of all that is known and waits."""
+        self._forgotten = 0
         self._empty()
 
     def _empty(self) -> None:
@@ -111,6 +116,12 @@ class Outbox:
             self._refund([charge], waiting.stamp)
         return 0
 
+    def forget(self, keys: Collection[str]) -> None:
+        """Do not send the hits of windows that are reset, nor believe what is on its way."""
+        self._forgotten += 1
+        for window in [window for window in self._waiting if window[0] in keys]:
+            del self._waiting[window]
+
     def flush(self) -> None:
         """Send what waits now; without the lock. The background thread calls it in each round."""
         with self.lock:
@@ -122,7 +133,10 @@ class Outbox:
         for at in range(0, len(work), _CALLS // 2):
             sent = self._send(work[at : at + _CALLS // 2], sent)
         for at in range(0, len(refunds), _CALLS):
-            self._ask([Refund((charge,), stamp) for charge, stamp in refunds[at : at + _CALLS]])
+            some = refunds[at : at + _CALLS]
+            nodes = [self._store.node(charge.key) for charge, _ in some]
+            calls = [Refund((charge,), stamp) for charge, stamp in some]
+            self._health.run_many(calls, nodes, charges=True)
         if self._sent is not None and (work or dropped):
             self._sent(sent._replace(seconds=self._clock() - start))
 
@@ -132,8 +146,10 @@ class Outbox:
 
     def _send(self, work: Sequence[tuple[Window, Waiting]], sent: Sent) -> Sent:
         """Charge windows, and look at each after that."""
-        calls: list[Call] = []
+        calls: list[Evaluate] = []
+        nodes: list[str] = []
         for (key, policy), waiting in work:
+            nodes += [self._store.node(key)] * 2
             charge = WindowRule(policy, waiting.hits, count_rejected=True)
             calls += [
                 Evaluate((key,), (charge,), writes=True),
@@ -141,7 +157,8 @@ class Outbox:
                 Evaluate((key, key), (WindowRule(policy, 0), WindowRule(policy, 1)), writes=False),
             ]
         now = self._clock()
-        answers = self._ask(calls)
+        forgotten = self._forgotten
+        answers = self._health.run_many(calls, nodes, charges=True)
         charged, over, lost, seconds, error = sent
         with self.lock:
             for (window, waiting), reply, looks in zip(
@@ -156,24 +173,7 @@ class Outbox:
                     waiting.stamp = reply.clock
                     if waiting.given_back:
                         self._refund(waiting.given_back, reply.clock)
-                self._answered(window, waiting.hits, looks, now)
+                # What was seen before a reset may be gone.
+                known = not isinstance(looks, StoreError) and forgotten == self._forgotten
+                self._answered(window, waiting.hits, looks if known else None, now)
         return Sent(charged, over, lost, seconds, error)
-
-    def _ask(self, calls: list[Call]) -> list[Any]:
-        """Return the answers or errors, and report them to the breakers."""
-        try:
-            answers: list[Any] = self._store.run_many(calls)
-        except StoreError as error:
-            answers = [error] * len(calls)
-        nodes: dict[str, Any] = {}
-        for call, answer in zip(calls, answers, strict=True):
-            key = call.charges[0].key if isinstance(call, Refund) else call.keys[0]
-            node = self._store.node(key)
-            if node not in nodes or (isinstance(answer, StoreError) and answer.outage):
-                nodes[node] = answer
-        for node, answer in nodes.items():
-            if isinstance(answer, StoreError):
-                self._health.unanswered(node, answer, charges=True)
-            else:
-                self._health.answered(node)
-        return answers
