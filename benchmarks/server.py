@@ -26,7 +26,8 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client: Any = redis.Redis.from_url(url)
+        # To delete millions of keys takes seconds.
+        self.client: Any = redis.Redis.from_url(url, socket_timeout=120)
         info = self.client.info("server")
         self.pid = int(info["process_id"])
         self.pids = [self.pid]
@@ -46,7 +47,7 @@ class Server:
     def memory_of_keys(self, database: int = 0) -> int:
         """How much of used_memory is gone when all the keys are: it deletes them."""
         before = self.used_memory()
-        with redis.Redis(HOST, self.port, db=database) as client:
+        with redis.Redis(HOST, self.port, db=database, socket_timeout=120) as client:
             # Without SYNC, Valkey frees their memory later.
             client.execute_command("FLUSHDB", "SYNC")
         return max(0, before - self.used_memory())
