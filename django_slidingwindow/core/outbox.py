@@ -25,7 +25,7 @@ Window: TypeAlias = "tuple[str, Policy]"
 class Waiting:
     """The hits of one window that are sent together."""
 
-    __slots__ = ("given_back", "hits", "stamp")
+    __slots__ = ("given_back", "hits", "stamp", "was_reset")
 
     def __init__(self) -> None:
         self.hits = 0
@@ -33,6 +33,8 @@ class Waiting:
         """The store's clock when they were charged."""
         self.given_back: list[Charge] = []
         """What was given back while they were on their way."""
+        self.was_reset = False
+        """Whether the window was reset while they were on their way."""
 
 
 Answered: TypeAlias = "Callable[[Window, int, Reply | None, float], None]"
@@ -78,7 +80,7 @@ class Outbox:
     def _begin(self) -> None:
         self.lock = threading.Lock()
         """Of all that is known and waits."""
-        self._forgotten = 0
+        self._sending: dict[int, dict[Window, Waiting]] = {}
         self._empty()
 
     def _empty(self) -> None:
@@ -118,20 +120,27 @@ class Outbox:
 
     def forget(self, keys: Collection[str]) -> None:
         """Do not send the hits of windows that are reset, nor believe what is on its way."""
-        self._forgotten += 1
         for window in [window for window in self._waiting if window[0] in keys]:
             del self._waiting[window]
+        for sending in self._sending.values():
+            for (key, _), waiting in sending.items():
+                waiting.was_reset |= key in keys
 
     def flush(self) -> None:
         """Send what waits now; without the lock. The background thread calls it in each round."""
         with self.lock:
             waiting, refunds, dropped = self._waiting, self._refunds, self._dropped
             self._empty()
+            self._sending[id(waiting)] = waiting
         start = self._clock()
         work = [*waiting.items()]
         sent = Sent(0, 0, dropped, 0.0, None)
-        for at in range(0, len(work), _CALLS // 2):
-            sent = self._send(work[at : at + _CALLS // 2], sent)
+        try:
+            for at in range(0, len(work), _CALLS // 2):
+                sent = self._send(work[at : at + _CALLS // 2], sent)
+        finally:
+            with self.lock:
+                self._sending.pop(id(waiting), None)
         for at in range(0, len(refunds), _CALLS):
             some = refunds[at : at + _CALLS]
             nodes = [self._store.node(charge.key) for charge, _ in some]
@@ -157,7 +166,6 @@ class Outbox:
                 Evaluate((key, key), (WindowRule(policy, 0), WindowRule(policy, 1)), writes=False),
             ]
         now = self._clock()
-        forgotten = self._forgotten
         answers = self._health.run_many(calls, nodes, charges=True)
         charged, over, lost, seconds, error = sent
         with self.lock:
@@ -174,6 +182,6 @@ class Outbox:
                     if waiting.given_back:
                         self._refund(waiting.given_back, reply.clock)
                 # What was seen before a reset may be gone.
-                known = not isinstance(looks, StoreError) and forgotten == self._forgotten
-                self._answered(window, waiting.hits, looks if known else None, now)
+                unknown = isinstance(looks, StoreError) or waiting.was_reset
+                self._answered(window, waiting.hits, None if unknown else looks, now)
         return Sent(charged, over, lost, seconds, error)

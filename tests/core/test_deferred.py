@@ -300,6 +300,15 @@ class TestReset:
         limiter.deferred.flush()
         assert charge(limiter, later).allowed
 
+    def test_of_another_window_leaves_what_is_on_its_way(
+        self, limiter: Limiter, store: Store
+    ) -> None:
+        later = profile(limit=1)
+        charge(limiter, later)
+        store.meanwhile = lambda: limiter.reset(["another"])
+        limiter.deferred.flush()
+        assert not charge(limiter, later).allowed
+
     def test_by_another_process_is_noticed(
         self, limiter: Limiter, store: Store, time: Time
     ) -> None:

@@ -301,6 +301,39 @@ def test_units_that_are_granted_during_a_reset_are_not_used(site: Site) -> None:
     assert stored(limiter, profile) == 1
 
 
+def test_reset_of_another_window_leaves_units_that_are_on_their_way(site: Site) -> None:
+    limiter, profile = site.process(), leased(limit=100, lease=10)
+    limiter.charge(windows(limiter, profile))
+    store = store_of(limiter)
+
+    def reset_once() -> None:
+        store.meanwhile = lambda: None
+        limiter.reset(windows(limiter, profile, names=["other"]).keys)
+
+    store.meanwhile = reset_once
+    assert sources(limiter, profile, calls=2) == ["redis", "lease"]
+
+
+def test_call_that_began_before_a_reset_does_not_replace_a_later_lease(site: Site) -> None:
+    limiter, profile = site.process(), leased(limit=100, lease=10)
+    limiter.charge(windows(limiter, profile))
+    keys, store = windows(limiter, profile).keys, store_of(limiter)
+    within: list[str] = []
+
+    def reset_and_ask() -> None:
+        store.meanwhile = lambda: None
+        limiter.reset(keys)
+        within.extend(sources(limiter, profile, calls=3))
+
+    store.meanwhile = reset_and_ask
+    assert sources(limiter, profile, calls=1) == ["redis"]
+    assert within == ["redis", "redis", "lease"]
+    # One of the two units that were taken after the reset.
+    assert sources(limiter, profile, calls=1) == ["lease"]
+    limiter.close()
+    assert stored(limiter, profile) == 4
+
+
 def test_peek_counts_what_is_held_here(site: Site) -> None:
     limiter, other, profile = site.process(), site.process(), leased(limit=20, lease=10)
     warm(limiter, profile)
