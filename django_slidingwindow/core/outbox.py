@@ -181,7 +181,7 @@ class Outbox:
                     waiting.stamp = reply.clock
                     if waiting.given_back:
                         self._refund(waiting.given_back, reply.clock)
-                # What was seen before a reset may be gone.
-                unknown = isinstance(looks, StoreError) or waiting.was_reset
-                self._answered(window, waiting.hits, None if unknown else looks, now)
+                if not waiting.was_reset:
+                    seen = None if isinstance(looks, StoreError) else looks
+                    self._answered(window, waiting.hits, seen, now)
         return Sent(charged, over, lost, seconds, error)

@@ -296,9 +296,16 @@ class TestReset:
         later = profile(limit=1)
         windows = limiter.windows([ProfileCheck(later, "acme", later.policies)])
         charge(limiter, later)
-        store.meanwhile = lambda: limiter.reset(windows.keys)
+
+        def reset_and_charge() -> None:
+            limiter.reset(windows.keys)
+            charge(limiter, later)
+
+        store.meanwhile = reset_and_charge
         limiter.deferred.flush()
-        assert charge(limiter, later).allowed
+        # It is not full, as far as is known, but one hit waits.
+        assert (charge(limiter, later).allowed, peek(limiter, later).remaining) == (True, 0)
+        assert limiter.deferred._known[windows.keys[0], later.policies[0]].unsent == 2
 
     def test_of_another_window_leaves_what_is_on_its_way(
         self, limiter: Limiter, store: Store
