@@ -136,10 +136,11 @@ CHAPTERS = {
         """
         Keys that were filled by checks, one for each identifier, with a window of a day: the script
         and the arguments of `limits.check`, 1,000 in one round trip. Then checks of random
-        identifiers among them, one at a time. Then keys of a short window come beside
-        them and expire, while checks of the others go on. Redis looks for expired keys by
-        samples, and stops when less than a tenth of a sample has expired. So up to a tenth of all keys
-        may be expired ones that stay in its memory. A check treats them as gone. `--size huge` fills 10 million keys, about 2 GB.
+        identifiers among them, one at a time. Then keys of a short window come beside them and
+        expire, while checks of the others go on. Redis looks for expired keys by samples, and stops
+        when less than a tenth of a sample has expired. So up to a tenth of all keys may be expired
+        ones that stay in its memory. A check treats them as gone. `--size huge` fills 10 million
+        keys, about 2 GB.
         """,
     ),
     "growth": Chapter(
