@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .contenders.base import OURS, UNIQUE_NAME, UNSHIELDED
 from .progress import Progress
@@ -28,6 +28,17 @@ class Size:
     article_rounds: int = 10
     hits: tuple[int, ...] = (1, 2, 10, 100, 128, 129, 1_000, 10_000)
     many_keys: int = 1_000_000
+    filled_keys: int = 1_000_000
+    """Filled by checks, not by copies."""
+    expiring_keys: int = 100_000
+    """That come beside those, and expire."""
+    expiring_window: int = 10
+    """Seconds."""
+    expiry_looks: tuple[float, ...] = (0, 10, 30)
+    """Seconds after the last of them has expired, when those in memory are counted."""
+    far_seconds: float = 0.2
+    """The round trip to a Redis that is far away."""
+    far_rounds: int = 12
     growth_limits: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
     growth_policies: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     growth_keys: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
@@ -60,6 +71,11 @@ QUICK = Size(
     article_rounds=3,
     hits=(1, 2, 10, 100, 128, 129, 1_000),
     many_keys=20_000,
+    filled_keys=20_000,
+    expiring_keys=10_000,
+    expiring_window=2,
+    expiry_looks=(0, 1, 3),
+    far_rounds=3,
     growth_limits=(10, 1_000, 100_000),
     growth_policies=(1, 2, 4, 8),
     growth_keys=(1_000, 100_000),
@@ -86,6 +102,12 @@ TINY = Size(
     article_rounds=1,
     hits=(1, 10),
     many_keys=50,
+    filled_keys=200,
+    expiring_keys=50,
+    expiring_window=1,
+    expiry_looks=(0, 0.1),
+    far_seconds=0.02,
+    far_rounds=2,
     growth_limits=(10, 100),
     growth_policies=(1, 8),
     growth_keys=(10, 100),
@@ -101,7 +123,9 @@ TINY = Size(
     flooded=(OURS,),
     served=("bare", "ours-decorator"),
 )
-SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
+# As many keys as the articles ask for: about 2 GB.
+HUGE = replace(FULL, filled_keys=10_000_000, expiring_keys=1_000_000)
+SIZES = {"full": FULL, "huge": HUGE, "quick": QUICK, "tiny": TINY}
 
 
 @dataclass(frozen=True, slots=True)

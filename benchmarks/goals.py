@@ -10,6 +10,7 @@ from .contenders.base import (
     BY_DECORATOR,
     BY_MIDDLEWARE,
     CHECK,
+    DEFERRED,
     DRF,
     FLOOR,
     IMPORTED,
@@ -235,6 +236,18 @@ GOALS = [
         5.0,
         _against("leases", "a hot key, 8 processes", "per_second", UNLEASED, LEASED),
         least=True,
+    ),
+    Goal(
+        "deferred, Redis 200 ms away, a check, by the clock",
+        "≤ 0.2 × floor",
+        0.2,
+        _of("deferred", "library", DEFERRED),
+    ),
+    Goal(
+        "deferred, Redis 200 ms away, decorator, by the clock",
+        "adds ≤ 0.2 × what the floor adds",
+        0.2,
+        _of("deferred", "Django", DEFERRED),
     ),
     Goal(
         "behind an open breaker, a check, sync and async",

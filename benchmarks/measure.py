@@ -75,6 +75,12 @@ def middle(values: list[float]) -> tuple[float, float, float]:
     return mid, low, high
 
 
+def percentiles(values: list[float]) -> dict[int, float]:
+    """The values that 50, 95 and 99 of a hundred do not exceed."""
+    ordered = sorted(values)
+    return {part: ordered[-(-part * len(ordered) // 100) - 1] for part in (50, 95, 99)}
+
+
 def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, float]:
     """What a table says of a probe: ratios to the floor, and microseconds.
 

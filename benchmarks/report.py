@@ -6,7 +6,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import readme
@@ -91,17 +91,28 @@ def _section(results: Results, section: str, pictures: Iterable[str]) -> str:
     for case in results.cases(section):
         rows = results.of(section, case)
         parts.append(f"### {chapter.title}: {case}\n")
-        parts.append(_case_table(rows, chapter.columns or _named_columns(rows)))
+        columns = [
+            column
+            for column in chapter.columns or _named_columns(rows)
+            if any(column.name in row.values for row in rows)
+        ]
+        parts.append(_case_table(rows, columns))
         if case == MANY_KEYS:
             parts.append(_outlook(rows))
     return "\n".join(parts)
 
 
 def _named_columns(rows: list[Row]) -> list[Column]:
-    values = [value for row in rows for value in row.values.values()]
-    form = whole if all(value == int(value) for value in values) else tenth
     names = next((row.values for row in rows if row.values), {})
-    return [Column(f"{int(name):,}" if name.isdigit() else name, name, form) for name in names]
+    return [
+        Column(f"{int(name):,}" if name.isdigit() else name, name, _form(name, rows))
+        for name in names
+    ]
+
+
+def _form(name: str, rows: list[Row]) -> Callable[[float], str]:
+    values = [row.values[name] for row in rows if name in row.values]
+    return whole if all(value == int(value) for value in values) else tenth
 
 
 def _case_table(rows: list[Row], columns: list[Column]) -> str:

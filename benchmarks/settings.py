@@ -65,6 +65,15 @@ PROFILES |= {
     for name, lease in (("unleased", 0), ("leased", 100))
     for edge, axis in (("", "tenant"), ("_view", "ip"))
 }
+PROFILES |= {
+    f"{TENANT.name}_deferred{edge}": {
+        "axis": axis,
+        "limit": TENANT.limit,
+        "window": TENANT.window,
+        "mode": "deferred",
+    }
+    for edge, axis in (("", "tenant"), ("_view", "ip"))
+}
 SLIDING_WINDOW = {
     "PROFILES": PROFILES,
     "RULES": [

@@ -19,6 +19,7 @@ OURS = "**ours, compact**"
 UNSHIELDED = "ours, compact, without the shield"
 BY_CLIENT = "ours, TRANSPORT client"
 UNLEASED, LEASED = "ours, without a lease", "**ours, lease 100**"
+WAITING, DEFERRED = "ours, waiting for Redis", "**ours, deferred**"
 SORTED_SET_NAME = "article's sorted set"
 UNIQUE_NAME = "sorted set, unique members"
 HASH_NAME = "article's hash"
@@ -46,7 +47,7 @@ REFUSED = Case("refused", 100, 60)
 BIG = Case("big", 10_000, 86_400)
 ENDLESS = Case("endless", 1_000_000, 60)
 CASES = (ALLOWED, REFUSED, BIG, ENDLESS)
-# For the section `leases` alone.
+# For the sections `leases` and `deferred` alone.
 TENANT = Case("tenant", 10_000, 86_400)
 HOT = Case("hot", 50_000_000, 60)
 

@@ -16,6 +16,7 @@ from django_slidingwindow.stores.factory import store_of
 from .base import (
     ALLOWED,
     BY_CLIENT,
+    DEFERRED,
     LEASED,
     OURS,
     TENANT,
@@ -101,6 +102,10 @@ def leased(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     return rate_limit(f"{case.name}_leased_view")(view)
 
 
+def deferred(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
+    return rate_limit(f"{case.name}_deferred_view")(view)
+
+
 CONTENDERS = [
     _contender("compact"),
     _unshielded(UNSHIELDED, "bare", "direct"),
@@ -124,5 +129,6 @@ VIEWS = [
     ),
     ViewContender("ours-unleased", UNLEASED, unleased, base="bare", cases=(TENANT,)),
     ViewContender("ours-leased", LEASED, leased, base="bare", cases=(TENANT,)),
+    ViewContender("ours-deferred", DEFERRED, deferred, base="bare", cases=(TENANT,)),
     ViewContender("ours-async", DECORATOR, decorated_async, base="bare-async", is_async=True),
 ]

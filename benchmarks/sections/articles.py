@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import statistics
 import subprocess
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.commands import encode
@@ -25,7 +25,18 @@ KEY = "__rand_int__"
 ARGUMENTS = [KEY.encode(), b"30000", b"2"]
 # What a quick run is content with.
 FEW = (SORTED_SET_NAME, UNIQUE_NAME, OURS)
+PARTS = ("p50", "p95", "p99")
 OWN_KEYS = "ours, compact, under its own key names"
+
+
+class Round(NamedTuple):
+    """One run of redis-benchmark."""
+
+    server: float
+    """Seconds of the server's CPU a request."""
+    per_second: float
+    latency: tuple[float, ...]
+    """Milliseconds that 50, 95 and 99 % of the requests do not exceed."""
 
 
 def run(bench: Bench) -> list[Row]:
@@ -35,7 +46,7 @@ def run(bench: Bench) -> list[Row]:
     commands = _commands(bench)
     bench.progress.begin(TITLE, size.article_rounds * len(commands))
     bench.server.flush()
-    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    rounds: dict[str, list[Round]] = {name: [] for name in commands}
     for _ in range(size.article_rounds):
         # Each in a database of its own, so that they take turns and keep their keys.
         for database, (name, arguments) in enumerate(commands.items()):
@@ -44,22 +55,23 @@ def run(bench: Bench) -> list[Row]:
     rows = []
     for database, name in enumerate(commands):
         values = {
-            "per_second": statistics.median(rate for _, rate in rounds[name]),
-            "server_us": statistics.median(seconds for seconds, _ in rounds[name]) * 1e6,
+            "per_second": statistics.median(each.per_second for each in rounds[name]),
+            "server_us": statistics.median(each.server for each in rounds[name]) * 1e6,
             "memory_mb": bench.server.memory_of_keys(database) / 1e6,
         }
+        for number, part in enumerate(PARTS):
+            values[f"{part}_ms"] = statistics.median(each.latency[number] for each in rounds[name])
         for what, other in (("sorted_set", SORTED_SET_NAME), ("unique", UNIQUE_NAME)):
             pairs = zip(rounds[name], rounds[other], strict=True)
-            values[what] = statistics.median(ours[0] / theirs[0] for ours, theirs in pairs)
+            values[what] = statistics.median(ours.server / theirs.server for ours, theirs in pairs)
         rows.append(Row(NAME, CASE, name, values))
     return rows
 
 
-def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> tuple[float, float]:
-    """Seconds of the server's CPU a request, and requests a second."""
+def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> Round:
     size, server = bench.size, bench.server
     requests = size.article_requests // size.article_rounds
-    command = ["redis-benchmark", "-p", str(server.port), "--dbnum", str(database), "-q"]
+    command = ["redis-benchmark", "-p", str(server.port), "--dbnum", str(database), "--csv"]
     command += ["-r", str(size.article_keys), "-n", str(requests)]
     command += ["-c", str(size.article_clients)]
     before = server.cpu()
@@ -68,10 +80,16 @@ def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> tuple[floa
             [*map(str.encode, command), *arguments], capture_output=True, check=False
         )
     used = server.cpu() - before
-    rates = re.findall(rb"([\d.]+) requests per second", done.stdout)
-    if done.returncode or not rates:
+    # One line of titles and one of numbers, of which the first is the command as it is.
+    lines = done.stdout.decode(errors="replace").splitlines()
+    if done.returncode or len(lines) < 2:
         raise RuntimeError(f"redis-benchmark said {done.stderr or done.stdout[-300:]!r}")
-    return used / requests, float(rates[-1])
+    titles = lines[0].replace('"', "").split(",")[1:]
+    numbers = lines[-1].replace('"', "").rsplit(",", len(titles))[1:]
+    found = dict(zip(titles, map(float, numbers), strict=True))
+    return Round(
+        used / requests, found["rps"], tuple(found[f"{part}_latency_ms"] for part in PARTS)
+    )
 
 
 def _commands(bench: Bench) -> dict[str, list[bytes]]:

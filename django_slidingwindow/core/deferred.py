@@ -16,7 +16,6 @@ from typing import Any
 
 from ..algorithms.timing import EXACT
 from ..decisions import DEFERRED, Charge, Decision
-from ..exceptions import StoreError
 from ..stores.protocol import Fields, Reply, Store
 from .health import Health, Sent
 from .nearness import Nearness
@@ -92,6 +91,9 @@ class Deferred:
         refusal = self._refusal(later)
         if refusal is not None:
             return self._report(refusal, None)
+        if self._breakers.open and not self._breakers.permit(self._nodes(later)):
+            # About all windows together, so that all are charged or none.
+            return self._without_store(windows, None)
         return self._take(later) if rest is None else self._with_rest(later, rest)
 
     def give_back(self, charges: Iterable[Charge], waiting: Waiting) -> int:
@@ -100,8 +102,9 @@ class Deferred:
         with self._outbox.lock:
             for charge in charges:
                 taken += charge.cost
-                unsent = self._outbox.give_back(charge, waiting)
-                self._of((charge.key, charge.policy)).unsent -= unsent
+                known = self._of((charge.key, charge.policy))
+                # It may have been forgotten meanwhile.
+                known.unsent = max(0, known.unsent - self._outbox.give_back(charge, waiting))
         return taken
 
     def forget(self, keys: Iterable[str]) -> None:
@@ -109,6 +112,7 @@ class Deferred:
         if self._known:
             forgotten = set(keys)
             with self._outbox.lock:
+                self._outbox.forget(forgotten)
                 for window in [window for window in self._known if window[0] in forgotten]:
                     del self._known[window]
 
@@ -120,8 +124,17 @@ class Deferred:
         return windows.part(later), windows.part([i for i in range(number) if i not in later])
 
     def _with_rest(self, later: WindowSet, rest: WindowSet) -> Generator[Ask, Decision, Decision]:
-        decision = yield Ask(rest)
+        decision = None
+        try:
+            decision = yield Ask(rest)
+        finally:
+            if self._breakers.open and not (decision and decision.allowed):
+                # The probe that it may have been is not sent.
+                self._breakers.abandoned(self._nodes(later))
         return together(decision, self._take(later)) if decision.allowed else decision
+
+    def _nodes(self, windows: WindowSet) -> list[str]:
+        return [*dict.fromkeys([self._store.node(key) for key in windows.keys])]
 
     def _refusal(self, windows: WindowSet) -> Decision | None:
         """Return a refusal if the windows are full, as far as this process knows."""
@@ -141,8 +154,6 @@ class Deferred:
     def _take(self, windows: WindowSet) -> Decision:
         """Admit the request, and charge it later."""
         template, keys = windows
-        if self._breakers.open and not self._breakers.permit([self._store.node(keys[0])]):
-            return self._without_store(windows, None)
         charged: dict[str, tuple[tuple[Charge, ...], Any]] = {}
         with self._outbox.lock:
             fields = self._look(windows, self._clock(), admitted=True)
@@ -193,14 +204,12 @@ class Deferred:
                 self._known.popitem(last=False)
         return known
 
-    def _answered(
-        self, window: Window, hits: int, looks: Reply | StoreError, asked_at: float
-    ) -> None:
+    def _answered(self, window: Window, hits: int, looks: Reply | None, asked_at: float) -> None:
         """Remember the answer of the store to a charge of `hits` hits."""
         known = self._of(window)
         known.unsent = max(0, known.unsent - hits)
         self._known.move_to_end(window)
-        if not isinstance(looks, StoreError):
+        if looks is not None:
             (_, known.remaining, _, reset), (_, _, retry, _) = looks.windows()
             # Counted from before it was asked: a refusal here ends no later than the store's.
             known.reset_at = asked_at + reset / 1_000_000

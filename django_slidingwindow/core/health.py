@@ -110,7 +110,19 @@ class Health:
             for node in set(nodes):
                 self.unanswered(node, error, charges=charges)
             raise
-        for node, answer in _worst(nodes, batch.answers).items():
+        self._report(nodes, batch.answers, charges=charges)
+
+    def run_many(self, calls: Sequence[Call], nodes: Sequence[str], *, charges: bool) -> list[Any]:
+        """Return the answers or errors of calls to these nodes, which no request waits for."""
+        try:
+            answers = self._store.run_many(calls)
+        except StoreError as error:
+            answers = [error] * len(calls)
+        self._report(nodes, answers, charges=charges)
+        return answers
+
+    def _report(self, nodes: Sequence[str], answers: Sequence[Any], *, charges: bool) -> None:
+        for node, answer in _worst(nodes, answers).items():
             if isinstance(answer, StoreError):
                 self.unanswered(node, answer, charges=charges)
             elif charges:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
@@ -92,7 +92,8 @@ class Asked(NamedTuple):
     renewed: tuple[int, ...]
     """The positions of windows that get a new lease."""
     sent: float
-    forgotten: int
+    number: int
+    """Tells the call from others."""
 
 
 class Leases:
@@ -108,12 +109,11 @@ class Leases:
         """Start from nothing. A forked child calls this: the units belong to its parent."""
         self._lock = threading.Lock()
         self._held: dict[str, Lease] = {}
-        # Keys with a call on its way that will bring a lease: others take nothing ahead.
-        self._asking: set[str] = set()
+        # By key, the call on its way that will bring a lease: others take nothing ahead.
+        self._asking: dict[str, int] = {}
         self._due: list[tuple[float, int, str, Lease]] = []
         self._numbers = count()
         self._returns: list[Return] = []
-        self._forgotten = 0
         self._finished: deque[Ended] = deque(maxlen=MAX_LEASES)
 
     def take(self, key: str, policy: Policy, cost: int) -> tuple[int, int, float] | None:
@@ -151,18 +151,19 @@ class Leases:
         template, keys = windows
         ahead, renewed, now = [_NOTHING] * len(keys), [], self.clock()
         with self._lock:
+            number = next(self._numbers)
             for i in template.leased:
                 key = keys[i]
                 if key in self._asking or not self._has_place(key):
                     continue
-                self._asking.add(key)
+                self._asking[key] = number
                 renewed.append(i)
                 old = self._held.pop(key, None)
                 if old is not None:
                     ahead[i] = self._ahead(old, template.rules[i].policy, now)
                     self._end(old)
             any_ahead = any(one.most or one.returned for one in ahead)
-            return Asked(tuple(ahead) if any_ahead else (), tuple(renewed), now, self._forgotten)
+            return Asked(tuple(ahead) if any_ahead else (), tuple(renewed), now, number)
 
     def answered(self, windows: WindowSet, asked: Asked, reply: Reply) -> None:
         """Keep what a call has taken ahead."""
@@ -170,11 +171,10 @@ class Leases:
         with self._lock:
             for i in asked.renewed:
                 key, rule = keys[i], template.rules[i]
-                self._asking.discard(key)
                 window = reply.window(i)
                 # If the window was reset meanwhile, the units may be gone with it. If they are not,
                 # they count for nobody until they leave.
-                if not reply.admitted or not window.admits or asked.forgotten != self._forgotten:
+                if not self._end_call(key, asked) or not reply.admitted or not window.admits:
                     continue
                 units = reply.granted[i] if reply.granted else 0
                 lease = Lease(
@@ -188,11 +188,16 @@ class Leases:
                 self._held[key] = lease
                 if units:
                     heappush(self._due, (lease.until, next(self._numbers), key, lease))
+            if len(self._due) > 2 * len(self._held) + 64:
+                # Most have ended early: a busy key has a new lease every few requests.
+                self._due = [due for due in self._due if not due[-1].ended]
+                heapify(self._due)
 
     def failed(self, windows: WindowSet, asked: Asked) -> None:
         """End a call without an answer. What it may have given back is not given back again."""
         with self._lock:
-            self._asking.difference_update([windows.keys[i] for i in asked.renewed])
+            for i in asked.renewed:
+                self._end_call(windows.keys[i], asked)
 
     def give_back(self, charges: Iterable[Charge], stamp: int) -> tuple[Charge, ...]:
         """Put units back that came from leases; return those that only the store can take."""
@@ -223,8 +228,8 @@ class Leases:
     def forget(self, keys: Iterable[str]) -> None:
         """Hand out no more units of windows that are reset, nor those that are on their way."""
         with self._lock:
-            self._forgotten += 1
             for key in keys:
+                self._asking.pop(key, None)
                 lease = self._held.pop(key, None)
                 if lease is not None:
                     # They went with the window: there is nothing to give back to.
@@ -260,6 +265,13 @@ class Leases:
                 return -math.inf
             return self._due[0][0] if self._due else math.inf
 
+    def _end_call(self, key: str, asked: Asked) -> bool:
+        """Return whether the window was not reset since the call was sent."""
+        if self._asking.get(key) != asked.number:
+            return False
+        del self._asking[key]
+        return True
+
     def _has_place(self, key: str) -> bool:
         held = self._held
         if key in held or len(held) < MAX_LEASES:
@@ -268,7 +280,7 @@ class Leases:
         oldest = next(iter(held))
         if held[oldest].units:
             return False
-        del held[oldest]
+        self._end(held.pop(oldest))
         return True
 
     def _ahead(self, old: Lease, policy: Policy, now: float) -> Ahead:

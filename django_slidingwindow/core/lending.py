@@ -24,6 +24,8 @@ from .windows import WindowSet
 
 Flow: TypeAlias = "Generator[Asked, Any, Decision]"
 _ADMITTED = Reply((1, 0))
+# Units of leases that go back in one round trip.
+_RETURNS = 500
 # Seconds that a call gets when the time is up: enough for it to fail.
 _LEAST = 0.001
 
@@ -235,16 +237,22 @@ class Lender:
 
     def _give(self, returns: Sequence[Return]) -> None:
         """Give units back to the store. While it is away, they count until they leave."""
-        for charge, stamp in returns:
-            node = self._store.node(charge.key)
-            if not self._health.all_closed([node]):
-                continue
-            try:
-                self._store.run(Refund((charge,), stamp))
-            except StoreError as error:
-                self._health.unanswered(node, error, charges=False)
-            finally:
-                self._shield.forget([charge.key])
+        away: set[str] = set()
+        for at in range(0, len(returns), _RETURNS):
+            calls, nodes = [], []
+            for charge, stamp in returns[at : at + _RETURNS]:
+                node = self._store.node(charge.key)
+                if node not in away and self._health.all_closed([node]):
+                    calls.append(Refund((charge,), stamp))
+                    nodes.append(node)
+            if calls:
+                answers = self._health.run_many(calls, nodes, charges=False)
+                self._shield.forget([call.charges[0].key for call in calls])
+                away.update(
+                    node
+                    for node, answer in zip(nodes, answers, strict=True)
+                    if isinstance(answer, StoreError) and answer.outage
+                )
         self._watch()
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from ..decisions import Charge
 from ..exceptions import StoreError
 from ..policies import Policy
-from ..stores.protocol import Call, Evaluate, Refund, Reply, Store, WindowRule
+from ..stores.protocol import Evaluate, Refund, Reply, Store, WindowRule
 from .background import Background
 from .health import Health, Sent
 from .nearness import Nearness
 
 # Calls in one round trip.
 _CALLS = 500
+# Enough for as many windows as may wait, with a Redis 200 ms away.
+_EXIT_SECONDS = 10.0
 
 Window: TypeAlias = "tuple[str, Policy]"
 """A key, and the policy that it is looked at by."""
@@ -24,7 +26,7 @@ Window: TypeAlias = "tuple[str, Policy]"
 class Waiting:
     """The hits of one window that are sent together."""
 
-    __slots__ = ("given_back", "hits", "profile", "stamp")
+    __slots__ = ("given_back", "hits", "profile", "stamp", "was_reset")
 
     def __init__(self) -> None:
         self.profile = ""
@@ -34,10 +36,13 @@ class Waiting:
         """The store's clock when they were charged."""
         self.given_back: list[Charge] = []
         """What was given back while they were on their way."""
+        self.was_reset = False
+        """Whether the window was reset while they were on their way."""
 
 
-Answered: TypeAlias = "Callable[[Window, int, Reply | StoreError, float], None]"
-"""Called with a window, the hits that were sent, how it looks now, and when it was asked."""
+Answered: TypeAlias = "Callable[[Window, int, Reply | None, float], None]"
+"""Called with a window, the hits that were sent, how it looks now if that is known, and when it was
+asked."""
 
 
 class Outbox:
@@ -73,12 +78,14 @@ class Outbox:
             name="django_slidingwindow.deferred",
             interval=interval,
             forked=self._start_afresh,
+            exit_seconds=_EXIT_SECONDS,
         )
         self._begin()
 
     def _begin(self) -> None:
         self.lock = threading.Lock()
         """Of all that is known and waits."""
+        self._sending: dict[int, dict[Window, Waiting]] = {}
         self._empty()
 
     def _empty(self) -> None:
@@ -116,18 +123,34 @@ class Outbox:
             self._refund([charge], waiting.stamp)
         return 0
 
+    def forget(self, keys: Collection[str]) -> None:
+        """Do not send the hits of windows that are reset, nor believe what is on its way."""
+        for window in [window for window in self._waiting if window[0] in keys]:
+            del self._waiting[window]
+        for sending in self._sending.values():
+            for (key, _), waiting in sending.items():
+                waiting.was_reset |= key in keys
+
     def flush(self) -> None:
         """Send what waits now; without the lock. The background thread calls it in each round."""
         with self.lock:
             waiting, refunds, dropped = self._waiting, self._refunds, self._dropped
             self._empty()
+            self._sending[id(waiting)] = waiting
         start = self._clock()
         work = [*waiting.items()]
         sent = Sent(0, 0, dropped, 0.0, None)
-        for at in range(0, len(work), _CALLS // 2):
-            sent = self._send(work[at : at + _CALLS // 2], sent)
+        try:
+            for at in range(0, len(work), _CALLS // 2):
+                sent = self._send(work[at : at + _CALLS // 2], sent)
+        finally:
+            with self.lock:
+                self._sending.pop(id(waiting), None)
         for at in range(0, len(refunds), _CALLS):
-            self._ask([Refund((charge,), stamp) for charge, stamp in refunds[at : at + _CALLS]])
+            some = refunds[at : at + _CALLS]
+            nodes = [self._store.node(charge.key) for charge, _ in some]
+            calls = [Refund((charge,), stamp) for charge, stamp in some]
+            self._health.run_many(calls, nodes, charges=True)
         if self._sent is not None and (work or dropped):
             self._sent(sent._replace(seconds=self._clock() - start))
 
@@ -137,8 +160,10 @@ class Outbox:
 
     def _send(self, work: Sequence[tuple[Window, Waiting]], sent: Sent) -> Sent:
         """Charge windows, and look at each after that."""
-        calls: list[Call] = []
+        calls: list[Evaluate] = []
+        nodes: list[str] = []
         for (key, policy), waiting in work:
+            nodes += [self._store.node(key)] * 2
             charge = WindowRule(policy, waiting.hits, count_rejected=True)
             calls += [
                 Evaluate((key,), (charge,), writes=True),
@@ -146,7 +171,7 @@ class Outbox:
                 Evaluate((key, key), (WindowRule(policy, 0), WindowRule(policy, 1)), writes=False),
             ]
         now = self._clock()
-        answers = self._ask(calls)
+        answers = self._health.run_many(calls, nodes, charges=True)
         if self._near.listeners.receivers:
             # Without the lock: a receiver may check limits itself.
             self._look_for_near(work, answers[::2])
@@ -164,7 +189,9 @@ class Outbox:
                     waiting.stamp = reply.clock
                     if waiting.given_back:
                         self._refund(waiting.given_back, reply.clock)
-                self._answered(window, waiting.hits, looks, now)
+                if not waiting.was_reset:
+                    seen = None if isinstance(looks, StoreError) else looks
+                    self._answered(window, waiting.hits, seen, now)
         return Sent(charged, over, lost, seconds, error)
 
     def _look_for_near(
@@ -174,22 +201,3 @@ class Outbox:
             if not isinstance(reply, StoreError):
                 rule = WindowRule(policy, waiting.hits)
                 self._near.window(waiting.profile, key, rule, reply.window(0))
-
-    def _ask(self, calls: list[Call]) -> list[Any]:
-        """Return the answers or errors, and report them to the breakers."""
-        try:
-            answers: list[Any] = self._store.run_many(calls)
-        except StoreError as error:
-            answers = [error] * len(calls)
-        nodes: dict[str, Any] = {}
-        for call, answer in zip(calls, answers, strict=True):
-            key = call.charges[0].key if isinstance(call, Refund) else call.keys[0]
-            node = self._store.node(key)
-            if node not in nodes or (isinstance(answer, StoreError) and answer.outage):
-                nodes[node] = answer
-        for node, answer in nodes.items():
-            if isinstance(answer, StoreError):
-                self._health.unanswered(node, answer, charges=True)
-            else:
-                self._health.answered(node)
-        return answers

@@ -19,6 +19,8 @@ from .leases import Leases, Return
 
 logger = logging.getLogger("django_slidingwindow")
 
+_NAME = "django_slidingwindow.leases"
+
 
 class Returner:
     """Watches over the leases of one limiter."""
@@ -49,9 +51,7 @@ class Returner:
             if self._thread is not None:
                 self._sooner.set()
                 return
-            thread = threading.Thread(
-                target=self._run, name="django_slidingwindow.leases", daemon=True
-            )
+            thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
             with suppress(RuntimeError):  # no more threads: the next lease tries again
                 thread.start()
                 self._thread, self._wakes = thread, -math.inf
@@ -68,10 +68,14 @@ class Returner:
                 with self._lock:
                     self._wakes = due = self._leases.due
                     if due == math.inf:
+                        # Within the lock, so that whoever comes next starts another thread.
+                        self._thread = None
                         return
                     self._sooner.clear()
                 self._sooner.wait(max(0.0, due - self._leases.clock()))
-        finally:
+        except BaseException:
+            # SystemExit and GreenletExit as well: the next lease starts another one.
+            logger.exception("the thread %s died", _NAME)
             with self._lock:
                 self._thread, self._wakes = None, math.inf
 

@@ -256,6 +256,16 @@ class TestRefunds:
         limiter.deferred.flush()
         assert peek(limiter, profile()).remaining == 2
 
+    def test_of_a_window_that_is_not_known_any_more(
+        self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(deferred_module, "_MAX_KNOWN", 1)
+        later = profile(limit=3)
+        decision = charge(limiter, later)
+        charge(limiter, later, identifier="other")
+        limiter.refund(decision)
+        assert charge(limiter, later).remaining == 2
+
 
 class TestReset:
     def test_what_is_known_is_forgotten(self, limiter: Limiter) -> None:
@@ -268,6 +278,43 @@ class TestReset:
         assert not charge(limiter, later).allowed
         limiter.reset(windows.keys)
         assert charge(limiter, later).allowed
+
+    def test_hits_that_wait_are_forgotten(self, limiter: Limiter, sent: list[Sent]) -> None:
+        later = profile(limit=3)
+        windows = limiter.windows([ProfileCheck(later, "acme", later.policies)])
+        old = [charge(limiter, later) for _ in range(3)]
+        limiter.reset(windows.keys)
+        # It has nothing to give back any more.
+        limiter.refund(old[0])
+        assert [charge(limiter, later).remaining for _ in range(3)] == [2, 1, 0]
+        limiter.deferred.flush()
+        assert (sent[0].charged, sent[0].over) == (3, 0)
+
+    def test_answer_from_before_the_reset_is_not_believed(
+        self, limiter: Limiter, store: Store
+    ) -> None:
+        later = profile(limit=1)
+        windows = limiter.windows([ProfileCheck(later, "acme", later.policies)])
+        charge(limiter, later)
+
+        def reset_and_charge() -> None:
+            limiter.reset(windows.keys)
+            charge(limiter, later)
+
+        store.meanwhile = reset_and_charge
+        limiter.deferred.flush()
+        # It is not full, as far as is known, but one hit waits.
+        assert (charge(limiter, later).allowed, peek(limiter, later).remaining) == (True, 0)
+        assert limiter.deferred._known[windows.keys[0], later.policies[0]].unsent == 2
+
+    def test_of_another_window_leaves_what_is_on_its_way(
+        self, limiter: Limiter, store: Store
+    ) -> None:
+        later = profile(limit=1)
+        charge(limiter, later)
+        store.meanwhile = lambda: limiter.reset(["another"])
+        limiter.deferred.flush()
+        assert not charge(limiter, later).allowed
 
     def test_by_another_process_is_noticed(
         self, limiter: Limiter, store: Store, time: Time
@@ -342,6 +389,31 @@ class TestTroubles:
         assert limiter.breaker.state == OPEN
         monkeypatch.setattr(limiter.breaker.of(""), "_probe_at", 0.0)
         assert charge(limiter, profile()).source == decisions.DEFERRED  # the probe
+        limiter.deferred.flush()
+        assert limiter.breaker.state == CLOSED
+
+    def test_fallback_decides_about_all_profiles_together(self, limiter: Limiter) -> None:
+        now, later = profile(limit=9, name="now", mode="enforce"), profile(limit=1)
+        open_breaker(limiter)
+        assert charge(limiter, now, later).source == decisions.LOCAL
+        refusal = charge(limiter, now, later)
+        assert (refusal.allowed, refusal.profile) == (False, "later")
+        assert (refusal.reason, refusal.receipt) == (decisions.FALLBACK, None)
+        # It has charged nothing: one hit was before, and a peek counts itself in.
+        assert peek(limiter, now).remaining == 7
+
+    def test_probe_that_is_not_sent_is_left_to_the_next(
+        self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now, later = profile(limit=1, name="now", mode="enforce"), profile()
+        open_breaker(limiter)
+        assert charge(limiter, now).source == decisions.LOCAL
+        monkeypatch.setattr(limiter.breaker.of(""), "_probe_at", 0.0)
+        # The deferred charge would be the probe, but the other profile refuses.
+        assert not charge(limiter, now, later).allowed
+        assert limiter.breaker.state == OPEN
+        # With another that the fallback admits, it is sent.
+        assert charge(limiter, profile(name="wide", mode="enforce"), later).allowed
         limiter.deferred.flush()
         assert limiter.breaker.state == CLOSED
 
@@ -432,6 +504,11 @@ class TestProcesses:
         assert peek(limiter, later, "acme").remaining == 91
         assert peek(limiter, later, "child").remaining == 98
         limiter.close()
+
+
+def open_breaker(limiter: Limiter) -> None:
+    while limiter.breaker.state == CLOSED:
+        limiter.breaker.failed("")
 
 
 def until(true: Callable[[], bool]) -> None:

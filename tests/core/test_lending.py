@@ -10,6 +10,7 @@ import pytest
 
 from django_slidingwindow import decisions
 from django_slidingwindow.core import leases as leases_module
+from django_slidingwindow.core import lending
 from django_slidingwindow.core.health import Callbacks
 from django_slidingwindow.core.shield import Shield
 from django_slidingwindow.exceptions import StoreError
@@ -300,6 +301,39 @@ def test_units_that_are_granted_during_a_reset_are_not_used(site: Site) -> None:
     assert stored(limiter, profile) == 1
 
 
+def test_reset_of_another_window_leaves_units_that_are_on_their_way(site: Site) -> None:
+    limiter, profile = site.process(), leased(limit=100, lease=10)
+    limiter.charge(windows(limiter, profile))
+    store = store_of(limiter)
+
+    def reset_once() -> None:
+        store.meanwhile = lambda: None
+        limiter.reset(windows(limiter, profile, names=["other"]).keys)
+
+    store.meanwhile = reset_once
+    assert sources(limiter, profile, calls=2) == ["redis", "lease"]
+
+
+def test_call_that_began_before_a_reset_does_not_replace_a_later_lease(site: Site) -> None:
+    limiter, profile = site.process(), leased(limit=100, lease=10)
+    limiter.charge(windows(limiter, profile))
+    keys, store = windows(limiter, profile).keys, store_of(limiter)
+    within: list[str] = []
+
+    def reset_and_ask() -> None:
+        store.meanwhile = lambda: None
+        limiter.reset(keys)
+        within.extend(sources(limiter, profile, calls=3))
+
+    store.meanwhile = reset_and_ask
+    assert sources(limiter, profile, calls=1) == ["redis"]
+    assert within == ["redis", "redis", "lease"]
+    # One of the two units that were taken after the reset.
+    assert sources(limiter, profile, calls=1) == ["lease"]
+    limiter.close()
+    assert stored(limiter, profile) == 4
+
+
 def test_peek_counts_what_is_held_here(site: Site) -> None:
     limiter, other, profile = site.process(), site.process(), leased(limit=20, lease=10)
     warm(limiter, profile)
@@ -340,6 +374,42 @@ def test_leases_are_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
     sources(limiter, profile, calls=1, names=["a"])
     assert warm(limiter, profile, names=["c"])
     assert sources(limiter, profile, calls=1, names=["b"]) == ["lease"]
+
+
+def test_leases_that_have_ended_take_no_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter, profile = site.process(), leased(limit=100_000, lease=1, lease_seconds=30)
+    due = limiter._lender._leases
+    sources(limiter, profile, calls=600)
+    assert len(due._due) < 100
+    # Nor do those that made room for others.
+    monkeypatch.setattr(leases_module, "MAX_LEASES", 2)
+    for number in range(200):
+        sources(limiter, profile, calls=3, names=[f"t{number}"])
+    assert len(due._due) < 100
+
+
+def test_units_of_many_leases_go_back_in_few_round_trips(site: Site) -> None:
+    limiter, profile = site.process(), leased(lease_seconds=1)
+    names = [f"t{number}" for number in range(600)]
+    for name in names:
+        sources(limiter, profile, calls=3, names=[name])
+    site.wait(1)
+    store_of(limiter).trips = 0
+    limiter.return_leases()
+    assert store_of(limiter).trips == 2
+    assert [stored(limiter, profile, name) for name in names] == [3] * 600
+
+
+def test_units_stay_when_redis_goes_away_while_they_are_given_back(site: Site) -> None:
+    limiter, profile = site.process(), leased(lease_seconds=1)
+    for number in range(600):
+        sources(limiter, profile, calls=3, names=[f"t{number}"])
+    site.wait(1)
+    store_of(limiter).trips = 0
+    store_of(limiter).fails = lambda call: AWAY
+    limiter.return_leases()
+    # The first round trip failed, so there is no second.
+    assert store_of(limiter).trips == 1
 
 
 def test_what_is_held_admits_while_redis_is_away(site: Site) -> None:
@@ -512,6 +582,21 @@ class TestSlots:
         store.fails = lambda call: None
         limiter.close()
         assert [stored(limiter, *pair) for pair in zip(asked, names, strict=True)] == [0, 0, 0]
+
+    def test_units_of_other_nodes_go_back_while_one_is_away(
+        self, slots: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lending, "_RETURNS", 2)
+        limiter, profile = slots.process(), leased(lease_seconds=1)
+        names = ["a", "b", "c"]
+        for name in names:
+            sources(limiter, profile, calls=3, names=[name])
+        slots.wait(1)
+        store = store_of(limiter)
+        store.fails = lambda call: AWAY if "{a}" in str(call) else None
+        limiter.return_leases()
+        store.fails = lambda call: None
+        assert [stored(limiter, profile, name) for name in names] == [4, 3, 3]
 
     @pytest.mark.parametrize(("delay", "left"), [(0, 0.1), (30_000, 0.04), (90_000, 0.001)])
     def test_slots_share_the_budget(self, slots: Site, delay: int, left: float) -> None:

@@ -23,7 +23,7 @@ from tests.support.lending import leased, stored, windows
 from tests.support.servers.redis import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from redis import Redis
 
@@ -90,6 +90,58 @@ def test_error_while_giving_back_is_logged(
         returner.watch()
         wait_until(lambda: not threads(), "the thread has ended")
     assert "could not give back units of a lease" in caplog.text
+
+
+class _Watched:
+    """A lock that calls a function once, after a thread of the returner has released it."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._then: list[Callable[[], None]] = [then]
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.current_thread().name == THREAD and self._then:
+            self._then.pop()()
+
+
+def units(number: int) -> Charge:
+    return Charge("key", Policy(limit=5, window=60, lease=1), number)
+
+
+def test_units_that_come_while_the_thread_ends_are_given_back() -> None:
+    given: list[Return] = []
+    leases = Leases(share=8)
+    returner = Returner(leases, given.extend)
+
+    def late() -> None:
+        leases.give_later([units(2)], 7)
+        returner.watch()
+
+    returner._lock = _Watched(late)  # type: ignore[assignment]
+    leases.give_later([units(1)], 7)
+    returner.watch()
+    wait_until(lambda: [each.charge.cost for each in given] == [1, 2], "both are given back")
+
+
+def test_thread_that_is_ended_is_replaced(threads: Callable[[], int]) -> None:
+    given: list[Return] = []
+    leases = Leases(share=8)
+
+    def give(returns: Sequence[Return]) -> None:
+        given.extend(returns)
+        if len(given) == 1:
+            raise SystemExit
+
+    returner = Returner(leases, give)
+    for number in (1, 2):
+        leases.give_later([units(number)], 7)
+        returner.watch()
+        wait_until(lambda: not threads(), "the thread has ended")
+    assert [each.charge.cost for each in given] == [1, 2]
 
 
 def test_forked_child_starts_with_nothing() -> None:

@@ -6,7 +6,8 @@ happens on one host, so that one clock measures all admissions: that of CLOCK_BO
 it found as JSON. `python -m tests.support.lease_judge <redis url> long` takes a minute and a half.
 
 An admission happens when this process reads its clock, if the decision came from a lease, and
-otherwise when Redis reads its own. The wall clock of the processes is wrong on purpose.
+otherwise when Redis reads its own. Each process has a steady clock of its own, and its wall clock
+is wrong on purpose.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import Any
 
 # How far readings of Redis's clock and of ours are off when they are compared, in seconds.
 TOLERANCE = 0.0002
+# The part by which a host's clock may be too fast or too slow; leases allow for a thousandth.
+DRIFT = 0.0005
 # Of a window. So long that what was taken at its beginning is used when it is half over.
 LEASE_PART = 0.4
 RECORD = struct.Struct("<BBd")
@@ -59,21 +62,26 @@ def pause_after(decision: Any) -> float:
 
 
 class Clock:
-    """Seconds of CLOCK_BOOTTIME; remembers what it has told each thread last."""
+    """The steady clock of a host: it begins anywhere, and goes a little too fast or too slow."""
 
     def __init__(self) -> None:
         from django_slidingwindow.core.leases import steady_clock
 
-        self._read = steady_clock
-        self._told = threading.local()
+        self.true = steady_clock
+        """The judge's clock."""
+        self._begins = steady_clock()
+        self._offset = random.uniform(-1e6, 1e6)
+        self._rate = 1 + random.uniform(-DRIFT, DRIFT)
+        self._read_by = threading.local()
 
     def __call__(self) -> float:
-        self._told.last = self._read()
-        return float(self._told.last)
+        self._read_by.last = last = self.true()
+        return self._offset + self._rate * (last - self._begins)
 
     @property
     def last(self) -> float:
-        return float(self._told.last)
+        """When this thread has read it last, by the judge's clock."""
+        return float(self._read_by.last)
 
 
 def wall_offset() -> float:
@@ -135,14 +143,14 @@ class Crowd:
         self.limiter.close()
 
     def ask(self) -> None:
-        while self.clock() < self.ends:
+        while self.clock.true() < self.ends:
             number = random.randrange(len(self.windows))
             decision = self.limiter.charge(self.windows[number])
             self.note(number, decision)
             time.sleep(pause_after(decision))
 
     async def aask(self) -> None:
-        while self.clock() < self.ends:
+        while self.clock.true() < self.ends:
             number = random.randrange(len(self.windows))
             decision = await self.limiter.acharge(self.windows[number])
             self.note(number, decision)
@@ -163,10 +171,13 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
     from django_slidingwindow.core.leases import steady_clock
 
     chance = random.Random(job["seed"])
-    offset, ends, done = wall_offset(), steady_clock() + job["seconds"], Counter[str]()
+    offset, ends, done = wall_offset(), steady_clock(), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records"
         records = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        # What children import is imported here, so that they begin at once on a busy machine too.
+        Crowd(job, offset, records, ends)
+        ends = steady_clock() + job["seconds"]
 
         def start() -> int:
             child = os.fork()

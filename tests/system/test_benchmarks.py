@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import pictures, report
+from benchmarks.bench import SIZES
 from benchmarks.chapters import CHAPTERS
 from benchmarks.contenders.base import (
     FLOOR,
@@ -24,7 +25,7 @@ from benchmarks.contenders.base import (
     OURS_NINJA,
 )
 from benchmarks.goals import GOALS
-from benchmarks.measure import Probe, middle, numbers
+from benchmarks.measure import Probe, middle, numbers, percentiles
 from benchmarks.progress import Progress
 from benchmarks.results import Results, Row
 from tests.support.needs import REDIS_BENCHMARK, WRK, require
@@ -153,6 +154,49 @@ def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:
     assert (results.value("growth", "policies: server", OURS, "8") or 0) > 0
 
 
+def test_keys_are_filled_by_checks_and_expire(results: Results) -> None:
+    filled, checked, expired = results.cases("keys")
+    size = SIZES["tiny"]
+    assert [row.contender for row in results.of("keys", filled)] == [
+        f"ours, {count:,} keys" for count in (2, 20, size.filled_keys)
+    ]
+    most = f"ours, {size.filled_keys:,} keys"
+    assert (results.value("keys", filled, most, "bytes each") or 0) > 50
+    assert (results.value("keys", checked, most, "99 %, µs") or 0) > 0
+    (row,) = results.of("keys", expired)
+    assert 0 <= row.values["left after 0 s"] <= size.expiring_keys
+
+
+def test_huge_size_has_as_many_keys_as_the_articles_ask_for() -> None:
+    assert SIZES["huge"].filled_keys == 10_000_000
+
+
+def test_windows_of_one_slot_take_one_call_and_leases_of_several_none(results: Results) -> None:
+    one, three = results.cases("cluster")
+
+    def commands(case: str, contender: str) -> float | None:
+        return results.value("cluster", case, contender, "commands")
+
+    assert commands(one, "ours, three windows") == 1
+    # A look at each, then a charge of each.
+    assert commands(three, "**ours, three windows**") == 6
+    assert commands(three, "ours, all with lease 100") < 1  # type: ignore[operator]
+
+
+def test_latency_of_the_articles_requests_is_measured(results: Results) -> None:
+    require(REDIS_BENCHMARK)
+    (case,) = results.cases("articles")
+    found = [results.value("articles", case, OURS, name) for name in ("p50_ms", "p95_ms", "p99_ms")]
+    assert None not in found
+    assert found == sorted(found, key=float)  # type: ignore[arg-type]
+
+
+def test_column_without_a_number_is_left_out(written: Path) -> None:
+    page = (written / "benchmarks.md").read_text(encoding="utf-8")
+    _, leases = page.split("### Leases: library")
+    assert "checks a second" not in leases.split("###")[0]
+
+
 def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
     page = (written / "benchmarks.md").read_text(encoding="utf-8")
     for chapter in CHAPTERS.values():
@@ -251,6 +295,11 @@ def test_what_is_added_is_less_than_the_whole() -> None:
 def test_the_middle_half_has_a_median() -> None:
     assert middle([5.0]) == (5.0, 5.0, 5.0)
     assert middle([1.0, 2.0, 3.0, 4.0, 100.0]) == (3.0, 2.0, 4.0)
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert percentiles([float(n) for n in range(1, 201)]) == {50: 100, 95: 190, 99: 198}
+    assert percentiles([3.0]) == {50: 3.0, 95: 3.0, 99: 3.0}
 
 
 def test_pictures_escape_what_they_show() -> None:

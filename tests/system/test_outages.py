@@ -48,6 +48,8 @@ def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
     profiles = {
         "many": {"axis": "ip", "limit": LIMIT, "window": 3600},
         "few": {"axis": "ip", "limit": 4, "window": 3600},
+        "leased": {"axis": "ip", "limit": 40, "window": 3600, "lease": 10, "lease_seconds": 60},
+        "later": {"axis": "ip", "limit": 40, "window": 3600, "mode": "deferred"},
     }
     settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
 
@@ -113,6 +115,72 @@ def test_every_check_is_answered_and_redis_takes_over_again(
         assert all(answer.allowed for answer in answers)
     until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     assert breaker.state == CLOSED
+
+
+@pytest.mark.parametrize("trouble", [killed, frozen])
+def test_leased_profile_admits_what_it_holds_and_what_the_fallback_admits(
+    trouble: Trouble,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url)
+    with server.client() as client:
+        client.flushall()
+    before = [check("leased", "k") for _ in range(4)]
+    assert before[-1].source == decisions.LEASE
+    with trouble(server):
+        answers = [check("leased", "k") for _ in range(100)]
+        assert limits.get_limiter().breaker.state != CLOSED
+    assert {answer.source for answer in answers} <= {decisions.LEASE, decisions.LOCAL}
+    local = [answer.allowed for answer in answers if answer.source == decisions.LOCAL]
+    assert sum(local) == 40
+    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+    after = [check("leased", "k") for _ in range(100)]
+    # A server that was killed has lost its data, as it does in this test.
+    counted = after if trouble is killed else [*before, *answers, *after]
+    by_redis = [answer for answer in counted if answer.source != decisions.LOCAL]
+    assert 0 < sum(answer.allowed for answer in by_redis) <= 40
+
+
+@pytest.mark.parametrize("trouble", [killed, frozen])
+def test_deferred_profile_uses_no_socket_and_what_is_lost_is_counted(
+    trouble: Trouble,
+    check: Callable[[str, str], Decision],
+    server: RedisServer,
+    settings: SettingsWrapper,
+) -> None:
+    configure(settings, server.url, DEFERRED_SECONDS=0.01)
+    with server.client() as client:
+        client.flushall()
+    reported: Counter[str] = Counter()
+
+    def note(charged: int, lost: int, **_: Any) -> None:
+        reported["hits"] += charged + lost
+
+    answers: list[Decision] = []
+
+    def ask() -> str:
+        answers.append(check("later", "k"))
+        return answers[-1].source
+
+    signals.deferred_sent.connect(note)
+    try:
+        assert ask() == decisions.DEFERRED
+        with trouble(server):
+            assert work_of(ask).sockets == 0
+            while limits.get_limiter().breaker.state == CLOSED:
+                check("many", "k")
+            assert {ask() for _ in range(50)} <= {decisions.DEFERRED, decisions.LOCAL}
+        until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+        until(lambda: ask() == decisions.DEFERRED, "charges are sent again")
+        deferred = [each for each in answers if each.source == decisions.DEFERRED]
+        admitted = sum(answer.allowed for answer in deferred)
+        until(lambda: reported["hits"] == admitted, "every hit was sent, or is counted as lost")
+    finally:
+        signals.deferred_sent.disconnect(note)
+    local = [answer.allowed for answer in answers if answer.source == decisions.LOCAL]
+    assert sum(local) <= 40
 
 
 async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django_redis import get_redis_connection
 
-from django_slidingwindow import decisions, limits
+from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.protocol import Reset
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import SentinelGroup
 
-LIMIT = 300
+LIMIT, LEASE = 300, 10
 
 
 def configure(
@@ -41,7 +42,12 @@ def configure(
             },
         }
     }
-    profiles = {"many": {"axis": "tenant", "limit": LIMIT, "window": 3600}}
+    many = {"axis": "tenant", "limit": LIMIT, "window": 3600}
+    profiles = {
+        "many": many,
+        "leased": {**many, "lease": LEASE},
+        "later": {**many, "mode": "deferred"},
+    }
     settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
 
 
@@ -179,15 +185,24 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
     """At most the limit and what replication lost. The last test: nobody starts it again."""
     configure(settings, sentinels, FALLBACK="deny", SHIELD_SECONDS=0)
     old = sentinels.primary
-    with Load("many", "k") as load:
+    reported: Counter[str] = Counter()
+
+    def note(charged: int, over: int, lost: int, **_: Any) -> None:
+        reported.update(charged=charged, over=over, lost=lost)
+
+    signals.deferred_sent.connect(note)
+    with Load("many", "k") as load, Load("leased", "k") as leased, Load("later", "k") as later:
         load.go_on(LIMIT // 4)
         before = len(load.answers)
         old.kill()
         new = sentinels.wait_for_failover(old)
-        wait_until(
-            lambda: load.answers[-1].reason == decisions.LIMIT,
-            "the new primary has admitted what was left",
-        )
+        for each in (load, leased, later):
+            wait_until(
+                lambda each=each: each.answers[-1].reason == decisions.LIMIT,  # type: ignore[misc]
+                "the new primary has admitted what was left",
+            )
+    limits.get_limiter().close()
+    signals.deferred_sent.disconnect(note)
     sources = {answer.source for answer in load.answers[before:]}
     assert sources == {decisions.DENY, decisions.REDIS}
     with new.client() as client:
@@ -195,3 +210,9 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
     assert kept > 0
     # Each caller may have had one hit acknowledged that no replica had yet.
     assert LIMIT - load.callers <= load.admitted <= LIMIT + load.callers
+    # Or a lease.
+    assert leased.admitted <= LIMIT + load.callers + LEASE
+    assert leased.sources == {decisions.DENY, decisions.REDIS, decisions.LEASE}
+    assert later.sources == {decisions.DENY, decisions.DEFERRED}
+    assert reported["charged"] + reported["lost"] == later.admitted
+    assert reported["charged"] - reported["over"] <= LIMIT
