@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -60,7 +61,13 @@ class Command(BaseCommand):
             "purge": ("delete rows of the log that are older than LOG_DAYS", arguments.add_purge),
             "replay": ("replay access logs against limits", replaying.add_arguments),
         }.items():
-            action = actions.add_parser(name, help=summary, description=summary)
+            action = actions.add_parser(
+                name,
+                help=summary,
+                description=summary,
+                epilog=arguments.examples(name),
+                formatter_class=RawDescriptionHelpFormatter,
+            )
             action.add_argument(
                 "--format",
                 choices=FORMATS,
