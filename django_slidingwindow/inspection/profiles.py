@@ -80,7 +80,8 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
     return [
         key.name if record[key.name] is True else f"{key.name}: {record[key.name]}"
         for key in _own_keys()
-        if not key.heading and record[key.name] not in (None, key.default)
+        # The default of a scope is the name.
+        if not key.heading and record[key.name] not in (None, key.default, record["name"])
     ]
 
 
