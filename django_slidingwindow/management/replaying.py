@@ -55,7 +55,9 @@ def _add_tries(tried: _ArgumentGroup) -> None:
         help="a candidate such as 30/m or 60/m,500/h; may be repeated",
     )
     tried.add_argument("--profile", help="try a profile's own rates, and count by its axis")
-    tried.add_argument("--algorithm", choices=ALGORITHMS, help="the algorithm of --try (compact, or as --profile)")
+    tried.add_argument(
+        "--algorithm", choices=ALGORITHMS, help="how --try counts (compact, or as --profile)"
+    )
     tried.add_argument(
         "--suggest",
         metavar="SHARE",
@@ -71,7 +73,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
         help=f"{', '.join(formats.NAMED)}, or nginx's '$remote_addr [$time_local] ...' (auto)",
     )
     read.add_argument(
-        "--nginx-conf", metavar="CONF", help="a file of nginx; then --log-format is a name that it defines"
+        "--nginx-conf", metavar="CONF", help="a file of nginx that defines --log-format"
     )
     read.add_argument(
         "--field",
@@ -108,7 +110,9 @@ def _add_reading(read: _ArgumentGroup) -> None:
 def _add_filters(kept: _ArgumentGroup) -> None:
     kept.add_argument("--path", metavar="REGEX", help="only paths in which this is found")
     kept.add_argument("--method", metavar="NAMES", help="only these methods: GET,POST")
-    kept.add_argument("--status", metavar="CODES", help="only these statuses: 2xx,404; all others: !429")
+    kept.add_argument(
+        "--status", metavar="CODES", help="only these statuses: 2xx,404; or not: !429"
+    )
     kept.add_argument("--since", metavar="TIME", help="only from this time on: 2026-11-17T03:00Z")
     kept.add_argument("--until", metavar="TIME", help="only before this time")
     kept.add_argument(
