@@ -13,7 +13,7 @@ from .caching import BoundedCache
 from .results import allowed_unseen, decision_of
 from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
 
-# Seconds until somebody who was refused for an outage may ask again.
+# The Retry-After of a refusal during an outage, in seconds.
 _LEAST_WAIT = 0.1
 
 

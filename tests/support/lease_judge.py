@@ -59,21 +59,21 @@ def pause_after(decision: Any) -> float:
 
 
 class Clock:
-    """Seconds of CLOCK_BOOTTIME; remembers what it has told each thread last."""
+    """Seconds of CLOCK_BOOTTIME; remembers the last value of each thread."""
 
     def __init__(self) -> None:
         from django_slidingwindow.core.leases import steady_clock
 
         self._read = steady_clock
-        self._told = threading.local()
+        self._read_last = threading.local()
 
     def __call__(self) -> float:
-        self._told.last = self._read()
-        return float(self._told.last)
+        self._read_last.last = self._read()
+        return float(self._read_last.last)
 
     @property
     def last(self) -> float:
-        return float(self._told.last)
+        return float(self._read_last.last)
 
 
 def wall_offset() -> float:

@@ -107,9 +107,9 @@ def test_throttles_of_frameworks_charge_and_refuse(results: Results, throttle: s
     assert results.value("views", "refused", throttle, "commands") == 0
 
 
-@pytest.mark.parametrize(("ratio", "told"), [(0.7, False), (0.71, True)])
+@pytest.mark.parametrize(("ratio", "shown"), [(0.7, False), (0.71, True)])
 def test_a_goal_that_is_missed_says_where_the_time_goes(
-    tmp_path: Path, ratio: float, told: bool
+    tmp_path: Path, ratio: float, shown: bool
 ) -> None:
     (goal,) = [goal for goal in GOALS if goal.case == "Django, allowed, decorator"]
     facts = {**FACTS, "measured views": FACTS["measured library"]}
@@ -122,8 +122,8 @@ def test_a_goal_that_is_missed_says_where_the_time_goes(
     ]
     report.write(Results(rows, facts), tmp_path / "pictures", page, {})
     text = report.goals_page(page).read_text(encoding="utf-8")
-    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
-    assert ("With all left out that can be, it is 0.58." in text) == told
+    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == shown
+    assert ("With all left out that can be, it is 0.58." in text) == shown
     # It is not a limiter, so no picture shows it.
     assert f"| {LEAST_VIEW} |" in page.read_text(encoding="utf-8")
     picture = (tmp_path / "pictures" / "views-allowed.svg").read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
     assert least > 0
 
 
-def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:
+def test_memory_and_growth_are_described_by_their_points(results: Results) -> None:
     (case, many) = results.cases("memory")
     assert (results.value("memory", case, OURS, "10") or 0) > 50
     assert (results.value("memory", many, OURS, "bytes each") or 0) > 50
@@ -234,18 +234,18 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     floor = Probe("floor", print, wall=[1.0, 10.0, 1.0], client=[0.6, 6.0, 0.6])
     ours = Probe("ours", print, wall=[0.5, 5.0, 0.5], client=[0.3, 3.0, 0.3])
     floor.server, ours.server = [0.4, 4.0, 0.4], [0.2, 2.0, 0.2]
-    told = numbers(ours, floor, {})
-    assert told["ratio"] == told["ratio_low"] == told["ratio_high"] == pytest.approx(0.5)
-    assert told["wall_ratio"] == pytest.approx(0.5)
-    assert told["busy_us"] == pytest.approx(500_000)
+    shown = numbers(ours, floor, {})
+    assert shown["ratio"] == shown["ratio_low"] == shown["ratio_high"] == pytest.approx(0.5)
+    assert shown["wall_ratio"] == pytest.approx(0.5)
+    assert shown["busy_us"] == pytest.approx(500_000)
 
 
 def test_what_is_added_is_less_than_the_whole() -> None:
     bare = Probe("bare", print, wall=[1.0], client=[1.0], server=[0.0])
     floor = Probe("floor", print, base="bare", wall=[2.0], client=[1.5], server=[0.5])
     ours = Probe("ours", print, base="bare", wall=[1.5], client=[1.25], server=[0.25])
-    told = numbers(ours, floor, {"bare": bare})
-    assert told["ratio"] == told["wall_ratio"] == pytest.approx(0.5)
+    shown = numbers(ours, floor, {"bare": bare})
+    assert shown["ratio"] == shown["wall_ratio"] == pytest.approx(0.5)
 
 
 def test_the_middle_half_has_a_median() -> None:
@@ -280,15 +280,15 @@ class Terminal(StringIO):
 
 
 def test_a_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
-    told = []
+    shown = []
     for stream in (Terminal(), StringIO()):
         progress = Progress(stream)
         progress.begin("Library", 2)
         progress.step("ours")
         progress.end()
         progress.end()
-        told.append(stream.getvalue())
-    assert "50% Library ours" in told[0]
-    assert "%" not in told[1]
-    assert told[1].startswith("Library: ")
-    assert told[1].count("\n") == 1
+        shown.append(stream.getvalue())
+    assert "50% Library ours" in shown[0]
+    assert "%" not in shown[1]
+    assert shown[1].startswith("Library: ")
+    assert shown[1].count("\n") == 1

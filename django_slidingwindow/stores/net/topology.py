@@ -56,7 +56,7 @@ class Topology:
         return failed_at is not None and failed_at >= self._learned_at
 
     def sources(self) -> list[Address]:
-        """Return the nodes to ask for the map, those first that have not failed, or long ago."""
+        """Return the nodes to ask for the map: first those that have not failed recently."""
         known = dict.fromkeys([*self.primaries, *self._nodes, *self._seeds])
         return sorted(known, key=lambda address: self._failures.get(address, 0.0))
 
