@@ -34,7 +34,7 @@ class Goal:
     """A number that must not be above `bound` (or below it, if it is the `least`)."""
 
     case: str
-    told: str
+    aim: str
     bound: float
     measure: Callable[[Results], float | None]
     peers: Callable[[Results], float | None] = lambda results: None

@@ -159,7 +159,7 @@ def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
         assert f"\n## {chapter.title}\n" in page
     goals = report.goals_page(written / "benchmarks.md").read_text(encoding="utf-8")
     for goal in GOALS:
-        assert f"| {goal.case} | {goal.told} |" in goals
+        assert f"| {goal.case} | {goal.aim} |" in goals
     shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line[:2] == "!["]
     assert len(shown) >= 12
     for picture in shown:
@@ -199,8 +199,8 @@ def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict
     page = tmp_path / "page.md"
     report.write(measured(ratio), tmp_path / "pictures", page, {"peer": "is not installed"})
     goals = report.goals_page(page).read_text(encoding="utf-8")
-    assert f"| {GOALS[0].case} | {GOALS[0].told} | {ratio:.2f} | {verdict} | 1.50 |" in goals
-    assert f"| {GOALS[1].case} | {GOALS[1].told} |  | not measured |" in goals
+    assert f"| {GOALS[0].case} | {GOALS[0].aim} | {ratio:.2f} | {verdict} | 1.50 |" in goals
+    assert f"| {GOALS[1].case} | {GOALS[1].aim} |  | not measured |" in goals
     text = page.read_text(encoding="utf-8")
     assert "Not measured: `peer` (is not installed)." in text
     assert "2 cores" in text
