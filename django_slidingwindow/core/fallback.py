@@ -18,7 +18,7 @@ _LEAST_WAIT = 0.1
 
 
 class _Share(NamedTuple):
-    """What this process decides about a template's windows."""
+    """How this process decides about the windows of a template, by their positions."""
 
     denied: int | None
     """The position of one that denies all."""

@@ -118,7 +118,7 @@ class Refund(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Forget whole windows. The answer: how many there were."""
+    """Delete whole windows. The answer is the number of windows that existed."""
 
     keys: tuple[str, ...]
     within: float | None = None

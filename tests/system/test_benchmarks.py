@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pictures, report
+from benchmarks import fallback, pictures, replay, report
 from benchmarks.chapters import CHAPTERS
 from benchmarks.contenders.base import (
     FLOOR,
@@ -292,3 +293,24 @@ def test_a_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
     assert "%" not in shown[1]
     assert shown[1].startswith("Library: ")
     assert shown[1].count("\n") == 1
+
+
+def test_replay_is_measured_beside_awk(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["replay", "--lines", "2000", "--clients", "50"])
+    replay.main()
+    printed = capsys.readouterr().out
+    assert "2,000 lines" in printed
+    # awk and the replay see the same requests and clients.
+    assert "2000 50\n" in printed
+    assert re.search(r"^60/m +2,000 .* 50 ", printed, re.MULTILINE)
+    assert len(re.findall(r"^(awk|replay): .* lines a second, peak", printed, re.MULTILINE)) == 2
+
+
+def test_memory_of_the_fallback_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "CASES", ((50, 100, 2),))
+    fallback.main()
+    assert "FALLBACK_MAX_KEYS 50: 100 identifiers of 2 hits each" in capsys.readouterr().out
