@@ -371,18 +371,19 @@ class TestProfiles:
             **PROFILES,
             "leased": {"axis": "tenant", "rate": "10000/d", "lease": 1_000},
             "dynamic": {"axis": "tenant", "rate": lambda identifier, request: "5/m"},
+            "sharing": {"axis": "tenant", "rate": "5/s", "scope": "api"},
+            "skip": {"axis": "user", "rate": "7/s", "anonymous": "skip"},
             "wrong": {"axis": "tenant"},
         }
         with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             for printed in ("\n".join(plain("profiles")), rich("profiles")):
-                assert re.search(
-                    r"login +ip +login +observe +local +2 / 1 min log, 20 / 1 h log", printed
-                )
-                assert re.search(
-                    r"dynamic +tenant +dynamic +enforce +local +by identifier", printed
-                )
+                assert re.search(r"login +ip +observe +local +2 / 1 min log, 20 / 1 h log", printed)
+                assert re.search(r"dynamic +tenant +enforce +local +by identifier", printed)
                 assert "needs exactly one of limit" in printed
                 assert "10,000 / 1 d compact lease 1,000" in printed
+                assert re.search(r"5 / 1 s compact +scope: api *$", printed, re.MULTILINE)
+                # The name of a profile is the default of its scope alone.
+                assert re.search(r"7 / 1 s compact +anonymous: skip *$", printed, re.MULTILINE)
 
     def test_registered_profile_has_its_own_origin(self):
         register("of_an_app", {"axis": "ip", "rate": "1/s"})
