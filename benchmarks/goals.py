@@ -35,16 +35,16 @@ class Goal:
     """A number that must not be above `bound` (or below it, if it is the `least`)."""
 
     case: str
-    told: str
+    aim: str
     bound: float
     measure: Callable[[Results], float | None]
     peers: Callable[[Results], float | None] = lambda results: None
     """The best that another library reaches in the same run."""
     least: bool = False
     spent: str = ""
-    """Where the time goes, told while it is not reached."""
+    """Where the time goes, shown while the goal is not reached."""
     possible: Callable[[Results], float | None] = lambda results: None
-    """What is measured where all is left out that can be, told beside that."""
+    """The best that was measured with everything optional left out, shown beside that."""
 
     def reached(self, value: float) -> bool:
         return value >= self.bound if self.least else value <= self.bound

@@ -1,7 +1,7 @@
 """Rounds interleaved in one process: every contender meets the same machine.
 
 A machine's speed changes while one measures. So each round runs all of the probes, one
-after another in a new order, and a ratio is taken within the round; what is told is the
+after another in a new order, and a ratio is taken within the round; the result is the
 median of the rounds, and how far the middle half of them lies apart.
 """
 
@@ -27,7 +27,7 @@ class Probe:
 
     name: str
     call: Callable[[int], None]
-    """Makes so many calls."""
+    """Makes this number of calls."""
     prepare: Callable[[], None] | None = None
     """Before each round, unmeasured."""
     base: str | None = None

@@ -21,7 +21,7 @@ class Progress:
         self._start = time.monotonic()
 
     def begin(self, title: str, steps: int) -> None:
-        """A new bar of so many steps."""
+        """A new bar with this number of steps."""
         self.end()
         self._title, self._steps, self._done = title, max(steps, 1), 0
         self._start = time.monotonic()

@@ -20,7 +20,7 @@ COUNT = "{ seen[$1]++ } END { n = 0; for (i in seen) n++; print NR, n }"
 
 
 def write(path: Path, lines: int, clients: int) -> None:
-    """Write requests of clients, of which few send much and many send little."""
+    """Write requests of clients. Few of them send much, and many send little."""
     random = Random(1).random
     stamps, before = "", -1
     with path.open("w") as log:

@@ -72,7 +72,7 @@ def _goals(results: Results, page: str) -> str:
             if goal.spent and not goal.reached(value):
                 missed.append(f"**{goal.case}**: {flat(goal.spent)}{_possible(goal, results)}\n")
         best = "" if peers is None else f"{peers:.2f}"
-        rows.append([goal.case, goal.told, told, verdict, best])
+        rows.append([goal.case, goal.aim, told, verdict, best])
     head = ["case", "goal", "measured", "reached", "best peer"]
     intro = flat(GOALS_HEAD.format(page=page))
     return "\n".join(["# Benchmark goals\n", f"{intro}\n", table(head, rows), *missed])

@@ -80,7 +80,7 @@ class Server:
                 self.client.copy(key, key.replace(name.encode(), other.encode()), replace=True)
 
     def multiply(self, name: str, count: int, among: str | None = None) -> None:
-        """Copies the keys with this name, which ends in zeros, until there are so many."""
+        """Copies the keys with this name, which ends in zeros, until there are `count`."""
         for key in self.client.keys(among or f"*{name}*"):
             before, after = key.split(name.encode())
             digits = len(name) - len(name.rstrip("0"))

@@ -34,7 +34,7 @@ loading.import_app()
 
 
 def starts(count: int) -> Iterator[tuple[float, float]]:
-    """Seconds that django-redis and the app take to import, in so many processes."""
+    """Seconds that django-redis and the app take to import, in each of several processes."""
     with tempfile.TemporaryDirectory() as folder:
         # Bytecode is kept, as where a site runs; the first start writes it.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONPATH": str(ROOT)}

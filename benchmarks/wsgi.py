@@ -18,7 +18,7 @@ _contender = next(found for found in view_contenders() if found.slug == os.envir
 _case = next(case for case in CASES if case.name == os.environ["BENCH_CASE"])
 with override_settings(MIDDLEWARE=_contender.middleware, **_contender.settings(_case)):
     _handler = WSGIHandler()
-# wrk has one address. Each request is told to come from the next of many, or from one.
+# wrk has one address. Each request gets the next of many addresses, or always the same one.
 _clients = itertools.cycle(addresses(5_000 if _case is ALLOWED else 1))
 
 

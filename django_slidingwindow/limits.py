@@ -124,7 +124,7 @@ async def areset(profile: str | Profile, identifier: str) -> int:
 
 
 class _Known(NamedTuple):
-    """What is known about a check by profile and cost before it comes."""
+    """The part of a check that depends on the profile and the cost alone, prepared once."""
 
     limiter: Limiter
     edition: object

@@ -33,7 +33,7 @@ class RejectionQuerySet(models.QuerySet["Rejection"]):
         return found if end is None else found.filter(identifier__lt=end)
 
     def before(self, minute: datetime, pk: int) -> RejectionQuerySet:
-        """Return the rows that come after this one in the default order."""
+        """Return the rows that are older than this one: those after it in the default order."""
         # This form, and not an OR of two ranges, lets the database scan one range of the index.
         return self.filter(minute__lte=minute).exclude(minute=minute, pk__gte=pk)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 MAX_RESOLUTION = 1_000
-# Without "lease_seconds", a lease lasts this part of a window, and at most so many seconds.
+# Without "lease_seconds", a lease lasts this share of a window, and at most this long (seconds).
 _LEASE_PART, _LONGEST_LEASE = 0.01, 30.0
 # Whatever "lease_seconds" says: the stamps of a compact log reach no further.
 _MAX_LEASE_PART = 0.5

@@ -222,8 +222,6 @@ _TABLE = (
         read=string_value(gettext_noop("must be a string that is not empty.")),
         description="profiles with the same axis and scope share their hits",
         default_text="the name of the profile",
-        heading=pgettext_noop("rate limit", "Scope"),
-        width=24,
     ),
     ProfileKey(
         name="mode",

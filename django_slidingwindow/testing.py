@@ -96,7 +96,7 @@ class _Store(MemoryStore):
 
 
 class _InMemory(Limiter):
-    """Without a shield: it goes by a clock that cannot be frozen."""
+    """Without a shield, because its clock cannot be frozen."""
 
     def __init__(self, store: MemoryStore, clock: FrozenClock) -> None:
         super().__init__(

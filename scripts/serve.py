@@ -99,7 +99,7 @@ def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float)
     with open(os.devnull, "w") as nowhere:
         password = call_command("demo_data", stdout=nowhere, stderr=nowhere)
     plug.server = server
-    listener.listen()  # whoever comes from now on waits, and is not turned away
+    listener.listen()  # from now on connections wait, and are not refused
     manage = shlex.join(os.path.relpath(path) for path in (sys.executable, PROJECT / "manage.py"))
     password = password or "as before (changepassword demo sets another)"
     said = {"host": HOST, "port": listener.getsockname()[1], "password": password}

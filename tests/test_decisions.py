@@ -130,8 +130,8 @@ def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
 
 
 def test_a_decision_has_the_key_that_decided() -> None:
-    def verdict(key: str, **told: object) -> Verdict:
-        said = {"profile": "login", "policy": POLICY, "allowed": True, **told}
+    def verdict(key: str, **fields: object) -> Verdict:
+        said = {"profile": "login", "policy": POLICY, "allowed": True, **fields}
         return Verdict(
             key=key,
             observed=False,

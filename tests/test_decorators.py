@@ -53,7 +53,7 @@ def get(method="get", **extra):
 
 
 def left(profile):
-    """Hits that are free, of which a peek reckons one as taken."""
+    """Return the hits that are left; a peek counts one as taken."""
     decision = limits.peek(profile, CLIENT)
     return decision.remaining + decision.allowed
 
@@ -190,12 +190,12 @@ def test_unknown_profile_is_a_mistake_at_first_use_that_hints(make):
 
 
 @pytest.mark.parametrize("decorator", [rate_limit("burst"), rate_limit_exempt])
-def test_class_is_told_how_it_is_decorated(decorator):
+def test_error_says_how_to_decorate_a_class(decorator):
     with pytest.raises(TypeError, match="method_decorator"):
         decorator(View)
 
 
-def test_method_decorated_as_a_function_is_told_how_it_is():
+def test_error_says_how_to_decorate_a_method():
     class Page(View):
         @rate_limit("burst")
         def get(self, request):
@@ -307,7 +307,7 @@ def test_profile_that_is_named_twice_is_charged_once(make):
 
 
 def other(view):
-    """A decorator, of which nobody knows what it does."""
+    """A decorator that the middleware does not know."""
 
     @functools.wraps(view)
     def wrapper(*args, **kwargs):

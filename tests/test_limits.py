@@ -84,7 +84,7 @@ def test_a_profile_is_known_by_its_name(call: Calls, redis: Redis) -> None:
     assert call.peek("tenant_paid", "acme").remaining == 9_998
 
 
-def test_an_unknown_name_is_told_what_was_meant(call: Calls) -> None:
+def test_error_of_an_unknown_name_suggests_a_known_one(call: Calls) -> None:
     with pytest.raises(ImproperlyConfigured, match="did you mean 'tenant_paid'"):
         call.check("tenant_payed", "acme")
 
@@ -343,7 +343,7 @@ def test_acquire_is_refused_at_once_if_it_can_never_pass(
     assert watch.sleeps == []
 
 
-def test_each_call_is_told_to_whoever_measures(call: Calls, watch: Watch) -> None:
+def test_each_call_is_measured(call: Calls, watch: Watch) -> None:
     mine = profile("1/h")
     made = [call.check(mine, "ada"), call.check(mine, "ada")]
     call.peek(mine, "ada")
@@ -386,7 +386,7 @@ def test_limiter_of_settings_that_have_changed_keeps_no_connection(redis: Redis)
             limits.check(profile(), "ann")
             assert connections() == 1
         wait_until(lambda: connections() == 0, "the server has heard of it")
-    # Whoever has kept it goes on.
+    # Code that has kept it can still use it.
     assert limiter.charge(limits._windows(limiter, profile(), "ann", 1, True)).remaining == 0
     limiter.close()
 
@@ -448,16 +448,16 @@ def test_a_check_that_redis_cannot_answer_is_logged_once_a_minute(
     assert record.alias == "default"
 
 
-def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(
+def test_an_outage_is_signalled_once_when_it_begins_and_once_when_it_ends(
     fresh_server: RedisServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
     settings.CACHES = {**settings.CACHES, "fresh": cache}
     settings.SLIDING_WINDOW = {**PATIENT, "CACHE": "fresh"}
-    told: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
 
     def hear(**arguments: Any) -> None:
-        told.append(arguments)
+        sent.append(arguments)
 
     signals.store_degraded.connect(hear)
     signals.store_recovered.connect(hear)
@@ -467,7 +467,7 @@ def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(
     assert {limits.check(mine, "ada").source for _ in range(20)} == {"local"}
     fresh_server.start()
     wait_until(lambda: limits.check(mine, "ada").source == "redis", "Redis decides again")
-    degraded, recovered = told
+    degraded, recovered = sent
     assert degraded["signal"] is signals.store_degraded
     assert degraded["alias"] == recovered["alias"] == "fresh"
     assert isinstance(degraded["error"], StoreError)
@@ -586,7 +586,9 @@ def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -
     assert call.check("tenant_paid", "acme").remaining == 9_998
 
 
-def test_a_cost_that_is_no_number_is_told_though_an_equal_one_is_known(call: Calls) -> None:
+def test_a_cost_that_is_not_a_number_is_an_error_although_an_equal_one_is_known(
+    call: Calls,
+) -> None:
     assert call.check("tenant_paid", "acme", 1).allowed
     with pytest.raises(ValueError, match="is not a whole number of at least 0"):
         call.check("tenant_paid", "acme", True)

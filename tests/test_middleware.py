@@ -112,7 +112,7 @@ def site(request, settings, redis):
 
 
 def left(profile, identifier=CLIENT):
-    """Hits that are free, of which a peek reckons one as taken."""
+    """Return the hits that are left; a peek counts one as taken."""
     decision = limits.peek(profile, identifier)
     return decision.remaining + decision.allowed
 
@@ -204,7 +204,7 @@ def test_changed_settings_apply_at_once(site):
         ({"profiles": "burst", "pth": "^/"}, "did you mean 'path'"),
     ],
 )
-def test_rule_that_is_nonsense_is_told_with_its_place(settings, config, problem):
+def test_error_of_a_wrong_rule_has_its_place(settings, config, problem):
     (found,) = rule_problems(3, config)
     assert found[0].startswith("SLIDING_WINDOW['RULES'][3]")
     assert problem in found[1]

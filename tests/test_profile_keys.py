@@ -163,7 +163,7 @@ class TestAddedKey:
         text = page.content.decode()
         assert '<th scope="col">Region</th>' in text
         assert "<td><strong>eu</strong></td>" in text
-        assert "<div>jitter: 4</div>" in text
+        assert '<div class="sw-quiet">jitter: 4</div>' in text
         assert "jitter: 0" not in text
         assert "jitter -1 is not a number of seconds from 0." in text
 

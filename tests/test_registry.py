@@ -116,7 +116,7 @@ def test_only_what_was_registered_can_be_taken_away(registered: Profile) -> None
         unregister("ip_public")
 
 
-def test_an_unknown_name_is_told_what_was_meant() -> None:
+def test_error_of_an_unknown_name_suggests_a_known_one() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"'tenant_payed': did you mean 'tenant_paid'"):
         registry.get("tenant_payed")
     with pytest.raises(

@@ -42,7 +42,7 @@ def connect() -> Iterator[Callable[[Signal, Any], None]]:
         signal.disconnect(receiver)
 
 
-def test_whoever_listens_is_told(connect: Any) -> None:
+def test_receivers_are_called(connect: Any) -> None:
     ear = Ear()
     connect(signals.store_degraded, ear)
     signals.send(signals.store_degraded, Limiter, alias="default", error=None)
@@ -64,7 +64,7 @@ def test_nothing_is_sent_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
     assert not signals.limit_checked.has_listeners(Limiter)
 
 
-def test_a_receiver_that_fails_is_logged_and_the_others_are_told(
+def test_a_receiver_that_fails_is_logged_and_the_others_are_called(
     connect: Any, redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(**_: Any) -> None:
@@ -93,7 +93,7 @@ async def test_a_coroutine_function_that_listens_cannot_fail_a_check(
     assert "asynchronous receiver" in caplog.text
 
 
-def test_a_coroutine_function_that_listens_is_told_where_no_loop_runs(connect: Any) -> None:
+def test_a_coroutine_receiver_is_called_where_no_loop_runs(connect: Any) -> None:
     heard: list[str] = []
 
     async def listens(alias: str, **_: Any) -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_near_a_limit_if_that_is_turned_off(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_refusal_is_told_to_the_log_and_to_whoever_listens(
+def test_a_refusal_reaches_the_log_and_the_receivers(
     connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, fails: bool
 ) -> None:
     written: list[tuple[Any, Any]] = []
@@ -155,7 +155,7 @@ def test_a_refusal_is_told_to_the_log_and_to_whoever_listens(
     assert [record.exc_info is not None for record in caplog.records] == [True] * fails
 
 
-def test_where_the_app_is_not_installed_a_refusal_is_told_by_the_signal_alone(
+def test_without_the_app_a_refusal_only_sends_the_signal(
     connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ear = Ear()

@@ -29,7 +29,7 @@ def run(bench: Bench) -> list[Row]:
     for contender in found:
         try:
             rows.append(_flooded(bench, contender))
-        except Exception as error:  # noqa: BLE001, a peer that fails is told of, not hidden
+        except Exception as error:  # noqa: BLE001, a peer that fails is reported
             rows.append(Row(NAME, CASE, contender.name, note=f"failed: {error}"))
         bench.progress.step(contender.name)
     return rows

@@ -28,7 +28,7 @@ def _case(bench: Bench, case: Case) -> list[Row]:
     for contender in contenders():
         try:
             found.append(_probe(bench, contender, case))
-        except Exception as error:  # noqa: BLE001, a peer that fails is told of, not hidden
+        except Exception as error:  # noqa: BLE001, a peer that fails is reported
             rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
     probes = [probe for probe, _ in found]
     with bench.server.one_core():
@@ -84,7 +84,7 @@ def _until_refused(contender: Contender, check: Check) -> Callable[[], None]:
 
 
 def _filled(bench: Bench, contender: Contender, case: Case, check: Check) -> list[str]:
-    """Identifiers with so many live hits; one is filled, and copied on the server."""
+    """Identifiers with many live hits; one is filled, and copied on the server."""
     if not contender.stores:
         return ["big00"]
     if contender.fill is not None:

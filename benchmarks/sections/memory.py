@@ -25,7 +25,7 @@ def run(bench: Bench) -> list[Row]:
         for contender in found:
             try:
                 rows.append(measure(bench, contender))
-            except Exception as error:  # noqa: BLE001, a peer that fails is told of, not hidden
+            except Exception as error:  # noqa: BLE001, a peer that fails is reported
                 case = A_KEY if measure is _a_key else MANY
                 rows.append(Row(NAME, case, contender.name, note=f"failed: {error}"))
             bench.progress.step(contender.name)

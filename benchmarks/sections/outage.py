@@ -45,7 +45,7 @@ USUAL, AWAY = "usual", "away"
 CLIENTS = addresses(20)
 
 Measure = Callable[[int], float]
-"""Makes so many calls, and says how long they took in the median."""
+"""Makes this number of calls, and prints the median of their times."""
 
 
 def run(bench: Bench) -> list[Row]:

@@ -44,7 +44,7 @@ def _case(bench: Bench, case: Case) -> list[Row]:
             continue
         try:
             found.append(_probe(bench, contender, case))
-        except Exception as error:  # noqa: BLE001, a peer that fails is told of, not hidden
+        except Exception as error:  # noqa: BLE001, a peer that fails is reported
             rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
     probes = [probe for probe, _ in found]
     with bench.server.one_core():

@@ -66,7 +66,7 @@ class OverrideForm(_ModelForm):
         if self.instance.profile and self.instance.profile not in names:
             names.append(self.instance.profile)
         profile: Any = self.fields["profile"]
-        profile.choices = [(name, printable(name)) for name in names]
+        profile.choices = [("", "---------"), *((name, printable(name)) for name in names)]
 
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
@@ -115,6 +115,9 @@ class OverrideAdmin(_ModelAdmin):
     readonly_fields = ("created_by", "made")
     fields = (("profile", "identifier"), ("action", "limit"), "until", "note", "created_by", "made")
     change_form_template = "admin/django_slidingwindow/override.html"
+    change_list_template = "admin/django_slidingwindow/overrides.html"
+    # Unfold shows the link to the form of a new override only with this.
+    show_add_link = True
 
     class Media:
         css = {"all": ("django_slidingwindow/admin.css",)}  # noqa: RUF012

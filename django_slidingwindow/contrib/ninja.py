@@ -207,7 +207,7 @@ def _finished(
 
 
 def _requirements(operation: Operation) -> Requirements:
-    """Return the requirements of an operation's throttles, for its methods alone.
+    """Return the requirements of an operation's throttles, only for its own methods.
 
     They are the same objects each time, so that the throttle finds what the middleware has
     charged. Operations with other methods share the throttle and the path.

@@ -106,11 +106,13 @@ class Background:
                 if stopping:
                     break
         except BaseException:
-            # SystemExit and GreenletExit as well: the next one who wakes it starts another.
-            logger.exception("the thread %s died", self._name)
+            # SystemExit and GreenletExit as well. The next call that wakes it starts another.
+            logger.exception(
+                "the thread %s died; the next one starts when there is work", self._name
+            )
         self._thread = None
         if self._due.is_set():
-            # Somebody has woken it when it was about to end.
+            # It was woken when it was about to end.
             self._start()
 
 

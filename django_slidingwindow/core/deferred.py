@@ -108,7 +108,7 @@ class Deferred:
         return taken
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Forget what is known about windows that were reset."""
+        """Forget the last replies for windows that were reset."""
         if self._known:
             forgotten = set(keys)
             with self._outbox.lock:
@@ -175,7 +175,7 @@ class Deferred:
         return self._report(decision, None)
 
     def _look(self, windows: WindowSet, now: float, *, admitted: bool = False) -> Fields:
-        """Return what a store would reply, by what is known. `admitted`: it was not refused."""
+        """Return a reply from what this process knows. `admitted`: it was not refused."""
         template, keys = windows
         fields: list[int] = []
         for key, rule in zip(keys, template.rules, strict=True):

@@ -13,12 +13,12 @@ from .caching import BoundedCache
 from .results import allowed_unseen, decision_of
 from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
 
-# Seconds until somebody who was refused for an outage may ask again.
+# The Retry-After of a refusal during an outage, in seconds.
 _LEAST_WAIT = 0.1
 
 
 class _Share(NamedTuple):
-    """What this process decides about a template's windows."""
+    """How this process decides about the windows of a template, by their positions."""
 
     denied: int | None
     """The position of one that denies all."""

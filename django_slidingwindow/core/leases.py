@@ -296,5 +296,5 @@ class Leases:
         used = lease.ahead - lease.units
         if lease.ahead:
             self._finished.append(Ended(lease.profile, lease.ahead, used, lease.units))
-        # What was used of it is what the next one goes by.
+        # The size of the next lease follows from what was used of this one.
         lease.ahead, lease.units = used, 0

@@ -121,7 +121,7 @@ class MultiSlotCheck:
 
 
 class SlotGroups:
-    """One set of windows in several groups, and what is known about each window."""
+    """One set of windows in several groups, with the reply for each window."""
 
     def __init__(self, windows: WindowSet, groups: list[list[int]]) -> None:
         self.windows = windows

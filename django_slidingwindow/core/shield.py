@@ -44,7 +44,7 @@ class Shield:
         return len(self.refusals)
 
     def find(self, question: Hashable) -> tuple[Decision, tuple[Verdict, ...], float] | None:
-        """Return a refusal of the very same question that still holds.
+        """Return a remembered refusal of the same windows, limits and costs that still holds.
 
         With it, the verdicts that a replay shows, and its age in seconds.
         """

@@ -33,13 +33,13 @@ class Ask(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Yielded by a flow: come back after so many seconds."""
+    """Yielded by a flow: continue after `seconds`."""
 
     seconds: float
 
 
 class Turn(NamedTuple):
-    """Yielded by a flow: come back when the future is done, at the latest after so many seconds."""
+    """Yielded by a flow: continue when the future is done, at the latest after `seconds`."""
 
     comes: Future[None]
     seconds: float

@@ -1,4 +1,4 @@
-"""Who is never limited: the setting EXEMPT."""
+"""The setting EXEMPT: clients that are never limited."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("django_slidingwindow")
 
 
 class Exemptions:
-    """What EXEMPT says, ready to be asked."""
+    """The parsed setting EXEMPT."""
 
     def __init__(
         self,

@@ -42,7 +42,8 @@ HEADER = "header:"
 EVERYBODY = "all"
 """The identifier of the axis `global`."""
 
-# Axes that count the address of somebody who is nobody, and how they write it.
+# Axes that fall back to the client address for anonymous requests, and the prefix of such
+# identifiers.
 _PERSONAL = ("user", "user_or_ip", "session")
 _ADDRESS = "ip:"
 _SIGNED_COOKIES = "django.contrib.sessions.backends.signed_cookies"

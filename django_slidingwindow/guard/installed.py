@@ -16,9 +16,8 @@ NOT_INSTALLED_HINT = (
 def require_installed() -> None:
     """Raise ImproperlyConfigured if the app is not in INSTALLED_APPS.
 
-    An app that is not installed cannot register system checks, so whoever is
-    imported by the project's own settings or views asks. Before all apps are
-    loaded nothing can be said, and nothing is raised.
+    An app that is not installed cannot register system checks. So the modules that a project
+    imports in its settings and views call this. Before all apps are loaded it raises nothing.
     """
     if apps.ready and not apps.is_installed(APP):
         raise ImproperlyConfigured(f"{NOT_INSTALLED} {NOT_INSTALLED_HINT} ({APP}.E001)")

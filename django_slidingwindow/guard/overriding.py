@@ -89,7 +89,7 @@ class Snapshot(dict[str, ProfileOverrides]):
 
 
 current: Snapshot | None = None
-"""The overrides that this process goes by; None if there are none."""
+"""The overrides that this process obeys; None if there are none."""
 
 saved: Callable[[str], None] | None = None
 """Called with the alias of the database when an override was saved or deleted."""
@@ -101,7 +101,7 @@ def find(profile: str, identifier: str) -> Override | None:
 
 
 def publish(snapshot: Snapshot | None) -> None:
-    """Let the checks of this process go by other overrides."""
+    """Replace the overrides that this process obeys."""
     global current
     # That of a test stays even if it is empty: it knows which one comes after it.
     current = snapshot if snapshot is not None and (snapshot or snapshot.lasts) else None

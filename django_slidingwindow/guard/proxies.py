@@ -84,9 +84,9 @@ def _trust() -> _Trust:
 
 
 class _Hops(BoundedCache[str, "Hop | None"]):
-    """Hops by their text, None for what is no address, so that who is known is not read again.
+    """A cache of parsed hops by their text; None for text that is not an address.
 
-    Filled up by many who come once, it begins anew: to be read costs a few microseconds.
+    When it is full, it is emptied: parsing a hop again costs a few microseconds.
     """
 
     def __missing__(self, text: str) -> Hop | None:

@@ -50,7 +50,7 @@ def _part(receipt: Receipt, keys: set[str]) -> Receipt:
 
 
 def _without(decision: Decision, costs: dict[str, int]) -> Decision:
-    """Return the decision as it is after so many hits of each key were given back."""
+    """Return the decision as it is after hits were given back; `costs` has their number by key."""
     verdicts = []
     for verdict in decision.verdicts:
         left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))

@@ -90,7 +90,7 @@ def requirements_from(
 
 def set_requirements(view: Callable[..., Any], requirements: Iterable[Requirement]) -> Requirements:
     """Write on a view what it requires before any other code of it runs, and return that."""
-    # A class-based view may be decorated anew at every request.
+    # A class-based view may be decorated again at every request.
     found = joined(requirements)
     # Other decorators copy the attribute to the functions that they wrap around this one; the
     # reference tells them apart. It is weak, so that no view keeps itself alive.

@@ -21,7 +21,7 @@ _usages: dict[tuple[str, object], Usage] = {}
 def declare(place: str, requirement: Requirement) -> None:
     """Remember a place that requires profiles; one that declares again is the same place."""
     profiles = requirement.profiles
-    # By name: a view may be decorated, or a choice be made, anew at each request.
+    # By name, because a view may be decorated again at each request.
     what = profiles if isinstance(profiles, tuple) else getattr(profiles, "__qualname__", None)
     _usages[place, what] = Usage(place, profiles)
 

@@ -1,4 +1,4 @@
-"""What responses tell of limits: the one place that writes the rate-limit fields.
+"""The rate-limit fields of responses. No other module writes them.
 
 `draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651);
 `legacy` is what drafts 00 to 06 had; `x` is the older habit. Seconds are rounded up,

@@ -80,8 +80,13 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
     return [
         key.name if record[key.name] is True else f"{key.name}: {record[key.name]}"
         for key in _own_keys()
-        if not key.heading and record[key.name] not in (None, key.default)
+        if not key.heading and record[key.name] not in (None, _default(key, record))
     ]
+
+
+def _default(key: ProfileKey, record: Mapping[str, Any]) -> Any:
+    """Return the value without the key. The scope of a profile is its name."""
+    return record["name"] if key.name == "scope" else key.default
 
 
 def _own_keys() -> list[ProfileKey]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import RawDescriptionHelpFormatter, _ArgumentGroup
+from argparse import _ArgumentGroup
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import timezone
@@ -30,18 +30,10 @@ from .console.outputs import Output
 from .console.progress import progress_bar
 from .console.text import harmless
 
-EXAMPLE = """\
-examples:
-  manage.py slidingwindow replay access.log --try 30/m --try 60/m,500/h
-  manage.py slidingwindow replay access.log.*.gz --profile search --html report.html
-  zcat *.gz | manage.py slidingwindow replay - --try 100/m --suggest 0.1% --json
-"""
 _MEGABYTE = 1_000_000
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = EXAMPLE
     parser.add_argument(
         "file", nargs="+", metavar="FILE", help="access logs, also gzipped; - is standard input"
     )
@@ -63,7 +55,9 @@ def _add_tries(tried: _ArgumentGroup) -> None:
         help="a candidate such as 30/m or 60/m,500/h; may be repeated",
     )
     tried.add_argument("--profile", help="try a profile's own rates, and count by its axis")
-    tried.add_argument("--algorithm", choices=ALGORITHMS, help="of --try (compact)")
+    tried.add_argument(
+        "--algorithm", choices=ALGORITHMS, help="how --try counts (compact, or as --profile)"
+    )
     tried.add_argument(
         "--suggest",
         metavar="SHARE",
@@ -79,7 +73,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
         help=f"{', '.join(formats.NAMED)}, or nginx's '$remote_addr [$time_local] ...' (auto)",
     )
     read.add_argument(
-        "--nginx-conf", metavar="CONF", help="where --log-format names one of nginx's log_format"
+        "--nginx-conf", metavar="CONF", help="a file of nginx that defines --log-format"
     )
     read.add_argument(
         "--field",
@@ -99,7 +93,7 @@ def _add_reading(read: _ArgumentGroup) -> None:
         type=checked(reading.zone),
         default=timezone.utc,
         metavar="ZONE",
-        help="of stamps without one (UTC)",
+        help="the time zone of stamps without one (UTC)",
     )
     read.add_argument(
         "--identify", metavar="BY", help="ip, field:NAME or regex:PATTERN (ip, or as --profile)"
@@ -109,20 +103,22 @@ def _add_reading(read: _ArgumentGroup) -> None:
         type=checked(_lines),
         default=ordering.BUFFER,
         metavar="LINES",
-        help=f"how far a line may stand too late ({ordering.BUFFER})",
+        help=f"how many lines too late a line may stand ({ordering.BUFFER})",
     )
 
 
 def _add_filters(kept: _ArgumentGroup) -> None:
-    kept.add_argument("--path", metavar="REGEX", help="paths that this is found in")
-    kept.add_argument("--method", metavar="NAMES", help="methods such as GET,POST")
-    kept.add_argument("--status", metavar="CODES", help="statuses such as 2xx,404 or !429")
-    kept.add_argument("--since", metavar="TIME", help="from this time on: 2026-11-17T03:00Z")
-    kept.add_argument("--until", metavar="TIME", help="before this time")
+    kept.add_argument("--path", metavar="REGEX", help="only paths in which this is found")
+    kept.add_argument("--method", metavar="NAMES", help="only these methods: GET,POST")
+    kept.add_argument(
+        "--status", metavar="CODES", help="only these statuses: 2xx,404; or not: !429"
+    )
+    kept.add_argument("--since", metavar="TIME", help="only from this time on: 2026-11-17T03:00Z")
+    kept.add_argument("--until", metavar="TIME", help="only before this time")
     kept.add_argument(
         "--rules",
         action="store_true",
-        help="requests that RULES or a decorated view count by --profile",
+        help="only requests that RULES or a decorated view count by --profile",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,10 +17,19 @@ from .validation import stored_identifier
 
 def make(**fields: Any) -> Override:
     """Save an override. Raise ValidationError if it makes no sense."""
-    override = Override(**fields)
+    override = Override(created_by=login_name(), **fields)
     override.full_clean()
     override.save(using=database())
     return override
+
+
+def login_name() -> str:
+    """Return the system user who runs this process; empty if it has no name."""
+    try:
+        return getpass.getuser()[:150]
+    except (ImportError, KeyError, OSError):
+        # A container may run with the number of a user that does not exist.
+        return ""
 
 
 def listed(*, ended: bool = False) -> OverrideQuerySet:

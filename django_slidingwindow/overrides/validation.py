@@ -53,7 +53,7 @@ def stored_identifier(profile: Profile, text: str) -> str:
     if not identifier:
         return ""
     secrets = [axis for axis in profile.axis.split("+") if _hides(axis)]
-    # Which part of a combination is a hash already cannot be told.
+    # In a combination, nothing shows which part is already a hash.
     if not secrets or (profile.axis in secrets and not _is_hash(identifier)):
         identifier = canonical(profile.axis, identifier)
     # Keys hold a long one as its beginning and a hash.

@@ -44,7 +44,7 @@ class Status:
     """What this process knows about overrides."""
 
     count: int
-    """Overrides that it goes by, of which some may have ended since."""
+    """The number of overrides that it obeys. Some may have ended since they were read."""
     age: float | None
     """Seconds since the database was last read; None if it never was."""
     running: bool
@@ -89,13 +89,13 @@ class Watcher:
         self._first.wait(conf.latency_budget)
 
     def stop(self, seconds: float = EXIT_SECONDS) -> None:
-        """End the thread; wait for it at most so many seconds."""
+        """End the thread, and wait for it for at most `seconds`."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def saved(self, using: str) -> None:
-        """Read what was saved as soon as it is committed, if this process goes by it."""
+        """Read the overrides again after a commit, if this process has read them before."""
         if not conf.overrides_seconds or (self._thread is None and not testing()):
             return
         connection: Any = connections[using]

@@ -13,7 +13,7 @@ _NONE: array[int] = array("q")
 
 
 class FixedWindows:
-    """Counts that begin anew with each window of the clock, as many limiters have them."""
+    """Counts that start at zero with each window of the clock, as in many limiters."""
 
     def __init__(self, policies: tuple[Policy, ...]) -> None:
         self.refused = 0

@@ -64,7 +64,7 @@ class Timeline:
         return stamp // (self.minutes * MINUTE)
 
     def _join(self) -> None:
-        """Make columns of the next length."""
+        """Join columns, so that each covers the next longer time."""
         before = self.minutes
         longer = [length for length in _LENGTHS if length > before]
         self.minutes = longer[0] if longer else 2 * before

@@ -9,7 +9,7 @@ from ..durations import duration_exact, duration_rounded_up
 
 
 def name_of(record: Mapping[str, Any]) -> str:
-    """Return the candidate for people."""
+    """Return the name of a candidate as people read it."""
     return f"{record['profile']}: {record['try']}" if record["profile"] else str(record["try"])
 
 

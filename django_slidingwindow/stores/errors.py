@@ -40,7 +40,7 @@ Failure = TypeVar("Failure", bound=Exception)
 
 
 def of_incident(error: Failure, incident: int) -> Failure:
-    """Mark an error as one of those that one lost connection causes, and return it."""
+    """Mark an error with the number of the lost connection that caused it, and return it."""
     error.incident = incident  # type: ignore[attr-defined]
     return error
 

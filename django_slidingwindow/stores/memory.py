@@ -36,7 +36,7 @@ class MemoryStore(SingleNode):
     """There is no round trip to save, so a lease changes nothing here: hits count for a window."""
 
     swept_after, swept = 4, 8
-    """After so many charges, so many windows are looked at in turn, to forget the expired."""
+    """After `swept_after` charges, look at the next `swept` windows and forget the expired ones."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class Ahead(NamedTuple):
     most: int = 0
     """Units to take at most, beside the cost."""
     share: int = 1
-    """It takes at most one part in so many of what is left."""
+    """The divisor of its share: it takes at most what is left, divided by this."""
     returned: int = 0
     """Units to give back."""
     stamp: int = 0
@@ -118,7 +118,7 @@ class Refund(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Forget whole windows. The answer: how many there were."""
+    """Delete whole windows. The answer is the number of windows that existed."""
 
     keys: tuple[str, ...]
     within: float | None = None
@@ -163,7 +163,7 @@ class Store(Protocol):
     def run_many(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer to each call or its StoreError, if possible in one round trip.
 
-        For what no request waits for: it may take several seconds.
+        Only for work that no request waits for: it may take several seconds.
         """
         ...
 

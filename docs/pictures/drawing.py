@@ -117,7 +117,7 @@ _LAYERS = (
 _STEPS = (
     "request",
     "edge asks",
-    "guard: whom?",
+    "guard: identity",
     "limiter: shield?",
     "one EVALSHA",
     "decision",

@@ -26,7 +26,7 @@ SLIDING_WINDOW = {
         "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
         # No view: a job waits here before it calls a service that has a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
-        # A limit to come: counts and logs whom it would refuse, and refuses nobody.
+        # A limit on trial: it counts and logs what it would refuse, and refuses nothing.
         "tenant_soon": {"axis": "tenant", "rate": "40/m", "mode": "observe"},
     },
     # Who a tenant is, only the project knows: a function of the request.

@@ -19,16 +19,16 @@ def tell_source(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpReq
     if iscoroutinefunction(get_response):
 
         async def middleware(request: HttpRequest) -> Any:
-            return _told(request, await get_response(request))
+            return _with_source(request, await get_response(request))
     else:
 
         def middleware(request: HttpRequest) -> Any:
-            return _told(request, get_response(request))
+            return _with_source(request, get_response(request))
 
     return middleware
 
 
-def _told(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+def _with_source(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     decision = getattr(request, "rate_limit", None)
     if decision is not None and request.path == "/live/hit/":
         response["X-Demo-Source"] = decision.source

@@ -22,7 +22,7 @@ class Tenant(models.Model):
     plan = models.CharField(max_length=10, choices=Plan.choices, default=Plan.FREE)
     key_digest = models.CharField(max_length=64, unique=True)
 
-    # What Django REST framework asks of whoever is authenticated.
+    # Django REST framework reads this from the authenticated user.
     is_authenticated = True
 
     def __str__(self) -> str:

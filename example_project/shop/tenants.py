@@ -22,7 +22,7 @@ def tenant_of(request: HttpRequest) -> Tenant | None:
 
 
 def identity(request: HttpRequest) -> str | None:
-    """The axis `tenant`: whom a request counts against; None counts nobody."""
+    """Return the identifier of the axis `tenant`; None if the request is not counted."""
     tenant = tenant_of(request)
     return tenant.slug if tenant else None
 

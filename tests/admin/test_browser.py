@@ -248,6 +248,13 @@ def test_profiles_page_shows_the_configuration(operator: Operator) -> None:
     operator.open("profiles")
     assert "5 / 1 min" in operator.text
     assert "observe" in operator.text
+    (table,) = operator.all(".sw-scroll")
+    hidden = "return arguments[0].scrollWidth - arguments[0].clientWidth"
+    assert operator.browser.execute_script(hidden, table) <= 0
+    operator.all("#profiles summary")[0].click()
+    operator.click("Exempt for an hour")
+    chosen = operator.browser.find_element(By.NAME, "profile").get_attribute("value")
+    assert chosen == "endpoint_expensive"
 
 
 @pytest.mark.usefixtures("log", "blocked")

@@ -103,6 +103,27 @@ def test_edited_ended_and_deleted_override(admin_client: Client) -> None:
     assert len(messages) == 4
 
 
+def test_new_override_has_no_profile_until_one_is_chosen(admin_client: Client) -> None:
+    form = admin_client.get(address("add")).context["adminform"].form
+    assert form["profile"].value() is None
+    assert form.fields["profile"].choices[0] == ("", "---------")
+    assert "profile" in errors(admin_client.post(address("add"), filled(profile="")))
+
+
+def test_list_links_to_the_other_pages_for_those_who_may_see_them(client: Client) -> None:
+    user = User.objects.create_user("staff", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_override"))
+    client.force_login(user)
+    others = [
+        f'href="{address(page, model="rejection")}"' for page in ("changelist", "live", "profiles")
+    ]
+    page = client.get(address("changelist")).content.decode()
+    assert [link for link in others if link in page] == []
+    user.user_permissions.add(Permission.objects.get(codename="view_rejection"))
+    page = client.get(address("changelist")).content.decode()
+    assert [link for link in others if link in page] == others
+
+
 def test_action_ends_what_is_in_force(admin_client: Client) -> None:
     first = Override.objects.create(profile="api", identifier="acme", action="block")
     ended = timezone.now() - timedelta(days=1)

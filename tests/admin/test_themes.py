@@ -20,6 +20,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 SETTINGS = "tests.support.theme_settings"
 LOG = "/admin/django_slidingwindow/rejection/"
+OVERRIDES = "/admin/django_slidingwindow/override/"
 KEY = "?key=throttle:ip:{127.0.0.1}:login:c60"
 # How each theme is switched between light and dark.
 SCHEMES = {
@@ -55,7 +56,14 @@ return [...document.querySelectorAll(arguments[0])]
 """
 TEXTS = """.sw-drill a, .sw-summary h2, .sw-panel h2, .sw-legend li, .sw-table th, .sw-table td,
 .sw-table a, .sw-tool a, .sw-pages a, .sw-title, .sw-subtitle, .sw-facts dt, .sw-facts dd, .sw-note,
-.sw-button, .sw-search label, .sw-search input, .sw-buttons input, .errornote, .readonly"""
+.sw-button, .sw-search label, .sw-search input, .sw-buttons input, .errornote, .readonly,
+.form-row label, .form-row input, .form-row select"""
+# The fields of a form that have no visible edge.
+BARE = """
+return [...document.querySelectorAll("form .vTextField, form .vDateField, form .vTimeField")]
+  .filter((field) => parseFloat(getComputedStyle(field).borderTopWidth) < 1)
+  .map((field) => field.name);
+"""
 
 
 class Operator:
@@ -74,6 +82,9 @@ class Operator:
 
     def open(self, path: str) -> None:
         self.browser.get(self.demo.url + LOG + path)
+
+    def open_overrides(self, path: str = "") -> None:
+        self.browser.get(self.demo.url + OVERRIDES + path)
 
     def all(self, selector: str) -> list[Any]:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
@@ -134,3 +145,30 @@ def test_operator_reads_the_log_and_unblocks_a_client(operator: Operator) -> Non
     operator.look("no-key")
     operator.open("profiles/")
     operator.look("profiles")
+
+
+def test_operator_makes_and_ends_an_override(operator: Operator) -> None:
+    operator.open_overrides()
+    operator.look("overrides")
+    operator.leave(operator.all("a[href*='/override/add/']")[-1])
+    operator.look("override-add")
+    assert operator.browser.execute_script(BARE) == []
+
+    operator.open_overrides("add/?profile=login&identifier=127.0.0.1&action=block")
+    operator.leave(operator.all("[name=_continue]")[0])
+    operator.look("override-change")
+    assert operator.browser.execute_script(BARE) == []
+    refused = operator.demo.get("/api/login/", username="demo", password="?")
+    assert refused.status == 429
+    operator.leave(operator.all("[name=_end]")[0])
+    assert operator.demo.get("/api/login/", username="demo", password="?").status == 401
+
+    operator.open("profiles/")
+    operator.all("#profiles summary")[0].click()
+    operator.look("profiles-override")
+    operator.browser.set_window_size(500, 900)
+    operator.open("")
+    operator.look("list-narrow")
+    operator.open_overrides()
+    operator.look("overrides-narrow")
+    operator.browser.set_window_size(1500, 1300)

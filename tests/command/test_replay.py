@@ -53,7 +53,7 @@ def line(second: int, ip: str = "203.0.113.9", path: str = "/a") -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
-    """Three requests in ten seconds and one of somebody else, of which one line is damaged."""
+    """Three requests in ten seconds, one of another client, and a damaged line."""
     file = tmp_path / "access.log"
     other = line(5, "2001:db8::1")
     file.write_text(line(0) + line(4) + "rubbish\x1b[31m\n" + other + line(9))

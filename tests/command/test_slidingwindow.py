@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import termios
@@ -147,6 +148,12 @@ class TestKeys:
         printed = rich("keys", "--profile", "api")
         assert printed.count("identifier") == 2
         assert printed.count("throttle:tenant:{t") == 600
+
+    def test_error_comes_without_a_header(self):
+        stream = io.StringIO()
+        with pytest.raises(CommandError, match="unknown rate-limit profile 'nope'"):
+            call_command("slidingwindow", "keys", "--profile", "nope", stdout=stream)
+        assert stream.getvalue() == ""
 
     def test_empty_list_prints_a_header_or_nothing(self):
         assert len(plain("keys", "--id", "nobody")) == 1
@@ -364,18 +371,19 @@ class TestProfiles:
             **PROFILES,
             "leased": {"axis": "tenant", "rate": "10000/d", "lease": 1_000},
             "dynamic": {"axis": "tenant", "rate": lambda identifier, request: "5/m"},
+            "sharing": {"axis": "tenant", "rate": "5/s", "scope": "api"},
+            "skip": {"axis": "user", "rate": "7/s", "anonymous": "skip"},
             "wrong": {"axis": "tenant"},
         }
         with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             for printed in ("\n".join(plain("profiles")), rich("profiles")):
-                assert re.search(
-                    r"login +ip +login +observe +local +2 / 1 min log, 20 / 1 h log", printed
-                )
-                assert re.search(
-                    r"dynamic +tenant +dynamic +enforce +local +by identifier", printed
-                )
+                assert re.search(r"login +ip +observe +local +2 / 1 min log, 20 / 1 h log", printed)
+                assert re.search(r"dynamic +tenant +enforce +local +by identifier", printed)
                 assert "needs exactly one of limit" in printed
                 assert "10,000 / 1 d compact lease 1,000" in printed
+                assert re.search(r"5 / 1 s compact +scope: api *$", printed, re.MULTILINE)
+                # The name of a profile is the default of its scope alone.
+                assert re.search(r"7 / 1 s compact +anonymous: skip *$", printed, re.MULTILINE)
 
     def test_registered_profile_has_its_own_origin(self):
         register("of_an_app", {"axis": "ip", "rate": "1/s"})
@@ -591,3 +599,24 @@ def test_docs_describe_every_sub_command_and_option():
         shared = set() if name == "keys" else {"--profile", "--axis", "--id", "--blocked"}
         missing = [option for option in own - common - shared if option not in section]
         assert not missing, f"{name}: {missing}"
+
+
+def actions() -> list[str]:
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    (found,) = [action for action in parser._actions if action.dest == "action"]
+    return sorted(found.choices or ())
+
+
+@pytest.mark.parametrize("action", actions())
+def test_help_of_an_action_has_examples_that_can_be_parsed(
+    action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args([action, "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    examples = re.findall(r"^  manage\.py slidingwindow (.+)$", printed, re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert parser.parse_args(shlex.split(example)).action == action

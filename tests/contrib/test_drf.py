@@ -37,7 +37,7 @@ SEEN = []
 
 
 class HeaderAuthentication(BaseAuthentication):
-    """Whoever the client says it is: Django's own middleware knows nothing of it."""
+    """Believe the name that the client sends; Django's own middleware does not know it."""
 
     def authenticate(self, request):
         name = request.headers.get("X-User")

@@ -108,7 +108,7 @@ def test_checks_are_counted_by_profile_and_outcome(measured):
     assert values["slidingwindow_checks_total{outcome=unlimited,profile=vip}"] == 1
 
 
-def test_shield_hits_and_what_asked_redis_are_told_apart(measured):
+def test_shield_hits_and_calls_of_redis_are_counted_separately(measured):
     for _ in range(8):
         limits.check("api", SECRET)
     values = measured()

@@ -263,7 +263,7 @@ def test_next_probe_is_that_of_the_first_lane_that_is_due(clock: Clock) -> None:
     assert some.probe_in == pytest.approx(0.06)
 
 
-def test_outage_that_another_thread_has_ended_is_told_once(clock: Clock) -> None:
+def test_outage_that_another_thread_has_ended_is_reported_once(clock: Clock) -> None:
     some = breakers(clock)
     fail(some, "a")
     clock.now += 1

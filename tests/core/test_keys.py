@@ -147,7 +147,7 @@ def test_an_identifier_that_fits_is_kept_whole(identifier: str) -> None:
     assert unescape(escape(identifier)) == identifier
 
 
-def test_what_looks_like_a_shortened_identifier_is_told_from_one() -> None:
+def test_identifier_that_looks_shortened_differs_from_a_shortened_one() -> None:
     shortened = escape("a" * 200)
     assert escape(shortened) != shortened
     parts = parse_key(make_key("t", "ip", shortened, "x", DAY), "t")

@@ -85,8 +85,8 @@ class Store(MemoryStore):
         return ["a", "b", "c"] if self.split else [""]
 
 
-class Told:
-    """Remembers what callbacks are told."""
+class Recorder:
+    """Record the calls of callbacks."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -161,29 +161,29 @@ class TestOutage:
         assert len(store.calls) == 3
         assert limiter.breaker.state == OPEN
 
-    def test_transitions_are_told_once(self, store: Store) -> None:
-        told = Told()
-        limiter = Limiter(store, callbacks=told.callbacks)
+    def test_transitions_are_reported_once(self, store: Store) -> None:
+        recorder = Recorder()
+        limiter = Limiter(store, callbacks=recorder.callbacks)
         away(store)
         for _ in range(8):
             limiter.charge(limiter.windows([claim()]))
         recovers(limiter, store)
         for _ in range(3):
             limiter.charge(limiter.windows([claim()]))
-        others = [event for event in told.events if event[0] != "checked"]
+        others = [event for event in recorder.events if event[0] != "checked"]
         assert [name for name, _ in others] == ["degraded", "recovered"]
         assert others[0][1] == "it is away"
 
     def test_check_tells_what_the_store_took_if_it_was_asked(self, store: Store) -> None:
-        told = Told()
-        limiter = Limiter(store, callbacks=told.callbacks)
+        recorder = Recorder()
+        limiter = Limiter(store, callbacks=recorder.callbacks)
         away(store)
         for _ in range(4):
             limiter.charge(limiter.windows([claim()]))
-        took = [seconds for name, seconds in told.events if name == "checked"]
+        took = [seconds for name, seconds in recorder.events if name == "checked"]
         assert [seconds is None for seconds in took] == [False, False, False, True]
 
-    def test_nobody_has_to_be_told(self, store: Store) -> None:
+    def test_callbacks_are_optional(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
@@ -192,26 +192,26 @@ class TestOutage:
         assert limiter.charge(limiter.windows([claim()])).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
 
-    def test_error_of_one_call_is_told_and_is_no_outage(self, store: Store) -> None:
-        told = Told()
-        limiter = Limiter(store, callbacks=told.callbacks)
+    def test_error_of_one_call_is_reported_and_is_not_an_outage(self, store: Store) -> None:
+        recorder = Recorder()
+        limiter = Limiter(store, callbacks=recorder.callbacks)
         store.fails = lambda call: SPOILED
         answers = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(5)]
         assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
         assert len(store.calls) == 5
         assert limiter.breaker.state == CLOSED
-        assert [event for event in told.events if event[0] != "checked"] == [
+        assert [event for event in recorder.events if event[0] != "checked"] == [
             ("failed", str(SPOILED))
         ] * 5
         plain = Limiter(store)
         assert plain.charge(plain.windows([claim()])).source == decisions.LOCAL
 
-    def test_error_of_one_look_is_told(self, store: Store) -> None:
-        told = Told()
+    def test_error_of_one_look_is_reported(self, store: Store) -> None:
+        recorder = Recorder()
         store.fails = lambda call: SPOILED
-        limiter = Limiter(store, callbacks=told.callbacks)
+        limiter = Limiter(store, callbacks=recorder.callbacks)
         assert limiter.peek(limiter.windows([claim()])).source == decisions.LOCAL
-        assert told.events == [("failed", str(SPOILED))]
+        assert recorder.events == [("failed", str(SPOILED))]
 
     def test_what_is_no_error_of_the_store_is_raised_and_counts_for_nothing(
         self, store: Store

@@ -302,7 +302,7 @@ def in_another_thread(act: Callable[[], object]) -> None:
 
 
 class TestReplays:
-    """Random traffic of clients that share windows is told the same with and without a shield."""
+    """Random traffic on shared windows gets the same answers with and without a shield."""
 
     @pytest.mark.parametrize(
         ("algorithm", "receivers"), [("compact", []), ("log", []), ("buckets", [None])]
@@ -341,15 +341,15 @@ class TestReplays:
                 assert shielded.reset(shielded.windows(claims[:1]).keys) == plain.reset(
                     plain.windows(claims[:1]).keys
                 )
-            told = shielded.charge(shielded.windows(claims))
+            answer = shielded.charge(shielded.windows(claims))
             truth = plain.charge(plain.windows(claims))
-            assert told.allowed == truth.allowed, step
-            assert told.retry_after == pytest.approx(truth.retry_after), step
-            shown, all_of_it = fields(told), fields(truth)
+            assert answer.allowed == truth.allowed, step
+            assert answer.retry_after == pytest.approx(truth.retry_after), step
+            shown, all_of_it = fields(answer), fields(truth)
             assert shown.items() <= all_of_it.items(), step
-            if told.allowed and dice.random() < 0.2:
-                assert shielded.refund(told) == plain.refund(truth)
-            if told.source == decisions.SHIELD:
+            if answer.allowed and dice.random() < 0.2:
+                assert shielded.refund(answer) == plain.refund(truth)
+            if answer.source == decisions.SHIELD:
                 replays += 1
                 hidden += len(all_of_it) - len(shown)
             else:

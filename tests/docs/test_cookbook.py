@@ -264,12 +264,12 @@ acme = Tenant.objects.create(slug="acme", api_key_sha256=digest, requests_per_mi
 def statuses(count, **headers):
     return [Client().get("/orders/", headers=headers).status_code for _ in range(count)]
 
-told = [statuses(4, **{"X-API-Key": "key-of-acme"}), statuses(4, **{"X-API-Key": "unknown"})]
+found = [statuses(4, **{"X-API-Key": "key-of-acme"}), statuses(4, **{"X-API-Key": "unknown"})]
 acme.requests_per_minute = 5
 acme.save()
 cache.delete("rate:acme")
-told.append(statuses(3, **{"X-API-Key": "key-of-acme"}))
-print(json.dumps(told))
+found.append(statuses(3, **{"X-API-Key": "key-of-acme"}))
+print(json.dumps(found))
 """
 
 

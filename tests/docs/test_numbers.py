@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks import readme, report
 from benchmarks.conformance.__main__ import CONTENDERS
 from benchmarks.conformance.table import MARKS, Table
-from benchmarks.contenders.base import BY_DECORATOR, BY_MIDDLEWARE, CHECK, OURS
+from benchmarks.contenders.base import BY_CLIENT, BY_DECORATOR, BY_MIDDLEWARE, CHECK, OURS
 from benchmarks.results import Results
 from tests.support.docs_pages import DOCS, pages, table
 
@@ -64,6 +64,14 @@ def test_scaling_page_has_the_measured_time_of_redis() -> None:
     measured = STORED.value("library", "allowed", OURS, "server_us")
     assert measured is not None
     assert f"about {measured:.0f} µs of CPU" in flat("docs/scaling.md")
+
+
+def test_scaling_page_has_the_measured_time_of_the_other_transport() -> None:
+    times = [STORED.value("library", "allowed", name, "ratio") for name in (BY_CLIENT, OURS)]
+    client, direct = times
+    assert client is not None
+    assert direct is not None
+    assert f"takes about {client / direct:.1f} times as long" in flat("docs/scaling.md")
 
 
 def test_scaling_page_has_the_measured_memory_of_an_identity() -> None:

@@ -352,6 +352,15 @@ def test_links_lead_somewhere(page: str) -> None:
             assert anchor in map(slug, headings), f"{page} links {target}"
 
 
+_FOLDERS = "tests|scripts|benchmarks|docs|django_slidingwindow|example_project"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_files_that_a_page_names_exist(page: str) -> None:
+    named = re.findall(rf"`((?:{_FOLDERS})/[\w./-]+)`", pages()[page])
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_links_of_the_readme_work_on_pypi() -> None:
     """PyPI shows the README alone, so a relative link would lead nowhere."""
     assert all(target.startswith("https://") for target in links("README.md"))

@@ -6,7 +6,10 @@ import ast
 import configparser
 import importlib
 import inspect
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,15 @@ OF_PROTOCOLS = set(
     " FLUSHALL OOM READONLY LOADING NOREPLICAS MASTERDOWN MISCONF BUSY NOPERM WRONGTYPE"
     " CLUSTERDOWN".split()
 )
+
+# Words and phrases that need a second reading.
+UNCLEAR = re.compile(
+    r"\b(whom|whoever|so many|of which|such as are|what is known of|very same|reckons?)\b"
+    r"|(?<![a-z])told(?![a-z])",
+    re.IGNORECASE,
+)
+PROSE = (".md", ".yml", ".lua", ".html", ".css", ".js", ".sh", ".toml", ".ini", ".cfg")
+FOLDERS = ("django_slidingwindow", "tests", "docs", "benchmarks", "scripts", "example_project")
 
 # What the design promises to users by name.
 PROMISED = {
@@ -244,3 +256,48 @@ def test_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
     assert first[1] == version
     files = [ROOT / "setup.cfg", ROOT / "pyproject.toml", DOCS / "conf.py", ROOT / "README.md"]
     assert not [path.name for path in files if version in Path(path).read_text()]
+
+
+def sources() -> list[Path]:
+    """The files of the project that people write and read, except for translations."""
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    found += [path for path in ROOT.glob("*") if path.suffix in PROSE]
+    found += (ROOT / ".github").rglob("*.yml")
+    return sorted(
+        path
+        for path in found
+        if path.suffix in (".py", *PROSE) and "locale" not in path.parts and path != Path(__file__)
+    )
+
+
+def read_by_people(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments, the strings and the names of functions and classes of Python code."""
+    defined = False
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        if defined or name in ("COMMENT", "STRING", "FSTRING_MIDDLE"):
+            yield token.start[0], token.string
+        defined = token.string in ("def", "class")
+
+
+def unclear(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    texts = read_by_people(text) if path.suffix == ".py" else enumerate(text.splitlines(), 1)
+    for line, words in texts:
+        for match in UNCLEAR.finditer(" ".join(words.split())):
+            yield f"{path.relative_to(ROOT)}:{line}: {match[0]}"
+
+
+def test_every_line_can_be_understood_at_once() -> None:
+    found = sources()
+    assert len(found) > 500
+    assert [place for path in found for place in unclear(path)] == []
+
+
+def test_unclear_words_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.docs.test_words.ROOT", tmp_path)
+    path = tmp_path / "some.py"
+    path.write_text(
+        'def test_it_is_told():\n    """Return so\n    many."""\n    told = 1  # for whom\n'
+    )
+    assert list(unclear(path)) == ["some.py:1: told", "some.py:2: so many", "some.py:4: whom"]

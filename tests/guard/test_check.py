@@ -99,7 +99,7 @@ def get(**extra):
 
 
 def left(profile, identifier=CLIENT):
-    """Hits that are free, of which a peek reckons one as taken."""
+    """Return the hits that are left; a peek counts one as taken."""
     decision = limits.peek(profile, identifier)
     return decision.remaining + decision.allowed
 
@@ -381,7 +381,7 @@ def test_axis_without_a_resolver_is_an_error_and_no_refusal(check, project):
 # Signals and the observe mode
 
 
-def test_refusal_is_told_and_an_admission_is_not(check, refusals):
+def test_refusal_is_recorded_and_an_admission_is_not(check, refusals):
     for _ in range(3):
         request = get()
         decision = check(request, [Requirement(("burst",))])
@@ -472,7 +472,7 @@ def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, c
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0", "fd00::/129", 5])
-def test_exemption_that_is_nonsense_is_told_with_its_setting(check, project, entry):
+def test_error_of_a_wrong_exemption_names_its_setting(check, project, entry):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [entry]}
     with pytest.raises(ImproperlyConfigured, match=r"\['EXEMPT'\]"):
         check(get(), [Requirement(("closed",))])

@@ -1,4 +1,4 @@
-"""Whom a request counts against, by each axis, in sync and in async code."""
+"""The identifier of a request by each axis, in sync and in async code."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_who_is_trusted_is_asked_again_when_the_settings_change(client):
     assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
 
 
-def test_wrong_network_and_wrong_header_are_told_with_their_setting(client):
+def test_errors_of_wrong_network_and_header_name_their_setting(client):
     with pytest.raises(ImproperlyConfigured, match=r"\['TRUSTED_PROXIES'\] has '10.0.0.1/8'"):
         client(trusted=["10.0.0.1/8"])
     with pytest.raises(ImproperlyConfigured, match=r"\['FORWARDED_HEADER'\] is 'x-real-ip'"):

@@ -253,7 +253,7 @@ def test_who_is_exempt_does_not_meet_the_error_of_an_unknown_profile(project):
         guard.check(get(), joined(Requirements([Requirement(("burts",))])))
 
 
-def test_what_fails_is_told_by_the_flow(caplog):
+def test_failures_are_logged(caplog):
     request = RequestFactory().get("/", REMOTE_ADDR="")
     decision = guard.check(request, joined(Requirements([Requirement(("burst",))])))
     assert decision.reason == decisions.IDENTITY_ERROR

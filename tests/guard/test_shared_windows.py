@@ -1,4 +1,4 @@
-"""Windows that all clients share: strangers whom a view turns away do not use them up."""
+"""Windows that all clients share: anonymous requests that a view refuses do not use them up."""
 
 from __future__ import annotations
 

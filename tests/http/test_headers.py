@@ -178,7 +178,7 @@ def test_observing_profiles_are_not_shown():
     assert fields["RateLimit-Limit"] == "100"
 
 
-def test_policies_of_one_profile_are_told_apart_by_their_window():
+def test_policies_of_one_profile_have_their_window_in_the_name():
     minute, hour = verdict("login", "5/m"), verdict("login", "20/h")
     with with_settings(HEADERS=["draft"]):
         fields = headers.field_values([decision(minute, hour)])
@@ -302,11 +302,11 @@ class Unreachable(MemoryStore):
         raise StoreError("away", outage=True)
 
 
-def test_fields_that_were_told_are_not_made_again(monkeypatch):
-    response, told = HttpResponse(), (decision(BURST),)
-    headers.apply(response, told)
+def test_fields_of_the_same_decisions_are_made_once(monkeypatch):
+    response, shown = HttpResponse(), (decision(BURST),)
+    headers.apply(response, shown)
     monkeypatch.setattr(headers, "_fields", None)
-    headers.apply(response, told)
+    headers.apply(response, shown)
     assert response["RateLimit-Limit"] == "100"
 
 
@@ -366,10 +366,10 @@ def test_client_seconds_are_the_same_in_every_field(styles, observed):
     response = HttpResponse()
     headers.refuse(response, headers.client_seconds(answer))
     if styles == ["draft"]:
-        told = parsed(fields["RateLimit"])["burst"]["t"]
+        shown = parsed(fields["RateLimit"])["burst"]["t"]
     else:
-        told = int(next(value for name, value in fields.items() if name.endswith("-Reset")))
-    assert told == int(response["Retry-After"]) == 13
+        shown = int(next(value for name, value in fields.items() if name.endswith("-Reset")))
+    assert shown == int(response["Retry-After"]) == 13
 
 
 def test_violated_policies_are_those_that_refused():
@@ -429,7 +429,7 @@ def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
         assert len(headers._known) <= 5
 
 
-def test_what_one_response_is_told_does_not_change_the_next():
+def test_fields_of_one_response_do_not_change_the_next():
     """Of one policy with as much left, they share what is written."""
     own = HttpResponse(headers={"RateLimit-Limit": "of the view"})
     several, plain = HttpResponse(), HttpResponse()

@@ -174,7 +174,7 @@ def test_problem_of_an_unknown_identity_blames_no_quota():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "shown"),
     [
         (0.2, "1 second"),
         (119, "119 seconds"),
@@ -185,13 +185,13 @@ def test_problem_of_an_unknown_identity_blames_no_quota():
         (172_800, "2 days"),
     ],
 )
-def test_text_tells_the_time_for_people(seconds, told):
+def test_text_has_the_time_in_words(seconds, shown):
     response = responses.refusal(asking(), refused(seconds))
-    assert response.text == f"Too many requests. Please try again in {told}.\n"
+    assert response.text == f"Too many requests. Please try again in {shown}.\n"
 
 
 def test_each_language_has_words_of_its_own(monkeypatch):
-    def told(language):
+    def shown(language):
         with translation.override(language):
             return responses.refusal(asking("*/*"), refused()).text.partition(".")[0]
 
@@ -200,7 +200,7 @@ def test_each_language_has_words_of_its_own(monkeypatch):
 
     responses._body.cache_clear()
     monkeypatch.setattr(responses, "gettext", translated)
-    assert [told(language) for language in ("fi", "nb", "fi")] == [
+    assert [shown(language) for language in ("fi", "nb", "fi")] == [
         "fi Too many requests",
         "nb Too many requests",
         "fi Too many requests",
@@ -365,5 +365,5 @@ def test_who_accepts_more_than_django_reads_gets_text():
 
     request = Unreadable()
     request.META["HTTP_ACCEPT"] = "application/json," * 1_000
-    told = responses.refusal(request, refused())
-    assert told["Content-Type"].startswith("text/plain")
+    shown = responses.refusal(request, refused())
+    assert shown["Content-Type"].startswith("text/plain")

@@ -52,7 +52,8 @@ def fails(*arguments: str) -> tuple[int, str]:
     return caught.value.returncode, str(caught.value)
 
 
-def test_limit_is_changed_listed_and_ended() -> None:
+def test_limit_is_changed_listed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
     made = objects(
         *("override", "--profile", "api", "--id", "acme", "--limit", "500"),
         *("--until", "+2h", "--note", "launch"),
@@ -70,7 +71,7 @@ def test_limit_is_changed_listed_and_ended() -> None:
         "limit": "500",
         "in_force": True,
         "note": "launch",
-        "created_by": "",
+        "created_by": "ada",
     }
     assert limits.check("api", "acme").limit == 500
     (ended,) = objects("override", "--profile", "api", "--id", "acme", "--end")
@@ -79,6 +80,18 @@ def test_limit_is_changed_listed_and_ended() -> None:
     assert objects("overrides") == []
     assert len(objects("overrides", "--ended")) == 1
     assert fails("override", "--profile", "api", "--id", "acme", "--end")[0] == 1
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_user_without_a_name_is_left_out(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown() -> str:
+        raise error("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    (made,) = objects("override", "--profile", "api", "--block")
+    assert made["created_by"] == ""
 
 
 @pytest.mark.parametrize("action", ["exempt", "observe", "block"])

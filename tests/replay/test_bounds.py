@@ -21,7 +21,7 @@ seconds = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(sorted)
 
 
 def possible(stamps: list[int], positions: int) -> Iterator[list[int]]:
-    """Yield the times that requests may have had, at each of so many places in their seconds."""
+    """Yield the times that requests may have had, at each of several places in their seconds."""
     places = [SECOND * i // positions for i in range(positions - 1)] + [SECOND - 1]
     for fractions in product(places, repeat=len(stamps)):
         yield sorted(

@@ -153,7 +153,7 @@ async def test_error_of_the_script_is_no_outage(store: ClientStore, redis: Redis
     assert not two.value.outage
 
 
-async def test_alias_that_cannot_be_used_is_told() -> None:
+async def test_error_names_an_alias_that_cannot_be_used() -> None:
     store = ClientStore("nowhere")
     with pytest.raises(ImproperlyConfigured, match="nowhere"):
         store.charge((key("acme"),), rules())
@@ -325,7 +325,7 @@ class TestCluster:
             client.script_flush()
         moving = cluster.migrate(slot_of(keys[0]), away)
         moving.move_keys()
-        # Redirected by ASK to a node that cannot be told to load the script: asked by source.
+        # Redirected by ASK to a node that cannot load the script: sent as source.
         assert store.charge(keys, rules()).remaining == (LIMIT - 2,)
         moving.finish()
         assert store.charge(keys, rules()).remaining == (LIMIT - 3,)
@@ -389,7 +389,7 @@ class TestCluster:
         assert two.value.outage
         assert limits.check("few", "a").source == decisions.LOCAL
 
-    def test_cluster_of_a_wrong_address_is_told(self, settings: SettingsWrapper) -> None:
+    def test_error_names_a_wrong_address_of_a_cluster(self, settings: SettingsWrapper) -> None:
         configure(settings, "redis://node:7000/1", CONNECTION_FACTORY=FACTORY)
         store = store_of("default", transport="client")
         with pytest.raises(ImproperlyConfigured, match="one database"):

@@ -113,7 +113,7 @@ def test_all_the_windows_that_one_request_charges_are_kept(clock: Clock) -> None
     assert [used(store, name, of) for name in "abcy"] == [0, 0, 1, 1]
 
 
-def test_hits_are_ten_for_each_key_unless_told(clock: Clock) -> None:
+def test_hits_are_ten_for_each_key_by_default(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=2), policy(limit=50)
     hit(store, "a", of)
     for _ in range(19):

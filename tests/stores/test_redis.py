@@ -345,7 +345,7 @@ class TestCharge:
 
     @pytest.fixture
     def hit(self, redis: Redis) -> Iterator[Callable[..., list[int]]]:
-        """Charges the first so many of the keys; the store has been asked before."""
+        """Charge the first keys; the store has been asked before."""
         store = RedisStore("default", budget=30)
         kept = {count: WindowRules(self.LINES[:count]) for count in (1, 2)}
 

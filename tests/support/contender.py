@@ -1,7 +1,7 @@
 """Processes of their own that check as fast as they can, all at once.
 
 `python -m tests.support.contender '<caches and options as JSON>'` reads one task a line, and
-answers each with a line: how many of which decision, and how often `limit_near` was sent if it
+answers each with a line: the number of each decision, and how often `limit_near` was sent if it
 listens.
 """
 

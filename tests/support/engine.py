@@ -21,7 +21,7 @@ START = 51 * 400 * DAY
 
 
 class Clock:
-    """Microseconds; moves only when it is told to."""
+    """A clock in microseconds that moves only by `advance`."""
 
     def __init__(self, now: int = START) -> None:
         self.now = now

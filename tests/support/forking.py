@@ -53,12 +53,12 @@ async def in_a_loop() -> None:
         children.append(reader)
     answers = [limits.check("many", "k") for _ in range(TIMES)]
     answers += [await limits.acheck("many", "k") for _ in range(TIMES)]
-    found: list[dict[str, Any]] = [told(answers)]
+    found: list[dict[str, Any]] = [summary(answers)]
     for reader in children:
         with os.fdopen(reader) as pipe:
             found.append(json.load(pipe))
     # After the children are gone, the parent's own connections still work.
-    found.append(told([limits.check("many", "k"), await limits.acheck("many", "k")]))
+    found.append(summary([limits.check("many", "k"), await limits.acheck("many", "k")]))
     print(json.dumps(found))
 
 
@@ -78,10 +78,10 @@ def child() -> dict[str, Any]:
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    return told(found)
+    return summary(found)
 
 
-def told(decisions: list[Any]) -> dict[str, Any]:
+def summary(decisions: list[Any]) -> dict[str, Any]:
     return {
         "sources": sorted({decision.source for decision in decisions}),
         "remaining": [decision.remaining for decision in decisions],

@@ -64,18 +64,18 @@ def up(request: HttpRequest) -> HttpResponse:
 def tell_worker(get_response: Any) -> Any:
     """A middleware: which process has answered, and after how many seconds."""
 
-    def told(response: Any, start: float) -> Any:
+    def timed(response: Any, start: float) -> Any:
         response["X-Worker"] = str(os.getpid())
         response["X-Seconds"] = str(time.monotonic() - start)
         return response
 
     def middleware(request: HttpRequest) -> Any:
         start = time.monotonic()
-        return told(get_response(request), start)
+        return timed(get_response(request), start)
 
     async def amiddleware(request: HttpRequest) -> Any:
         start = time.monotonic()
-        return told(await get_response(request), start)
+        return timed(await get_response(request), start)
 
     return amiddleware if iscoroutinefunction(get_response) else middleware
 

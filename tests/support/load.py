@@ -39,7 +39,7 @@ class Load:
         return {answer.source for answer in self.answers}
 
     def go_on(self, count: int) -> None:
-        """Returns after so many more answers."""
+        """Return after this number of further answers."""
         goal = len(self.answers) + count
         wait_until(
             lambda: len(self.answers) >= goal or any(caller.done() for caller in self._running),

@@ -73,7 +73,7 @@ class Oracle:
             for key in dict.fromkeys(call.keys)
         }
         for key, line, hits, admit in zip(call.keys, call.rules, found, admits, strict=True):
-            # Who asks for nothing is told of the window as it was.
+            # A call without a cost gets the window as it was.
             after = self.after(line.policy, hits, now, *stored[key]) if line.cost else hits
             reply += [int(admit), self.remaining(line, after, now)]
             reply += [0 if admit else self.retry(line, after, now), self.reset(line, after, now)]

@@ -41,7 +41,7 @@ def addresses(first: int, count: int) -> list[str]:
 
 
 def record(first: int, count: int) -> None:
-    """Straight to whoever listens."""
+    """Call the receivers directly."""
     from django_slidingwindow.signals import report_refusal
     from tests.support.rejections import refusal, request, verdict
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pictures, report
+from benchmarks import fallback, pictures, replay, report
 from benchmarks.bench import SIZES
 from benchmarks.chapters import CHAPTERS
 from benchmarks.contenders.base import (
@@ -108,9 +109,9 @@ def test_throttles_of_frameworks_charge_and_refuse(results: Results, throttle: s
     assert results.value("views", "refused", throttle, "commands") == 0
 
 
-@pytest.mark.parametrize(("ratio", "told"), [(0.7, False), (0.71, True)])
+@pytest.mark.parametrize(("ratio", "shown"), [(0.7, False), (0.71, True)])
 def test_a_goal_that_is_missed_says_where_the_time_goes(
-    tmp_path: Path, ratio: float, told: bool
+    tmp_path: Path, ratio: float, shown: bool
 ) -> None:
     (goal,) = [goal for goal in GOALS if goal.case == "Django, allowed, decorator"]
     facts = {**FACTS, "measured views": FACTS["measured library"]}
@@ -123,8 +124,8 @@ def test_a_goal_that_is_missed_says_where_the_time_goes(
     ]
     report.write(Results(rows, facts), tmp_path / "pictures", page, {})
     text = report.goals_page(page).read_text(encoding="utf-8")
-    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == told
-    assert ("With all left out that can be, it is 0.58." in text) == told
+    assert (f"\n**{goal.case}**: An exchange with Redis" in text) == shown
+    assert ("With all left out that can be, it is 0.58." in text) == shown
     # It is not a limiter, so no picture shows it.
     assert f"| {LEAST_VIEW} |" in page.read_text(encoding="utf-8")
     picture = (tmp_path / "pictures" / "views-allowed.svg").read_text(encoding="utf-8")
@@ -146,7 +147,7 @@ def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
     assert least > 0
 
 
-def test_memory_and_growth_are_told_by_their_points(results: Results) -> None:
+def test_memory_and_growth_are_described_by_their_points(results: Results) -> None:
     (case, many) = results.cases("memory")
     assert (results.value("memory", case, OURS, "10") or 0) > 50
     assert (results.value("memory", many, OURS, "bytes each") or 0) > 50
@@ -203,7 +204,7 @@ def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
         assert f"\n## {chapter.title}\n" in page
     goals = report.goals_page(written / "benchmarks.md").read_text(encoding="utf-8")
     for goal in GOALS:
-        assert f"| {goal.case} | {goal.told} |" in goals
+        assert f"| {goal.case} | {goal.aim} |" in goals
     shown = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line[:2] == "!["]
     assert len(shown) >= 12
     for picture in shown:
@@ -243,8 +244,8 @@ def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict
     page = tmp_path / "page.md"
     report.write(measured(ratio), tmp_path / "pictures", page, {"peer": "is not installed"})
     goals = report.goals_page(page).read_text(encoding="utf-8")
-    assert f"| {GOALS[0].case} | {GOALS[0].told} | {ratio:.2f} | {verdict} | 1.50 |" in goals
-    assert f"| {GOALS[1].case} | {GOALS[1].told} |  | not measured |" in goals
+    assert f"| {GOALS[0].case} | {GOALS[0].aim} | {ratio:.2f} | {verdict} | 1.50 |" in goals
+    assert f"| {GOALS[1].case} | {GOALS[1].aim} |  | not measured |" in goals
     text = page.read_text(encoding="utf-8")
     assert "Not measured: `peer` (is not installed)." in text
     assert "2 cores" in text
@@ -278,18 +279,18 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     floor = Probe("floor", print, wall=[1.0, 10.0, 1.0], client=[0.6, 6.0, 0.6])
     ours = Probe("ours", print, wall=[0.5, 5.0, 0.5], client=[0.3, 3.0, 0.3])
     floor.server, ours.server = [0.4, 4.0, 0.4], [0.2, 2.0, 0.2]
-    told = numbers(ours, floor, {})
-    assert told["ratio"] == told["ratio_low"] == told["ratio_high"] == pytest.approx(0.5)
-    assert told["wall_ratio"] == pytest.approx(0.5)
-    assert told["busy_us"] == pytest.approx(500_000)
+    shown = numbers(ours, floor, {})
+    assert shown["ratio"] == shown["ratio_low"] == shown["ratio_high"] == pytest.approx(0.5)
+    assert shown["wall_ratio"] == pytest.approx(0.5)
+    assert shown["busy_us"] == pytest.approx(500_000)
 
 
 def test_what_is_added_is_less_than_the_whole() -> None:
     bare = Probe("bare", print, wall=[1.0], client=[1.0], server=[0.0])
     floor = Probe("floor", print, base="bare", wall=[2.0], client=[1.5], server=[0.5])
     ours = Probe("ours", print, base="bare", wall=[1.5], client=[1.25], server=[0.25])
-    told = numbers(ours, floor, {"bare": bare})
-    assert told["ratio"] == told["wall_ratio"] == pytest.approx(0.5)
+    shown = numbers(ours, floor, {"bare": bare})
+    assert shown["ratio"] == shown["wall_ratio"] == pytest.approx(0.5)
 
 
 def test_the_middle_half_has_a_median() -> None:
@@ -329,15 +330,36 @@ class Terminal(StringIO):
 
 
 def test_a_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
-    told = []
+    shown = []
     for stream in (Terminal(), StringIO()):
         progress = Progress(stream)
         progress.begin("Library", 2)
         progress.step("ours")
         progress.end()
         progress.end()
-        told.append(stream.getvalue())
-    assert "50% Library ours" in told[0]
-    assert "%" not in told[1]
-    assert told[1].startswith("Library: ")
-    assert told[1].count("\n") == 1
+        shown.append(stream.getvalue())
+    assert "50% Library ours" in shown[0]
+    assert "%" not in shown[1]
+    assert shown[1].startswith("Library: ")
+    assert shown[1].count("\n") == 1
+
+
+def test_replay_is_measured_beside_awk(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["replay", "--lines", "2000", "--clients", "50"])
+    replay.main()
+    printed = capsys.readouterr().out
+    assert "2,000 lines" in printed
+    # awk and the replay see the same requests and clients.
+    assert "2000 50\n" in printed
+    assert re.search(r"^60/m +2,000 .* 50 ", printed, re.MULTILINE)
+    assert len(re.findall(r"^(awk|replay): .* lines a second, peak", printed, re.MULTILINE)) == 2
+
+
+def test_memory_of_the_fallback_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "CASES", ((50, 100, 2),))
+    fallback.main()
+    assert "FALLBACK_MAX_KEYS 50: 100 identifiers of 2 hits each" in capsys.readouterr().out

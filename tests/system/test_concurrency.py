@@ -110,7 +110,7 @@ def test_of_three_keys_at_once_each_holds_exactly_the_admitted(
     groups = [[0, 1, 2], [0, 1], [2, 0], [0]]
     admitted = contenders.admitted(specs=specs, asks=10, groups=groups)
     assert [held(spec) for spec in specs] == admitted
-    # More is asked than there is room, and whoever was refused elsewhere has spent nothing.
+    # More is asked than there is room, and a refusal elsewhere has spent nothing.
     assert admitted == [150, *admitted[1:]]
     assert admitted[1] <= 60
     assert admitted[2] <= 90

@@ -59,7 +59,7 @@ def key_of(policy: Policy, name: object) -> str:
 
 
 def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
-    """Values of one hit, of a few, and of so many that a log is a ring and a hash has fields."""
+    """Values of one hit, of a few, and of enough that a log is a ring and a hash has fields."""
     values, clock = [], Clock()
     writer = RedisStore(store.alias, clock=clock)
     for hits in (1, 3, 60, 64, 90):

@@ -82,7 +82,7 @@ def test_nothing_is_left_of_an_installation_that_is_stopped(
     wait_until(lambda: not processes(marked[MARK]), "pip has ended")
 
 
-def test_old_python_is_told_which_one_is_needed(checkout: Path, tmp_path: Path) -> None:
+def test_old_python_gets_an_error_with_the_version_needed(checkout: Path, tmp_path: Path) -> None:
     old = tmp_path / "python"
     # It answers as Python 3.8 does: its version, and no to the question for 3.10.
     old.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 1;; *) echo 3.8;; esac\n')

@@ -128,7 +128,7 @@ def test_strangers_cannot_use_up_what_tenants_share(tmp_path: Path) -> None:
 
 
 def test_client_cannot_choose_its_address(tmp_path: Path) -> None:
-    """Uvicorn believes X-Forwarded-For from this machine, unless told not to."""
+    """Uvicorn believes X-Forwarded-For from this machine by default."""
     with Demo(tmp_path) as demo:
         statuses = [
             demo.get("/status/", headers={"X-Forwarded-For": f"198.51.100.{number}"}).status
@@ -293,7 +293,7 @@ def test_redis_of_ones_own_is_used_and_has_no_plug(
         assert redis_server.url in demo.said
 
 
-def test_port_in_use_is_told(tmp_path: Path) -> None:
+def test_port_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -306,7 +306,7 @@ def test_port_in_use_is_told(tmp_path: Path) -> None:
     assert serve(tmp_path, "--port", "99999").returncode == 1
 
 
-def test_missing_redis_server_is_told(tmp_path: Path) -> None:
+def test_missing_redis_server_is_an_error(tmp_path: Path) -> None:
     done = serve(tmp_path, "--port", "0", TEST_REDIS_SERVER="no-such-server")
     assert done.returncode == 1
     assert "TEST_REDIS_SERVER names 'no-such-server'" in done.stderr

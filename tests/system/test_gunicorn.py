@@ -79,7 +79,7 @@ class Site:
         self._running = [self._executor.submit(self._ask) for _ in range(self.callers)]
 
     def go_on(self, count: int) -> None:
-        """Returns after so many more answers."""
+        """Return after this number of further answers."""
         goal = len(self.answers) + count
         wait_until(
             lambda: len(self.answers) >= goal or any(caller.done() for caller in self._running),

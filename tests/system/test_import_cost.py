@@ -124,6 +124,6 @@ print(calls_of(loading.import_django_redis), calls_of(loading.import_app))
 
 def test_app_makes_few_of_the_calls_that_django_redis_makes_when_it_is_loaded() -> None:
     # Calls, whose share is that of the time but is the same on every machine. The time itself
-    # is told by `python -m benchmarks.start`. Lower it with the code.
+    # is shown by `python -m benchmarks.start`. Lower it with the code.
     theirs, ours = map(int, printed(COUNT).split())
     assert ours <= MOST_CALLS * theirs

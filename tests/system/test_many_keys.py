@@ -19,7 +19,7 @@ FEW, MANY = 1_000, 200_000
 # A list of the keys alone would take 20 MB.
 MOST_GROWTH = 5 * 1024 * 1024
 
-# Copies of what the app has written for a first hit, in slices: a longer script is told busy.
+# Copies of what the app has written for a first hit, in slices: a longer script makes Redis busy.
 SLICE = 100_000
 FILL = """
 local scopes = {'tenant_free', 'tenant_paid'}

@@ -335,20 +335,20 @@ def test_fallback_deny_refuses_all(
     assert all(answer.retry_after and answer.retry_after >= 0.1 for answer in answers)
 
 
-def test_transition_is_told_once_and_not_with_every_request(
+def test_transition_is_signalled_once_and_not_with_every_request(
     check: Callable[[str, str], Decision],
     server: RedisServer,
     settings: SettingsWrapper,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     configure(settings, server.url)
-    told: list[tuple[str, Any]] = []
+    sent: list[tuple[str, Any]] = []
 
     def degraded(alias: str, error: Exception, **_: Any) -> None:
-        told.append((alias, error))
+        sent.append((alias, error))
 
     def recovered(alias: str, seconds: float, **_: Any) -> None:
-        told.append((alias, seconds))
+        sent.append((alias, seconds))
 
     signals.store_degraded.connect(degraded)
     signals.store_recovered.connect(recovered)
@@ -360,16 +360,16 @@ def test_transition_is_told_once_and_not_with_every_request(
     finally:
         signals.store_degraded.disconnect(degraded)
         signals.store_recovered.disconnect(recovered)
-    assert [alias for alias, _ in told] == ["default", "default"]
-    assert "ConnectionError" in str(told[0][1])
-    assert told[1][1] > 0
+    assert [alias for alias, _ in sent] == ["default", "default"]
+    assert "ConnectionError" in str(sent[0][1])
+    assert sent[1][1] > 0
     messages = [record.message for record in caplog.records]
     assert len(messages) == 2
     assert messages[0].startswith("Redis is away")
     assert messages[1].startswith("Redis is back after")
 
 
-def test_key_that_holds_something_else_is_told_of_now_and_then(
+def test_key_that_holds_something_else_is_logged_now_and_then(
     server: RedisServer,
     settings: SettingsWrapper,
     caplog: pytest.LogCaptureFixture,
@@ -389,7 +389,7 @@ def test_key_that_holds_something_else_is_told_of_now_and_then(
 
 
 def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
-    """A replica answers whoever only looks, but takes no hit."""
+    """A replica answers reads, but takes no hit."""
     configure(settings, server.url)
     limits.check("many", "k")
     with read_only(server):

@@ -197,7 +197,7 @@ def test_servers_of_the_suite_write_no_file_elsewhere(
                 client.config_set(name, str(tmp_path))
 
 
-def test_old_python_is_told_which_one_is_needed(tmp_path: Path) -> None:
+def test_old_python_gets_an_error_with_the_version_needed(tmp_path: Path) -> None:
     old = tmp_path / "python"
     # It answers as Python 3.8 does: its version, and no to the question for 3.10.
     old.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 1;; *) echo 3.8;; esac\n')
@@ -207,13 +207,13 @@ def test_old_python_is_told_which_one_is_needed(tmp_path: Path) -> None:
     assert "is Python 3.8, and 3.10 or newer is needed" in done.stderr
 
 
-def test_missing_python_is_told() -> None:
+def test_missing_python_is_an_error() -> None:
     done = run_test_script(PYTHON="no-such-python")
     assert done.returncode == 1
     assert "there is no no-such-python" in done.stderr
 
 
-def test_missing_venv_module_is_told(tmp_path: Path) -> None:
+def test_missing_venv_module_is_an_error(tmp_path: Path) -> None:
     crippled = tmp_path / "python"
     crippled.write_text(
         '#!/bin/sh\ncase "$2" in venv) exit 1;; *print*) echo 0.0;; *) exit 0;; esac\n'

@@ -43,7 +43,7 @@ for i = 1, #KEYS do
     if s.this then added = math.min(added, room) else dropped = math.max(0, added - room) end
   end
   s.added, s.dropped = added, dropped
-  -- Who asks for nothing is told of the window as it was.
+  -- A call without a cost gets the window as it was.
   if cost == 0 then added, dropped = 0, 0 end
   if s.refuses then
     admits = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -66,7 +67,13 @@ class Command(BaseCommand):
                 explaining.add_arguments,
             ),
         }.items():
-            action = actions.add_parser(name, help=summary, description=summary)
+            action = actions.add_parser(
+                name,
+                help=summary,
+                description=summary,
+                epilog=arguments.examples(name),
+                formatter_class=RawDescriptionHelpFormatter,
+            )
             action.add_argument(
                 "--format",
                 choices=FORMATS,

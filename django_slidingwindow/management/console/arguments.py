@@ -13,6 +13,37 @@ from ...overrides.changes import parse_until
 from ...rejections import purge as purging
 
 Value = TypeVar("Value")
+EXAMPLES = {
+    "keys": ("keys --top 10", 'keys --axis ip --id "203.0.113.*" --json'),
+    "show": (
+        "show --profile tenant_free --id acme",
+        "show 'throttle:tenant:{acme}:tenant_free:c86400'",
+    ),
+    "reset": ("reset --profile login --id 203.0.113.9",),
+    "profiles": ("profiles", "profiles --json"),
+    "watch": ("watch --top 20 --blocked",),
+    "override": (
+        'override --profile api --id acme --limit 500 --until +2h --note "launch"',
+        'override --profile search --limit "40/s, 20000/d"',
+        "override --profile login --id 203.0.113.9 --block",
+        "override --profile login --id 203.0.113.9 --end",
+    ),
+    "overrides": ("overrides", "overrides --ended --json"),
+    "doctor": ("doctor", "doctor --json"),
+    "purge": ("purge --dry-run", "purge --days 90"),
+    "replay": (
+        "replay access.log --try 30/m --try 60/m,500/h",
+        "replay access.log.*.gz --profile search --html report.html",
+        "replay access.log --try 100/m --suggest 0.1% --json",
+    ),
+}
+"""The examples that the help of each action shows."""
+
+
+def examples(action: str) -> str:
+    """Return the end of an action's help."""
+    lines = (f"  manage.py slidingwindow {line}" for line in EXAMPLES.get(action, ()))
+    return "\n".join(("examples:", *lines))
 
 
 def add_filters(parser: CommandParser) -> None:
@@ -92,7 +123,7 @@ def _positive(text: str) -> float:
 def add_override(parser: CommandParser) -> None:
     parser.add_argument("--profile", required=True, help="the profile to override")
     parser.add_argument(
-        "--id", dest="identifier", default="", help="only this identifier; all without it"
+        "--id", dest="identifier", default="", help="only this identifier; without it, all"
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(
@@ -118,7 +149,7 @@ def add_override(parser: CommandParser) -> None:
 
 
 def add_overrides(parser: CommandParser) -> None:
-    parser.add_argument("--ended", action="store_true", help="those that have ended as well")
+    parser.add_argument("--ended", action="store_true", help="also list those that have ended")
 
 
 def checked(read: Callable[[str], Value]) -> Callable[[str], Value]:

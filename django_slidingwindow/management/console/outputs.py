@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Protocol, TextIO, TypeAlias
 
 from .text import in_encoding
@@ -79,8 +80,11 @@ class PlainOutput:
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
         columns = [column for column in layout.columns if not column.graphic]
+        left = iter(records)
+        # Before the header, so that an error is printed without one.
+        first = list(islice(left, 1))
         self._row(columns, [column.title.upper() for column in columns])
-        for record in records:
+        for record in chain(first, left):
             self._row(columns, [column.cell(record).text for column in columns])
 
     def _row(self, columns: Sequence[Column], texts: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ class Connections:
     """Idle connections in a stack: as many as are in use at once, never one a thread."""
 
     def __init__(self, find: Callable[[float], ConnectionSettings], *, most: int) -> None:
-        """`find` says, by a deadline, which server a new connection goes to."""
+        """`find` gets a deadline and returns the server that a new connection goes to."""
         self._find = find
         self._most = most
         self._idle: deque[_Place] = deque()

@@ -55,7 +55,7 @@ class SendAll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Yielded by a route: come back after so many seconds."""
+    """Yielded by a route: continue after `seconds`."""
 
     seconds: float
 

@@ -43,7 +43,7 @@ _SYNC = ("parser_class", "redis_connect_func")
 # Seconds that a call gets once more when its time is up: this process may have been held up
 # (by other threads, or by other greenlets), and not the server.
 _GRACE = 0.02
-# Seconds by which a read may end too late, so that the time-out need not be set anew each time.
+# Seconds by which a read may end too late, so that the time-out need not be set again each time.
 _SLACK = 0.001
 # Bytes that are read at once: the reply to a check is shorter.
 _CHUNK = 512
@@ -188,7 +188,7 @@ class Deadline:
             sent += self.raw.send(payload[sent:])
 
     def receive(self, replies: int) -> list[Any]:
-        """Read so many replies by the deadline; a server's error is returned, not raised."""
+        """Read this number of replies by the deadline. A server's error is returned, not raised."""
         reader, deadline = self.reader, self.deadline
         if reader is None:
             read = self._parser.read_response  # type: ignore[attr-defined]

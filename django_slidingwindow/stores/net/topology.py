@@ -56,12 +56,12 @@ class Topology:
         return failed_at is not None and failed_at >= self._learned_at
 
     def sources(self) -> list[Address]:
-        """Return the nodes to ask for the map, those first that have not failed, or long ago."""
+        """Return the nodes to ask for the map: first those that have not failed recently."""
         known = dict.fromkeys([*self.primaries, *self._nodes, *self._seeds])
         return sorted(known, key=lambda address: self._failures.get(address, 0.0))
 
     def failed(self, address: Address) -> None:
-        """Return a node did not answer, or cannot serve."""
+        """Note that a node did not answer, or cannot serve."""
         self._failures[address] = self._clock()
 
     def answered(self, address: Address) -> None:
@@ -69,7 +69,7 @@ class Topology:
             self._failures.pop(address, None)
 
     def moved(self, slot: int, address: Address) -> None:
-        """Return a node has named another for a slot: the rest of the map may be as old."""
+        """Note that a node has named another one for a slot. The map may be outdated."""
         self._owners[slot] = address
         self._outdated = True
 

@@ -492,7 +492,7 @@ class TestConnections:
             wait_until(lambda: made(connections) == 2, "both are in use")
             with pytest.raises(MaxConnectionsError):
                 asked(connections, PING, 0.02)
-            # Whoever is patient gets the first that is given back.
+            # A caller that waits gets the first connection that is given back.
             assert asked(connections, PING) == b"PONG"
             assert asked(connections, PING, math.inf) == b"PONG"
             for each in busy:

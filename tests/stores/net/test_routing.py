@@ -1,4 +1,4 @@
-"""Where a call goes in a cluster, told by scripted nodes; test_cluster asks real ones."""
+"""The route of a call in a cluster of scripted nodes; test_cluster has real ones."""
 
 from __future__ import annotations
 

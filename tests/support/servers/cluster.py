@@ -152,7 +152,7 @@ def _info(client: redis.Redis) -> dict[str, str]:
 
 def _replicate(replica: redis.Redis, primary: str) -> None:
     def accepted() -> bool:
-        # Refused as long as gossip has not told this node about the primary.
+        # Refused until this node knows the primary by gossip.
         return bool(replica.execute_command("CLUSTER REPLICATE", primary))
 
     wait_until(accepted, "the replica knows its primary")

@@ -26,7 +26,7 @@ TENANTS = (
 )
 DAY = 24 * 60
 
-# Who is refused: profile, identifier, view, method, chance in a minute at the busiest
+# Refused clients: profile, identifier, view, method, chance in a minute at the busiest
 # time of the day, and hits then.
 OFFENDERS = (
     ("tenant_free", "acme", "api/orders/", "GET", 0.35, 14),
@@ -37,7 +37,7 @@ OFFENDERS = (
     ("login", "198.51.100.23", "api/login/", "POST", 0.08, 4),
     ("endpoint_expensive", "reports@shop.views.reports", "api/reports/", "POST", 0.15, 3),
 )
-# Somebody guesses passwords for half an hour, this many minutes ago.
+# A client guesses passwords for half an hour, this many minutes ago.
 ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
 ATTACK_MINUTES = range(401, 431)
 # What operators have changed: profile, identifier, action, limit, days, and why.
@@ -94,8 +94,8 @@ def _log() -> Iterator[Rejection]:
             if chance.random() < likely * busy:
                 yield _row(minute, profile, who, view, method, 1 + chance.randrange(hits))
         if now - minute in ATTACK_MINUTES:
-            *whom, hits = ATTACK
-            yield _row(minute, *whom, hits + chance.randrange(hits))
+            *target, hits = ATTACK
+            yield _row(minute, *target, hits + chance.randrange(hits))
 
 
 def _busyness(minute: int) -> float:
