@@ -34,6 +34,7 @@ TESTED_IN = {
     "core/test_limiter.py": """
         core.fallback core.health core.outcomes core.release core.windows""",
     "core/test_deferred.py": "core.outbox",
+    "core/test_penalizing.py": "core.penalties",
     "core/test_results.py": "core.ranking",
     "guard/test_check.py": """
         guard.binding guard.exemptions guard.refunds guard.requirements guard.state guard.usages""",
@@ -55,6 +56,7 @@ TESTED_IN = {
     "stores/test_cluster.py": "cluster core.multi_slot stores.factory",
     "stores/test_redis.py": "stores.errors stores.protocol",
     "system/test_contract.py": "algorithms.in_memory",
+    "system/test_penalties.py": "algorithms.penalties stores.watching",
     "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",

@@ -49,11 +49,11 @@ class Penalizer:
         For checks that take more than one call to the store.
         """
         template, keys = windows
-        if not self._shield.has_unreported(keys) or not (
-            template.deferred or template.leased or self._store.groups(keys)
-        ):
+        # What comes beside deferred windows is a check of its own.
+        if template.deferred or not self._shield.has_unreported(keys):
             return None
-        return self._report(windows)
+        apart = template.leased or (template.joined and self._store.groups(keys))
+        return self._report(windows) if apart else None
 
     def _report(self, windows: WindowSet) -> Flow:
         for key, rule in zip(windows.keys, self._reporting(windows), strict=True):

@@ -153,9 +153,14 @@ class Shield:
         return bool(self._unreported) and not self._unreported.keys().isdisjoint(keys)
 
     def take_unreported(self, key: str) -> tuple[int, ...]:
-        """Return the ages of such refusals in microseconds; they are not kept."""
+        """Return the ages of such refusals in microseconds, and forget them.
+
+        With them goes what is known about the refusals that the penalty has left.
+        """
         with self._lock:
             now = self._clock()
+            for question in tuple(self._questions.get(key, ())):
+                self._drop(question)
             return tuple([round((now - at) * 1e6) for at in self._unreported.pop(key, ())])
 
     def _may_replay(self, watching: Watching, now: float) -> bool:
