@@ -30,6 +30,8 @@ ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
+NO_DEFERRED_PENALTY = Text("cannot be used with the mode deferred, which refuses afterwards.")
+NO_LEASE_PENALTY = Text("cannot be used with a lease, which admits without asking Redis.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,9 +246,9 @@ def _policies_of(
 def no_penalty_with(mode: object, lease: object) -> Iterator[Text]:
     """Yield why a profile with this mode and lease cannot have a penalty."""
     if mode == DEFERRED:
-        yield Text("cannot be used with the mode deferred, which refuses after the fact.")
+        yield NO_DEFERRED_PENALTY
     if lease:
-        yield Text("cannot be used with a lease, which admits without asking Redis.")
+        yield NO_LEASE_PENALTY
 
 
 def parse_cost(value: object) -> int:

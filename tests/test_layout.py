@@ -18,8 +18,8 @@ TESTED_IN = {
         admin_views.summary admin_views.times admin_views.wording""",
     "checks/test_static.py": """
         checks.axes checks.callables checks.catalog checks.edges checks.problem checks.profiles
-        checks.leases checks.project checks.register checks.rules checks.values checks.views
-        guard.installed""",
+        checks.leases checks.penalties checks.project checks.register checks.rules checks.values
+        checks.views guard.installed""",
     "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
     "command/test_replay.py": """
         management.replaying replay.options replay.page replay.wording""",
