@@ -44,8 +44,9 @@ class Watch:
         """Return what a check says about a window, given what its hits say."""
         if position in self._own:
             return self._own[position].row()
-        view = self._over.get(position)
-        if view is None or not view.blocks or not self.refuses[position]:
+        view, rule = self._over.get(position), self.rules[position]
+        enforced = rule.cost > 0 and not rule.observed
+        if view is None or not view.blocks or not (enforced or self.refuses[position]):
             return answer
         _, _, retry, reset = answer
         return 0, 0, retry if retry < 0 else max(retry, view.blocks), reset

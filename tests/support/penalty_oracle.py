@@ -43,6 +43,13 @@ class History(NamedTuple):
         refusals = [min(stamp, now) for stamp in self.refusals]
         return History([at for at in refusals if at + penalty.window_us > now], blocks)
 
+    def ahead(self, penalty: Penalty, now: int) -> bool:
+        """Whether something lies ahead of a clock that stepped back."""
+        seen = self.seen(penalty, now)
+        return any(stamp > now for stamp in self.refusals) or (
+            bool(seen.blocks) and seen.blocks[-1] < self.blocks[-1]
+        )
+
     def more(self, penalty: Penalty, now: int, stamps: list[int]) -> History:
         """The history with refusals that came at these times, and what follows from them."""
         refusals = sorted(self.refusals + stamps)
@@ -73,11 +80,16 @@ class PenaltyOracle(Oracle):
     def evaluate(self, call: Evaluate) -> list[int]:
         now = self.clock()
         found: dict[int, History] = {}
+        before: dict[int, History] = {}
+        changed: set[int] = set()
         over: dict[int, int] = {}
         for i, (key, rule) in enumerate(zip(call.keys, call.rules, strict=True)):
             if isinstance(rule.policy, Penalty):
-                history = self.histories.get(key, History([], []))
-                found[i] = self.reported(history.seen(rule.policy, now), rule, now)
+                stored = self.histories.get(key, History([], []))
+                found[i] = before[i] = stored.seen(rule.policy, now)
+                if stored.ahead(rule.policy, now):
+                    changed.add(i)
+                found[i] = self.reported(found[i], rule, now)
                 over |= dict.fromkeys(range(i - rule.watches, i), i)
         blocked = {j for j, i in over.items() if found[i].left(now) and call.rules[j].cost}
         windows = [i for i in range(len(call.keys)) if i not in found]
@@ -97,12 +109,15 @@ class PenaltyOracle(Oracle):
                 retry = self.retry(call.rules[j], self.seen(call, j), now) if full[j] else 0
             else:
                 retry = rows[j][2]
-            if left and (j in blocked or full[j]):
+            enforced = call.rules[j].cost > 0 and not call.rules[j].observed
+            if left and (j in blocked or full[j] or enforced):
                 rows[j] = [0, 0, retry if retry < 0 else max(retry, left), rows[j][3]]
         for i, history in found.items():
             rows[i] = self.row(_penalty(call.rules[i]), history, now)
-            if call.writes:
+            # What has left is there until something is written, if the clock steps back.
+            if call.writes and (i in changed or history != before[i]):
                 self.histories[call.keys[i]] = history
+        # One that observes is charged by the request with which a block begins, if it has room.
         admitted = all(rows[i][0] or call.rules[i].observed for i in windows)
         return [int(admitted), now, *[field for i in sorted(rows) for field in rows[i]]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, ClassVar
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -130,7 +131,7 @@ class PenaltiesAgreeWithTheOracle(RuleBasedStateMachine):
 def machine(algorithm: str) -> type[object]:
     bases = (PenaltiesAgreeWithTheOracle,)
     made = type(f"{algorithm.title()}PenaltyMachine", bases, {"algorithm": algorithm})
-    made.TestCase.settings = QUICK
+    made.TestCase.settings = settings(QUICK, max_examples=25)
     return made.TestCase
 
 

@@ -68,6 +68,7 @@ if letter == 112 then s = {count = 0, reset = 0, penalty = penalties[key]} end
 if s.penalty then
   s.refuses, cost = false, 0
 elseif watched[i] and cost > 0 then
+  s.enforced = flags % 2 == 0
   if watched[i].blocks then
     -- It stores nothing, not even what count_rejected would.
     s.kept, s.refuses, flags = not s.refuses, true, flags % 2
@@ -102,7 +103,7 @@ if p then
     elseif p.stamps[1] then
       reset = p.stamps[1] + p.window - now
     end
-  elseif left > 0 and (s.kept or s.refuses) then
+  elseif left > 0 and (s.enforced or s.kept or s.refuses) then
     admits, remaining = 0, 0
     if retry >= 0 then retry = math.max(retry, left) end
   end
