@@ -178,11 +178,10 @@ class Shield:
 
     def _drop(self, question: Hashable) -> None:
         for key in self.refusals.pop(question).keys:
-            sharing = self._questions.get(key)
-            if sharing is not None:
-                sharing.discard(question)
-                if not sharing:
-                    del self._questions[key]
+            sharing = self._questions[key]
+            sharing.discard(question)
+            if not sharing:
+                del self._questions[key]
 
 
 def _lasting(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
