@@ -11,10 +11,11 @@ from ..policies import NO_COUNTER_LEASE, NO_DEFERRED_PENALTY, NO_LEASE_PENALTY
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
+from .problem import Problem
 from .project import Project, named_by
 
 # Problems with an id of their own.
-_KINDS = {
+_KINDS: dict[str, Problem] = {
     NO_COUNTER_LEASE: catalog.COUNTER_LEASE,
     NO_DEFERRED_PENALTY: catalog.PENALTY_WITH,
     NO_LEASE_PENALTY: catalog.PENALTY_WITH,

@@ -247,6 +247,8 @@ def test_reported_refusals_come_with_an_admission_too(site: Site) -> None:
 
 def test_the_shield_forgets_a_block_when_it_ends(site: Site) -> None:
     site.check()
+    # The window is empty long before the block ends.
+    site.later(10)
     site.refuse(times=4)
     site.later(59.75)
     assert site.check().reason == decisions.PENALTY
@@ -331,6 +333,7 @@ def test_a_process_tolerates_its_share_of_the_refusals() -> None:
     store.fails = lambda call: AWAY
     site = Site(store, processes=3)
     assert [site.check().reason for _ in range(3)] == ["allowed", "fallback", "penalty"]
+    assert site.check(profile("search", Policy(limit=9, window=60))).limit == 3
 
 
 def test_what_could_not_be_reported_is_not_reported_twice() -> None:
