@@ -118,6 +118,11 @@ class Shield:
                 return
             if question in self.refusals:
                 self._drop(question)
+            for one in watching:
+                # Other questions know of more refusals that are left than there are now.
+                for other in tuple(self._questions.get(one.key, ())):
+                    if not self.refusals[other].watching.blocked:
+                        self._drop(other)
             kept = _Refusal(refusal, verdicts, now, now + lasts, watching)
             self.refusals[question] = kept
             for key in kept.keys:
@@ -165,13 +170,14 @@ class Shield:
 
     def _may_replay(self, watching: Watching, now: float) -> bool:
         """Count a refusal for each penalty. Return False if it might be the one that blocks."""
-        counting = [one for one in watching if one.refused and not one.blocks]
+        # Once for each key: profiles may share one.
+        left = {one.key: one.remaining for one in watching if one.refused and not one.blocks}
         with self._lock:
-            for key, _, _, remaining, _ in counting:
+            for key, remaining in left.items():
                 if len(self._unreported.get(key, ())) >= remaining:
                     return False
-            for one in counting:
-                self._unreported.setdefault(one.key, []).append(now)
+            for key in left:
+                self._unreported.setdefault(key, []).append(now)
             while len(self._unreported) > self._max_entries:
                 self._unreported.popitem(last=False)
         return True

@@ -275,6 +275,21 @@ def test_a_block_beside_what_must_be_counted_is_not_held(site: Site) -> None:
         assert site.check(LOGIN, counting).source == decisions.REDIS
 
 
+def test_refusals_of_one_identifier_count_together_whatever_is_asked(site: Site) -> None:
+    site.check()
+    asked = [(LOGIN,), (LOGIN, PLAIN), (LOGIN,), (LOGIN, PLAIN), (LOGIN,), (LOGIN, PLAIN), (LOGIN,)]
+    decided = [site.check(*profiles) for profiles in asked]
+    assert [one.reason for one in decided] == ["limit"] * 3 + ["penalty"] * 4
+    # Both are held by now.
+    assert [one.source for one in decided[-2:]] == [decisions.SHIELD] * 2
+
+
+def test_a_replay_counts_once_where_profiles_share_a_penalty(site: Site) -> None:
+    twins = profile("one", scope="both"), profile("two", HOUR, scope="both")
+    reasons = [site.check(*twins).reason for _ in range(5)]
+    assert reasons == ["allowed"] + ["limit"] * 3 + ["penalty"]
+
+
 def test_only_profiles_that_refuse_count_a_replay(site: Site) -> None:
     roomy = profile("roomy", Policy(limit=100, window=60))
     site.check(LOGIN, roomy)

@@ -198,8 +198,7 @@ def test_only_penalties_that_block_are_listed_as_blocked(redis: Redis) -> None:
     limits.check("login", ADDRESS)
     for _ in range(2):
         limits.check("login", ADDRESS)
-        limits.get_limiter().shield._unreported.clear()
-        limits.get_limiter().shield.refusals.clear()
+        limits.get_limiter().shield.clear()
     assert states()[KEY].remaining == 0
     assert KEY not in states(blocked=True)
     limits.check("login", ADDRESS)
