@@ -161,6 +161,6 @@ def penalty_problems(value: Any) -> Iterator[tuple[str, str]]:
 
 def read_penalty(value: Any) -> Penalty:
     for path, problem in penalty_problems(value):
-        raise PolicyError("{path}{problem}", path=path and f"{path}: ", problem=problem)
+        raise PolicyError("{path}: {problem}", path=f"penalty{path}", problem=problem)
     limit, window = parse_rate(value["after"])
     return Penalty(limit=limit, window=window, steps=tuple(map(parse_window, value["steps"])))
