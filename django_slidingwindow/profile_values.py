@@ -13,7 +13,6 @@ from .policies import Policy
 from .rates import parse_limit, parse_rate, parse_window
 from .texts import Text, text_of
 
-_PENALTY_HELP = 'must be a dict such as {"after": "3/10m", "steps": ["1m", "10m", "1d"]}.'
 # A penalty keeps a stamp of each refusal, and is packed with each of its steps.
 MAX_REFUSALS, MAX_STEPS = 1_000, 20
 
@@ -132,7 +131,7 @@ def read_function(value: Any) -> Any:
 def penalty_problems(value: Any) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a penalty, as (path below it, problem)."""
     if not isinstance(value, Mapping):
-        yield "", Text(_PENALTY_HELP)
+        yield "", Text('must be a dict such as {"after": "3/10m", "steps": ["1m", "10m", "1d"]}.')
         return
     for name in value.keys() - {"after", "steps"}:
         yield f"[{name!r}]", Text("is unknown: a penalty has after and steps.")
@@ -144,8 +143,10 @@ def penalty_problems(value: Any) -> Iterator[tuple[str, str]]:
         yield "['after']", text_of(error)
     steps = value.get("steps")
     if not isinstance(steps, (list, tuple)) or not 1 <= len(steps) <= MAX_STEPS:
-        problem = 'must be a list of 1 to {most} durations, such as ["1m", "10m"].'
-        yield "['steps']", Text(problem, most=MAX_STEPS)
+        yield (
+            "['steps']",
+            Text('must be a list of 1 to {most} durations, such as ["1m", "10m"].', most=MAX_STEPS),
+        )
         return
     before = 0.0
     for i, step in enumerate(steps):
