@@ -17,6 +17,8 @@ DENY = "deny"  # refused because the store is away
 IDENTITY_ERROR = "identity_error"  # the identifier could not be found
 EXEMPT = "exempt"  # an override exempts the identifier
 BLOCK = "block"  # refused by an override
+PENALTY = "penalty"  # refused because of too many refusals before
+OBSERVED_PENALTY = "observe_penalty"  # of a verdict, in log and metrics: PENALTY, but observed
 
 # Sources of a decision.
 REDIS = "redis"
@@ -50,6 +52,8 @@ class Verdict(NamedTuple):
     """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
     reset_after: float
     """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
+    blocked: bool = False
+    """Whether a penalty blocks the identifier."""
 
 
 class Charge(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,12 +21,16 @@ _LEASE_PART, _LONGEST_LEASE = 0.01, 30.0
 _MAX_LEASE_PART = 0.5
 
 ALGORITHMS = ("compact", "log", "buckets", "counter")
-LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
+PENALTY = "penalty"
+"""In the place of an algorithm, for what counts refusals: see `algorithms.penalties`."""
+LETTERS = {name: name[0] if name != "counter" else "w" for name in (*ALGORITHMS, PENALTY)}
 """How keys and scripts call the algorithms."""
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
+NO_DEFERRED_PENALTY = Text("cannot be used with the mode deferred, which refuses afterwards.")
+NO_LEASE_PENALTY = Text("cannot be used with a lease, which admits without asking Redis.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,8 @@ class Profile:
     resolution: int = 60
     lease: int = 0
     lease_seconds: float = 0.0
+    penalty: Policy | None = None
+    """An `algorithms.penalties.Penalty`; None for none."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.axis:
@@ -166,6 +172,10 @@ class Profile:
                 f"fallback {self.fallback!r} of profile {self.name!r} is not one of "
                 + ", ".join(FALLBACKS)
             )
+        if self.penalty is not None:
+            leases = self.lease or any(policy.lease for policy in self.policies)
+            for problem in no_penalty_with(self.mode, leases):
+                raise PolicyError(f"penalty of profile {self.name!r} {problem}")
         if not self.scope:
             object.__setattr__(self, "scope", self.name)
 
@@ -230,6 +240,14 @@ def _policies_of(
             )
         )
     return tuple(policies)
+
+
+def no_penalty_with(mode: object, lease: object) -> Iterator[Text]:
+    """Yield why a profile with this mode and lease cannot have a penalty."""
+    if mode == DEFERRED:
+        yield NO_DEFERRED_PENALTY
+    if lease:
+        yield NO_LEASE_PENALTY
 
 
 def parse_cost(value: object) -> int:

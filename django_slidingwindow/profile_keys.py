@@ -20,14 +20,17 @@ from .policies import (
     NO_COUNTER_LEASE,
     OBSERVE,
     Policy,
+    no_penalty_with,
 )
 from .profile_values import (
     in_policy,
     one_of,
+    penalty_problems,
     rate_fields,
     read_bool,
     read_function,
     read_limit,
+    read_penalty,
     read_rate,
     read_rates,
     read_tiers,
@@ -55,6 +58,8 @@ class ProfileKey(NamedTuple):
     """One line of Markdown, for docs/profiles.md."""
     read_item: Callable[[Any], Any] | None = None
     """Like `read`, for each item of a list."""
+    find: Callable[[Any], Iterator[tuple[str, str]]] | None = None
+    """Yield what is wrong with a value that has parts, as (path below the key, problem)."""
     required: bool = False
     default: Any = None
     """The value of the field without the key."""
@@ -81,6 +86,9 @@ class ProfileKey(NamedTuple):
 
     def problems(self, written: Any) -> Iterator[tuple[str, str]]:
         """Yield what is wrong, as (path below the key, problem)."""
+        if self.find is not None:
+            yield from self.find(written)
+            return
         try:
             value = self.read(written)
         except ValueError as error:
@@ -116,6 +124,9 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", Text("tiers and tier need each other.")
     if config.get("algorithm") == "counter" and config.get("lease"):
         yield "['lease']", NO_COUNTER_LEASE
+    if "penalty" in config:
+        for other in no_penalty_with(config.get("mode"), config.get("lease")):
+            yield "['penalty']", other
 
 
 def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,6 +251,15 @@ _TABLE = (
         read=read_bool,
         description="refused requests count as well: a client that keeps retrying stays blocked",
         default=False,
+    ),
+    ProfileKey(
+        name="penalty",
+        field="penalty",
+        read=read_penalty,
+        find=penalty_problems,
+        description="how many refusals block an identifier, and for how long: "
+        "see [penalties](penalties.md)",
+        effective=lambda penalty: penalty and penalty.text,
     ),
     ProfileKey(
         name="fallback",

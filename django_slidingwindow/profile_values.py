@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.utils.module_loading import import_string
 
-from .exceptions import PolicyError, text_of
+from .algorithms.penalties import Penalty
+from .exceptions import PolicyError, Text, text_of
 from .policies import Policy
-from .rates import parse_limit, parse_rate
+from .rates import parse_limit, parse_rate, parse_window
+
+# A penalty keeps a stamp of each refusal, and is packed with each of its steps.
+MAX_REFUSALS, MAX_STEPS = 1_000, 20
 
 
 def string_value(problem: str) -> Callable[[Any], str]:
@@ -121,3 +125,42 @@ def read_function(value: Any) -> Any:
     if isinstance(value, str) and _is_path(value):
         return _imported(value)
     raise PolicyError("{value!r} is neither a function nor the dotted path of one.", value=value)
+
+
+def penalty_problems(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a penalty, as (path below it, problem)."""
+    if not isinstance(value, Mapping):
+        yield "", Text('must be a dict such as {"after": "3/10m", "steps": ["1m", "10m", "1d"]}.')
+        return
+    for name in value.keys() - {"after", "steps"}:
+        yield f"[{name!r}]", Text("is unknown: a penalty has after and steps.")
+    try:
+        refusals, _ = parse_rate(value.get("after"))
+        if refusals > MAX_REFUSALS:
+            yield "['after']", Text("tolerates at most {most:,} refusals.", most=MAX_REFUSALS)
+    except ValueError as error:
+        yield "['after']", text_of(error)
+    steps = value.get("steps")
+    if not isinstance(steps, (list, tuple)) or not 1 <= len(steps) <= MAX_STEPS:
+        yield (
+            "['steps']",
+            Text('must be a list of 1 to {most} durations, such as ["1m", "10m"].', most=MAX_STEPS),
+        )
+        return
+    before = 0.0
+    for i, step in enumerate(steps):
+        try:
+            seconds = parse_window(step)
+        except ValueError as error:
+            yield f"['steps'][{i}]", text_of(error)
+            continue
+        if seconds < before:
+            yield f"['steps'][{i}]", Text("must not be shorter than the step before.")
+        before = seconds
+
+
+def read_penalty(value: Any) -> Penalty:
+    for path, problem in penalty_problems(value):
+        raise PolicyError("{path}: {problem}", path=f"penalty{path}", problem=problem)
+    limit, window = parse_rate(value["after"])
+    return Penalty(limit=limit, window=window, steps=tuple(map(parse_window, value["steps"])))

@@ -18,8 +18,8 @@ TESTED_IN = {
         admin_views.summary admin_views.times admin_views.wording""",
     "checks/test_static.py": """
         checks.axes checks.callables checks.catalog checks.edges checks.problem checks.profiles
-        checks.leases checks.project checks.register checks.rules checks.values checks.views
-        guard.installed""",
+        checks.leases checks.penalties checks.project checks.register checks.rules checks.values
+        checks.views guard.installed""",
     "checks/test_deploy.py": "checks.aliases checks.rights checks.server checks.server_catalog",
     "command/test_drill.py": "management.console.values management.drilling",
     "command/test_load.py": "load.report management.loading",
@@ -37,6 +37,7 @@ TESTED_IN = {
     "core/test_limiter.py": """
         core.fallback core.health core.listening core.outcomes core.release core.windows""",
     "core/test_deferred.py": "core.outbox",
+    "core/test_penalizing.py": "core.penalties",
     "core/test_results.py": "core.ranking",
     "drill/test_exercise.py": "drill.observer drill.report",
     "guard/test_check.py": """
@@ -60,6 +61,7 @@ TESTED_IN = {
     "stores/test_cluster.py": "cluster core.multi_slot stores.factory",
     "stores/test_redis.py": "stores.errors stores.protocol",
     "system/test_contract.py": "algorithms.in_memory",
+    "system/test_penalties.py": "algorithms.penalties stores.watching",
     "test_limits.py": "guard.current_limiter guard.limiter_factory",
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",

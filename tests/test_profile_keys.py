@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +19,12 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_slidingwindow import registry as registry_module
+from django_slidingwindow.algorithms.penalties import Penalty
+from django_slidingwindow.exceptions import PolicyError
+from django_slidingwindow.inspection.profiles import ProfileState, remarks
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, TIER, ProfileKey
+from django_slidingwindow.profile_values import read_penalty
 from django_slidingwindow.registry import profile_problems, read_profile, registry
 from tests.support.docs_pages import table
 
@@ -170,3 +177,56 @@ class TestAddedKey:
     def test_added_key_is_missed_in_the_docs(self) -> None:
         with pytest.raises(AssertionError, match=r"\| `jitter` \| `0` \| seconds to add \|"):
             test_table_in_the_docs_is_the_table_of_keys()
+
+
+class TestPenalty:
+    """The one key whose value has parts."""
+
+    @staticmethod
+    def problems(penalty: Any) -> list[tuple[str, str]]:
+        config = {"axis": "ip", "rate": "5/m", "penalty": penalty}
+        start = "SLIDING_WINDOW['PROFILES']['login']['penalty']"
+        found = list(profile_problems("login", config))
+        assert all(path.startswith(start) for path, _ in found)
+        return [(path[len(start) :], str(problem)) for path, problem in found]
+
+    def test_is_read(self) -> None:
+        penalty = {"after": "3/10m", "steps": ["1m", 600, timedelta(days=1)]}
+        profile = read_profile("login", {"axis": "ip", "rate": "5/m", "penalty": penalty})
+        assert profile.penalty == Penalty(limit=3, window=600, steps=(60.0, 600.0, 86_400.0))
+        assert hash(profile.penalty) == hash(pickle.loads(pickle.dumps(profile.penalty)))
+
+    def test_is_shown_as_text(self) -> None:
+        penalty = {"after": "3/10m", "steps": ["1m", "90s"]}
+        config = {"axis": "ip", "rate": "5/m", "penalty": penalty}
+        state = ProfileState(name="login", origin="settings", profile=read_profile("login", config))
+        assert remarks(state.record()) == ["penalty: 3/600s, then 60s, 90s"]
+        assert json.dumps(state.record())
+
+    @pytest.mark.parametrize("penalty", [None, "3/10m", ["1m"]])
+    def test_must_be_a_dict(self, penalty: Any) -> None:
+        [(path, problem)] = self.problems(penalty)
+        assert path == ""
+        assert problem.startswith("must be a dict such as")
+
+    @pytest.mark.parametrize(
+        ("change", "path", "problem"),
+        [
+            ({"after": None}, "['after']", "rate None is not a string"),
+            ({"after": "3/month"}, "['after']", "unknown unit 'month'"),
+            ({"after": "1001/d"}, "['after']", "tolerates at most 1,000 refusals."),
+            ({"steps": "1m"}, "['steps']", "must be a list of 1 to 20 durations"),
+            ({"steps": []}, "['steps']", "must be a list of 1 to 20 durations"),
+            ({"steps": ["1m"] * 21}, "['steps']", "must be a list of 1 to 20 durations"),
+            ({"steps": ["1m", "soon"]}, "['steps'][1]", "unknown unit 'soon'"),
+            ({"steps": ["1h", "1m"]}, "['steps'][1]", "must not be shorter than the step before."),
+            ({"stops": 1}, "['stops']", "is unknown: a penalty has after and steps."),
+        ],
+    )
+    def test_says_what_is_wrong_and_where(self, change: Any, path: str, problem: str) -> None:
+        penalty = {"after": "1000/10m", "steps": ["1m"] * 20, **change}
+        [(found_path, found)] = self.problems(penalty)
+        assert found_path == path
+        assert found.startswith(problem)
+        with pytest.raises(PolicyError, match=re.escape(problem)):
+            read_penalty(penalty)

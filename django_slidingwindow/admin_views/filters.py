@@ -25,6 +25,8 @@ REASONS = {
     decisions.DENY: _("denied while Redis is away"),
     decisions.IDENTITY_ERROR: _("the identity could not be resolved"),
     decisions.BLOCK: _("blocked by an override"),
+    decisions.PENALTY: _("blocked after too many refusals"),
+    decisions.OBSERVED_PENALTY: _("would be blocked after too many refusals (observe mode)"),
     OVERFLOW: _("beyond LOG_ROWS_PER_MINUTE, counted together"),
 }
 SOURCES = {

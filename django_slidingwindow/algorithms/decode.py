@@ -101,6 +101,13 @@ def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
     return _ages((pair for pair in pairs if pair[1]), now)
 
 
+def penalty_hits(value: bytes, policy: Policy, now: int) -> Hits:
+    """Return the refusals that a penalty counts."""
+    stamps = [int.from_bytes(value[at : at + 7], "big") for at in range(9, len(value), 7)]
+    alive = (stamp for stamp in stamps if stamp > now - policy.window_us)
+    return _ages(((min(stamp, now), 1) for stamp in alive), now)
+
+
 def _ages(stamps: Iterable[tuple[int, int]], now: int) -> Hits:
     return [
         (max(0, now - stamp) / 1_000_000, sum(count for _, count in group))
@@ -113,5 +120,6 @@ DECODERS: Mapping[str, Callable[[Any, Policy, int], Hits]] = {
     "log": log_hits,
     "buckets": buckets_hits,
     "counter": counter_hits,
+    "penalty": penalty_hits,
 }
 """By algorithm: from what Redis holds, the policy and Redis's clock."""

@@ -8,13 +8,13 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from ..policies import LETTERS, Policy
+from ..policies import LETTERS, PENALTY, Policy
 
 SCRIPT_VERSION = "2"
 """Raised when the meaning of a stored value, an argument or the reply changes."""
 
 _SECTION = re.compile(r"^ *--- (\w+)\n", re.MULTILINE)
-_LEASE_SECTION = re.compile(r"^ *--- (lease_\w+)\n", re.MULTILINE)
+_EXTRA_SECTION = re.compile(r"^ *--- ((?:lease|penalty)_\w+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -30,28 +30,34 @@ def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False)
 
     An algorithm's file has sections, each under a line `--- name`. The evaluator names
     in such a line the section of the algorithms that belongs there. With `leases`, a check
-    can take units ahead; without, nothing of that is in its source.
+    can take units ahead, and with penalties among the algorithms, refusals can block; without,
+    nothing of that is in its source.
     """
-    sections = {name: _sections(name) for name in algorithms}
-    lease = _sections("lease", _LEASE_SECTION) if leases else {}
+    penalties = PENALTY in algorithms
+    sections = {name: _sections(name) for name in algorithms if name != PENALTY}
+    extra: dict[str, str] = {}
+    for name in ["lease"] * leases + [PENALTY] * penalties:
+        about = extra.get("", "")
+        extra |= _sections(name, _EXTRA_SECTION)
+        extra[""] = about + extra[""]
 
     def block(place: re.Match[str]) -> str:
         bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
-        if len(bodies) == 1:
+        if len(bodies) == 1 and not penalties:
             return f"do\n{bodies[0][1]}end\n"
         return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
 
     start, end = _read("prelude").split("--- usual\n")
-    if evaluator == "evaluate" and len(algorithms) == 1 and not leases:
+    if evaluator == "evaluate" and len(algorithms) == 1 and not extra:
         start += sections[algorithms[0]].get("usual", "")
     source = (
         f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
-        + lease.get("", "")
+        + extra.get("", "")
         + start
         + end
         + "".join(parts[""] + parts["functions"] for parts in sections.values())
         + _SECTION.sub(
-            block, _LEASE_SECTION.sub(lambda place: lease.get(place[1], ""), _read(evaluator))
+            block, _EXTRA_SECTION.sub(lambda place: extra.get(place[1], ""), _read(evaluator))
         )
     )
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

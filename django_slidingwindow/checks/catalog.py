@@ -129,6 +129,25 @@ MIXED_LEASES = add(
     "the window too early for the other one.",
 )
 
+# Penalties
+PENALTY_WITH = add(
+    "E071",
+    "{path}: {problem}",
+    "Remove the penalty, or what it cannot be used with: 'lease', or the mode 'deferred'.",
+)
+MIXED_PENALTIES = add(
+    "W072",
+    "The profiles {name!r} and {other!r} share a penalty and describe it differently.",
+    "Give both the same 'penalty', or one of them another 'scope': otherwise the first profile of "
+    "a request decides.",
+)
+COMMON_PENALTY = add(
+    "W073",
+    "The profile {name!r} has a penalty and counts by {axis!r}, which all clients share.",
+    "Count by what tells clients apart, such as 'ip', or remove the penalty: a block refuses "
+    "everybody.",
+)
+
 # Rules of the middleware
 BAD_RULE = add("E031", "{path}: {problem}", "Correct the rule.")
 UNKNOWN_URL = add(

@@ -7,18 +7,25 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 
 from ..core.tiers import Tiers
-from ..policies import NO_COUNTER_LEASE
+from ..policies import NO_COUNTER_LEASE, NO_DEFERRED_PENALTY, NO_LEASE_PENALTY
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
+from .problem import Problem
 from .project import Project, named_by
+
+# Problems with an id of their own.
+_KINDS: dict[str, Problem] = {
+    NO_COUNTER_LEASE: catalog.COUNTER_LEASE,
+    NO_DEFERRED_PENALTY: catalog.PENALTY_WITH,
+    NO_LEASE_PENALTY: catalog.PENALTY_WITH,
+}
 
 
 def check_profiles(project: Project) -> Iterator[CheckMessage]:
     for name, config in project.configs.items():
         for path, problem in profile_problems(name, config):
-            kind = catalog.COUNTER_LEASE if problem == NO_COUNTER_LEASE else catalog.BAD_PROFILE
-            yield kind(path=path, problem=problem)
+            yield _KINDS.get(problem, catalog.BAD_PROFILE)(path=path, problem=problem)
 
 
 def check_limits(project: Project) -> Iterator[CheckMessage]:

@@ -76,10 +76,12 @@ class Project:
                 yield number, read_rule(number, config)
 
     def algorithms(self) -> set[str]:
-        """Return the algorithms of the profiles in use, and always `compact`."""
+        """Return the algorithms and penalties of the profiles in use, and always `compact`."""
         found = {"compact"}
         for profile in self.profiles():
             found |= {policy.algorithm for policy in profile.policies} or {profile.algorithm}
+            if profile.penalty is not None:
+                found.add(profile.penalty.algorithm)
         return found
 
     def middleware_like(self, path: str) -> int:

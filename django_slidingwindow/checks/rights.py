@@ -50,6 +50,7 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
         "HSET": (KEY, "x", "1"),
         "HDEL": (KEY, "x"),
     },
+    "penalty": {"GET": (KEY,), "SET": (KEY, "x")},
     "counter": {"GET": (KEY,), "SET": (KEY, "x"), "DEL": (KEY,)},
 }
 IN_CLUSTER: Mapping[str, Arguments] = {"CLUSTER|SLOTS": (), "ASKING": ()}

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import conf
-from . import aliases, axes, catalog, edges, leases, profiles, rules, values
+from . import aliases, axes, catalog, edges, leases, penalties, profiles, rules, values
 from .project import Project
 
 DICT_CHECKS: tuple[Callable[[Mapping[str, Any]], Iterator[CheckMessage]], ...] = (
@@ -25,6 +25,8 @@ PROJECT_CHECKS: tuple[Callable[[Project], Iterator[CheckMessage]], ...] = (
     profiles.check_choices,
     leases.check_leases,
     leases.check_shared_leases,
+    penalties.check_penalties,
+    penalties.check_shared_penalties,
     rules.check_rules,
     rules.check_rule_profiles,
     rules.check_rule_views,

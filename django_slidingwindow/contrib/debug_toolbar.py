@@ -180,8 +180,10 @@ def _shown(
 def _window_row(verdict: Verdict) -> dict[str, Any]:
     parts = parse_key(verdict.key, conf.prefix)
     outcome = "allowed" if verdict.allowed else "refused"
+    if verdict.blocked:
+        outcome = "refused: blocked by the penalty"
     if verdict.observed and not verdict.allowed:
-        outcome = "would be refused (observe)"
+        outcome = f"would be {outcome} (observe)"
     wait = verdict.retry_after
     return {
         "profile": verdict.profile,

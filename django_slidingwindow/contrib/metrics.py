@@ -170,8 +170,8 @@ class Receivers:
                 record(NEAR_LIMIT, 1, (profile,))
 
     def _limited(self, *, decision: Decision, **kwargs: Any) -> None:
-        for profile in _refusing(decision):
-            self._record(REFUSALS, 1, (profile, decision.reason, decision.source))
+        for profile, reason in _refusing(decision):
+            self._record(REFUSALS, 1, (profile, reason, decision.source))
 
     def _near(self, *, verdict: Verdict, **kwargs: Any) -> None:
         self._record(NEAR_CROSSINGS, 1, (verdict.profile,))
@@ -207,12 +207,14 @@ class Receivers:
         self._record(LOG_DROPPED, dropped, ())
 
 
-def _refusing(decision: Decision) -> set[str]:
-    """Return the profile that refused, or those in observe mode that would have refused."""
+def _refusing(decision: Decision) -> set[tuple[str, str]]:
+    """Return profile and reason of a refusal, or of those that observe mode did not enforce."""
     if not decision.allowed:
-        return {decision.profile}
+        return {(decision.profile, decision.reason)}
     return {
-        verdict.profile for verdict in decision.verdicts if verdict.observed and not verdict.allowed
+        (verdict.profile, decisions.OBSERVED_PENALTY if verdict.blocked else decision.reason)
+        for verdict in decision.verdicts
+        if verdict.observed and not verdict.allowed
     }
 
 

@@ -10,7 +10,8 @@ from ..stores.memory import MemoryStore
 from ..stores.protocol import Evaluate, WindowRule, WindowRules
 from .breaker import Breakers
 from .caching import BoundedCache
-from .results import allowed_unseen, decision_of
+from .penalties import decide
+from .results import allowed_unseen
 from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
 
 # The Retry-After of a refusal during an outage, in seconds.
@@ -53,7 +54,7 @@ class Fallback:
             reply = self.local.charge(windows.keys, share.rules)
         else:
             reply = self.local.run(Evaluate(windows.keys, share.rules, writes=False))
-        return decision_of(windows, share.rules, reply, LOCAL, None if writes else ())
+        return decide(windows, share.rules, reply, LOCAL, None if writes else ())
 
     def _share(self, template: WindowTemplate) -> _Share:
         ways = [profile.fallback or self._way for profile in template.profiles]

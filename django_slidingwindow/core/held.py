@@ -7,7 +7,8 @@ from itertools import chain
 
 from ..decisions import Charge, Decision
 from ..stores.protocol import Reply
-from .results import Charged, decision_of
+from .penalties import decide
+from .results import Charged
 from .windows import WindowSet
 
 
@@ -43,7 +44,7 @@ class Held(dict[int, Reply]):
         """
         rules = windows.template.rules
         if charged is None or not self:
-            return decision_of(windows, rules, reply, source, charged)
+            return decide(windows, rules, reply, source, charged)
         rows = dict(zip(rest, reply.windows(), strict=True))
         for i, own in self.items():
             window = own.window(0)
@@ -55,4 +56,4 @@ class Held(dict[int, Reply]):
         if reply.admitted:
             charged += self.charges(windows)
         whole = Reply((reply.admitted, reply.clock, *fields))
-        return decision_of(windows, rules, whole, source, charged)
+        return decide(windows, rules, whole, source, charged)

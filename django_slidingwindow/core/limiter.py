@@ -22,6 +22,8 @@ from .health import Callbacks, Health
 from .leases import Leases, steady_clock
 from .lending import Lender
 from .outcomes import Outcomes
+from .penalizing import Penalizer
+from .penalties import decide
 from .release import Release
 from .results import decision_of, replay, unlimited
 from .shield import Shield
@@ -107,6 +109,7 @@ class Limiter:
             interval=deferred_seconds,
             clock=clock,
         )
+        self._penalizer = Penalizer(store, self._outcomes, self._health, self.shield)
         self._release = Release(
             store, self.local, self.shield, self._health, self._lender, self.deferred
         )
@@ -235,6 +238,10 @@ class Limiter:
             if found is not None:
                 return self._outcomes.report(replay(*found), None)
         template = windows.template
+        if template.penalties and not self.breaker.open:
+            reporting = self._penalizer.report_before(windows)
+            if reporting is not None:
+                return reporting
         if template.deferred:
             return self.deferred.check(windows)
         if template.leased and self._charge_leased is not None:
@@ -247,7 +254,7 @@ class Limiter:
             return self._outcomes.report(unlimited(template), None)
         if self.breaker.open and not self.breaker.permit([self.store.node(windows.keys[0])]):
             return self._outcomes.without_store(windows, None)
-        return None
+        return self._penalizer.charge(windows) if template.penalties else None
 
     def _peek(self, windows: WindowSet) -> Flow:
         seen = self._lender.seen_from_here(windows)
@@ -264,7 +271,7 @@ class Limiter:
                 else:
                     call = Evaluate(keys, template.rules, writes=False)
                     reply = yield from self._health.look(nodes[0], call)
-                return decision_of(seen, template.rules, reply, self.store.source, ())
+                return decide(seen, template.rules, reply, self.store.source, ())
             except StoreError as error:
                 self._health.failed(error)
         return self._fallback.decide(windows, False, self.breaker)

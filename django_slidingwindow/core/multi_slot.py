@@ -151,16 +151,21 @@ class SlotGroups:
         return [{first: self.sets[first]}, rest]
 
     def refusals_to_store(self) -> dict[int, list[int]]:
-        """Return the positions of windows that refuse and count their refusals, by group."""
+        """Return the positions of windows that refuse and count their refusals, by group.
+
+        With a penalty that counts them come all windows that it watches.
+        """
         found = {}
         for number, (template, _) in self.sets.items():
-            positions = [
-                i
-                for i, rule in enumerate(template.rules)
-                if rule.count_rejected and not self._row(number, i)[1]
-            ]
+            rules = template.rules
+            refused = [i for i in template.shown if not self._row(number, i)[1]]
+            positions = {i for i in refused if rules[i].count_rejected}
+            for i in template.penalties:
+                watched = range(i - rules[i].watches, i)
+                if any(j in watched for j in refused):
+                    positions.update((*watched, i))
             if positions:
-                found[number] = positions
+                found[number] = sorted(positions)
         return found
 
     def stored(self, refusing: Mapping[int, list[int]], replies: Mapping[int, Reply]) -> None:
@@ -183,9 +188,7 @@ class SlotGroups:
     def _left(self, number: int) -> tuple[float, tuple[str, ...]]:
         """Return what a group has left, and its keys: all who race begin with the same group."""
         template, keys = self.sets[number]
-        left = [
-            self._row(number, i)[2] for i, rule in enumerate(template.rules) if not rule.observed
-        ]
+        left = [self._row(number, i)[2] for i in template.shown if not template.rules[i].observed]
         return min(left, default=float("inf")), keys
 
     def _row(self, number: int, position: int) -> tuple[int, ...]:

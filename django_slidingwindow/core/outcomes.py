@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..decisions import Decision
+from ..decisions import PENALTY, Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Store
 from .fallback import Fallback
@@ -56,7 +56,7 @@ class Outcomes:
         if decision.allowed:
             if self._shield.refusals:
                 self._shield.charged(windows.keys)
-        elif windows.template.exact:
+        elif windows.template.exact or _is_only_block(windows, decision):
             self._shield.remember(windows, decision, forgotten)
         return self.report(decision, start) if self._listeners.receivers else decision
 
@@ -85,3 +85,8 @@ class Outcomes:
             seconds = None if start is None else self._clock() - start
             self._callbacks.checked(decision, seconds, error)
         return decision
+
+
+def _is_only_block(windows: WindowSet, decision: Decision) -> bool:
+    """Whether a penalty has refused, and nothing else could: that lasts, whatever the algorithm."""
+    return decision.reason == PENALTY and not windows.template.joined

@@ -22,7 +22,7 @@ def charges_of(windows: WindowSet, reply: Reply) -> Charged:
     if reply.admitted:
         template, keys = windows
         for key, rule, admits in zip(keys, template.rules, reply.admits, strict=True):
-            if rule.cost and admits:
+            if rule.cost and admits and not rule.watches:
                 charges[key] = Charge(key, rule.policy, rule.cost)
     return tuple(charges.values()), reply.clock
 

@@ -11,12 +11,48 @@ from typing import NamedTuple
 from ..decisions import Decision, Verdict
 
 
+class Watched(NamedTuple):
+    """What a penalty says after a check of the windows that it watches."""
+
+    key: str
+    profile: str
+    refused: bool
+    """Whether one of the windows has refused."""
+    remaining: int
+    """Refusals that are left before it blocks."""
+    blocks: float
+    """Seconds; 0.0 if it does not block."""
+
+
+class Watching(tuple[Watched, ...]):
+    """The penalties of a check, at the end of a decision's `answer`."""
+
+    __slots__ = ()
+
+    @property
+    def blocked(self) -> set[str]:
+        """The names of the profiles that are blocked."""
+        return {one.profile for one in self if one.blocks}
+
+    @classmethod
+    def of(cls, decision: Decision) -> Watching:
+        """Return the penalties of the check that a decision is about."""
+        last = decision.answer[-1]
+        return last if isinstance(last, cls) else cls()
+
+
 class _Refusal(NamedTuple):
     decision: Decision
     verdicts: tuple[Verdict, ...]
     """What a replay shows of the windows."""
     since: float
     until: float
+    watching: Watching
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of what it shows: it is forgotten with each of them."""
+        return {one.key for one in (*self.verdicts, *self.watching)}
 
 
 class Shield:
@@ -37,6 +73,8 @@ class Shield:
         """By question. A limiter looks first whether there are any at all."""
         # By key, so that a refund need not look through all of them.
         self._questions: dict[str, set[Hashable]] = {}
+        # By a penalty's key, when refusals were replayed that the store does not know about.
+        self._unreported: OrderedDict[str, list[float]] = OrderedDict()
         self.forgotten = 0
         """How often windows were forgotten; see `remember`."""
 
@@ -51,9 +89,9 @@ class Shield:
         refusal = self.refusals.get(question)
         if refusal is None:
             return None
-        decision, verdicts, since, until = refusal
+        decision, verdicts, since, until, watching = refusal
         now = self._clock()
-        if now < until:
+        if now < until and (not watching or self._may_replay(watching, now)):
             return decision, verdicts, now - since
         with self._lock:
             if self.refusals.get(question) is refusal:
@@ -73,15 +111,22 @@ class Shield:
         verdicts = _lasting(refusal.verdicts)
         # Whatever changes by itself does so when a hit leaves a window.
         changes = [verdict.reset_after for verdict in verdicts if verdict.reset_after]
-        lasts = min([self.seconds, *changes])
+        watching = Watching.of(refusal)
+        lasts = min([self.seconds, *changes, *[one.blocks for one in watching if one.blocks]])
         with self._lock:
             if forgotten != self.forgotten:
                 return
             if question in self.refusals:
                 self._drop(question)
-            self.refusals[question] = _Refusal(refusal, verdicts, now, now + lasts)
-            for verdict in verdicts:
-                self._questions.setdefault(verdict.key, set()).add(question)
+            for one in watching:
+                # Other questions know of more refusals that are left than there are now.
+                for other in tuple(self._questions.get(one.key, ())):
+                    if not self.refusals[other].watching.blocked:
+                        self._drop(other)
+            kept = _Refusal(refusal, verdicts, now, now + lasts, watching)
+            self.refusals[question] = kept
+            for key in kept.keys:
+                self._questions.setdefault(key, set()).add(question)
             if len(self.refusals) > self._max_entries:
                 self._drop(next(iter(self.refusals)))
 
@@ -97,6 +142,7 @@ class Shield:
         with self._lock:
             self.forgotten += 1
             for key in keys:
+                self._unreported.pop(key, None)
                 for question in tuple(self._questions.get(key, ())):
                     self._drop(question)
 
@@ -105,14 +151,43 @@ class Shield:
             self.forgotten += 1
             self.refusals.clear()
             self._questions.clear()
+            self._unreported.clear()
+
+    def has_unreported(self, keys: Iterable[str]) -> bool:
+        """Return whether refusals were replayed that one of these penalties has not counted."""
+        return bool(self._unreported) and not self._unreported.keys().isdisjoint(keys)
+
+    def take_unreported(self, key: str) -> tuple[int, ...]:
+        """Return the ages of such refusals in microseconds, and forget them.
+
+        With them goes what is known about the refusals that the penalty has left.
+        """
+        with self._lock:
+            now = self._clock()
+            for question in tuple(self._questions.get(key, ())):
+                self._drop(question)
+            return tuple([round((now - at) * 1e6) for at in self._unreported.pop(key, ())])
+
+    def _may_replay(self, watching: Watching, now: float) -> bool:
+        """Count a refusal for each penalty. Return False if it might be the one that blocks."""
+        # Once for each key: profiles may share one.
+        left = {one.key: one.remaining for one in watching if one.refused and not one.blocks}
+        with self._lock:
+            for key, remaining in left.items():
+                if len(self._unreported.get(key, ())) >= remaining:
+                    return False
+            for key in left:
+                self._unreported.setdefault(key, []).append(now)
+            while len(self._unreported) > self._max_entries:
+                self._unreported.popitem(last=False)
+        return True
 
     def _drop(self, question: Hashable) -> None:
-        for verdict in self.refusals.pop(question).verdicts:
-            sharing = self._questions.get(verdict.key)
-            if sharing is not None:
-                sharing.discard(question)
-                if not sharing:
-                    del self._questions[verdict.key]
+        for key in self.refusals.pop(question).keys:
+            sharing = self._questions[key]
+            sharing.discard(question)
+            if not sharing:
+                del self._questions[key]
 
 
 def _lasting(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:

@@ -52,9 +52,11 @@ class WindowTemplate:
         "named",
         "observes",
         "parts",
+        "penalties",
         "plain",
         "profiles",
         "rules",
+        "shown",
         "single",
     )
 
@@ -100,8 +102,11 @@ class WindowTemplate:
             )
         # The positions of windows that are charged after the request was decided.
         self.deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
+        # The positions of penalties, and of the other windows, which a decision is about.
+        self.penalties = tuple([i for i, rule in enumerate(rules) if rule.watches])
+        self.shown = tuple([i for i, rule in enumerate(rules) if not rule.watches])
         # One profile's windows, as most checks look at: one call of the store holds them.
-        self.plain = bool(rules) and not (joined or self.leased or self.deferred)
+        self.plain = bool(rules) and not (joined or self.leased or self.deferred or self.penalties)
         # Templates of some of the windows, by their positions.
         self.parts: dict[tuple[int, ...], WindowTemplate] = {}
         self.observes = any(rule.observed for rule in rules)
@@ -109,7 +114,9 @@ class WindowTemplate:
         self.single = len(rules) == 1 and not self.observes
         # Whether a refusal holds until its time, whatever else happens.
         self.exact = not self.observes and not any(
-            rule.count_rejected or rule.policy.algorithm not in EXACT for rule in rules
+            rule.count_rejected or rule.policy.algorithm not in EXACT
+            for rule in rules
+            if not rule.watches
         )
 
     def windows(self, identifier: str) -> WindowSet:
@@ -205,12 +212,15 @@ def _template(
 ) -> WindowTemplate:
     before, after = key_ends(prefix, profile.axis, profile.scope)
     observed = profile.mode == OBSERVE
+    rules = [WindowRule(policy, cost, observed, profile.count_rejected) for policy in policies]
+    if profile.penalty is not None and policies:
+        rules.append(WindowRule(profile.penalty, cost, observed, watches=len(policies)))
     return WindowTemplate(
-        tuple(WindowRule(policy, cost, observed, profile.count_rejected) for policy in policies),
-        (profile,) * len(policies),
+        tuple(rules),
+        (profile,) * len(rules),
         name=profile.name,
         before=before,
-        endings=tuple(after + suffix(policy) for policy in policies),
+        endings=tuple(after + suffix(rule.policy) for rule in rules),
     )
 
 

@@ -21,7 +21,7 @@ from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
 from ..models import Rejection
 from ..overrides.watcher import Status, watcher
-from ..policies import Policy
+from ..policies import PENALTY, Policy
 from ..rejections import recorder
 from ..rejections import writer as logwriter
 from ..stores.protocol import Evaluate, WindowRule
@@ -137,8 +137,11 @@ def _percentile(ordered: list[float], share: int) -> float:
 
 def _script() -> Finding:
     """Count the loaded scripts. Missing ones are fine: the first check that needs one loads it."""
-    sets = {in_use(profile.policies) or (profile.algorithm,) for profile in configured()}
-    shas = [script(end, names).sha for names in sorted(sets) for end in ("evaluate", "refund")]
+    shas: dict[str, None] = {}
+    for profile in configured():
+        names = in_use(profile.policies) or (profile.algorithm,)
+        watched = names if profile.penalty is None else tuple(sorted((*names, PENALTY)))
+        shas |= dict.fromkeys([script("evaluate", watched).sha, script("refund", names).sha])
     loaded = sum(map(bool, readings.client().script_exists(*shas)))
     return Finding(
         name="script",

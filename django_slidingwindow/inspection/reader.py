@@ -79,18 +79,29 @@ def key_count() -> int:
 
 def looks(matches: list[Match]) -> list[Look | None]:
     """Return the current state of each window; None for a key that is not a window."""
-    return [None if row is None else _look(*row) for row in _rows(matches, _look_rules)]
+    rows = zip(matches, _rows(matches, _look_rules), strict=True)
+    return [None if row is None else _look(match, *row) for match, row in rows]
 
 
 def counts(matches: list[Match]) -> list[int | None]:
     """Return only the hits of each window, which is half the work of `looks`."""
-    rows = _rows(matches, _count_rules)
-    return [None if row is None else MAX_LIMIT - row[0].remaining for row in rows]
+    rows = zip(matches, _rows(matches, _count_rules), strict=True)
+    return [None if row is None else _hits(match, row[0]) for match, row in rows]
 
 
-def _look(counted: WindowReply, checked: WindowReply, recent: WindowReply | None = None) -> Look:
+def _hits(match: Match, counted: WindowReply) -> int:
+    """Return the hits that count. A penalty that blocks is shown with one more than it tolerates.
+
+    No other window refuses a check of cost 0.
+    """
+    return MAX_LIMIT - counted.remaining if counted.admits else (match.limit or 0) + 1
+
+
+def _look(
+    match: Match, counted: WindowReply, checked: WindowReply, recent: WindowReply | None = None
+) -> Look:
     return Look(
-        hits=MAX_LIMIT - counted.remaining,
+        hits=_hits(match, counted),
         blocked=not checked.admits,
         retry_after=None if checked.retry < 0 else checked.retry / 1_000_000,
         reset_after=counted.reset / 1_000_000,

@@ -10,14 +10,15 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..algorithms.penalties import Penalty
 from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends, parse_key, suffix
 from ..core.limiter import Limiter
 from ..core.windows import ProfileCheck
 from ..exceptions import PolicyError
 from ..guard import overriding
 from ..guard.identity import canonical
-from ..policies import Policy, Profile
-from ..rates import MAX_LIMIT
+from ..policies import PENALTY, Policy, Profile
+from ..rates import MAX_LIMIT, MAX_WINDOW
 from ..registry import registry
 
 _GLOB = re.compile(r"([*?\[\]\\^])")
@@ -120,15 +121,16 @@ class Search:
             if shortened is not None:
                 before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
                 stem = before + shortened + after
-                found |= dict.fromkeys(stem + suffix(policy) for policy in policies)
+                found |= dict.fromkeys(stem + suffix(one) for one in _kept(profile, policies))
         return list(found)
 
     def beside(self, match: Match) -> list[str]:
         """Return the keys of a match's identifier for all policies of its profile."""
         if match.profile is None:
             return [match.key]
-        policies = self._policies(registry.get(match.profile), match.parts)
-        return [match.key, *(key_beside(match.key, policy) for policy in policies)]
+        profile = registry.get(match.profile)
+        kept = _kept(profile, self._policies(profile, match.parts))
+        return [match.key, *(key_beside(match.key, policy) for policy in kept)]
 
     def match(self, key: str, prefix: str) -> Match | None:
         """Return the key with its profile and policy; None if the filters exclude it."""
@@ -137,13 +139,17 @@ class Search:
             return None
         for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
             policies = self._policies(profile, parts)
-            for position, policy in enumerate(policies):
+            for position, policy in enumerate(_kept(profile, policies)):
                 if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
                     return _overridden(key, parts, profile, policies, position)
         if self._profile is not None:
             return None
         try:
-            policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
+            if parts.algorithm == PENALTY:
+                # Without a profile its block ends as it began: no step is longer than this one.
+                policy = Penalty(limit=MAX_LIMIT, window=parts.window, steps=(MAX_WINDOW,))
+            else:
+                policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
         except PolicyError:
             # A key of another application: the length of this window is not valid.
             return None
@@ -187,17 +193,23 @@ def _policies(profile: Profile, identifier: str) -> tuple[Policy, ...]:
         return ()
 
 
+def _kept(profile: Profile, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+    """Return what has a key for an identifier with these policies: they, and the penalty."""
+    return policies if profile.penalty is None else (*policies, profile.penalty)
+
+
 def _overridden(
     key: str, parts: KeyParts, profile: Profile, policies: tuple[Policy, ...], position: int
 ) -> Match:
     """Return the match of a key with one of its profile's policies, as an override changes it."""
-    name, limit, policy = profile.name, policies[position].limit, policies[position]
+    policy = _kept(profile, policies)[position]
+    name, limit = profile.name, policy.limit
     override = overriding.find(name, parts.identifier)
     if override is None:
         return Match(key, parts, name, policy, limit, profile.observed)
     if override.counts:
         changed, others = override.change(profile, policies)
-        policy = others[position]
+        policy = _kept(changed, others)[position]
         return Match(key, parts, name, policy, policy.limit, changed.observed, override)
     return Match(key, parts, name, policy, limit if override.refuses else None, False, override)
 

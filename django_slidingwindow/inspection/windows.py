@@ -14,6 +14,7 @@ from typing import TypeAlias
 from ..core.keys import parse_key
 from ..guard import overriding
 from ..guard.current_limiter import get_limiter
+from ..policies import PENALTY
 from . import reader as readings
 from .reader import Look
 from .search import ALL, Filters, Match, Search
@@ -212,8 +213,11 @@ def _found(matches: list[Match], blocked: bool) -> list[KeyState]:
 
 
 def _is_full(match: Match, count: int) -> bool:
-    full = match.limit is not None and count >= match.limit and not match.observed
-    return full or match.refused
+    if match.limit is None or match.observed:
+        return match.refused
+    # A penalty blocks when there are more refusals than it tolerates.
+    over = count > match.limit if match.parts.algorithm == PENALTY else count >= match.limit
+    return over or match.refused
 
 
 def _states(matches: list[Match]) -> list[KeyState]:

@@ -26,8 +26,7 @@ from .console.values import header, number_to, whole_to
 EXAMPLE = """\
 examples:
   manage.py slidingwindow load http://127.0.0.1:8000/api/ --limit 20/10s
-  manage.py slidingwindow load https://staging.example.com/api/ --profile search \\
-      --header "X-API-Key: secret"
+  manage.py slidingwindow load https://staging.example.com/api/ --profile search
   manage.py slidingwindow load http://127.0.0.1:8000/api/ --limit 120/m --rate 5
 
 Sends GET requests, and only to this host or to a host of ALLOWED_HOSTS. Without --rate it sends

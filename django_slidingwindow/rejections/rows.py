@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ..conf import conf
 from ..core.keys import parse_key
-from ..decisions import BLOCK, Decision, Verdict
+from ..decisions import BLOCK, OBSERVED_PENALTY, Decision, Verdict
 from ..guard.identity import keyed_hash
 from ..guard.proxies import UnknownClientError, client_address
 from ..models import Rejection
@@ -82,7 +82,7 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
         refused = [
             verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
-    minute, reason, source = int(now // 60), decision.reason, decision.source
+    minute, source = int(now // 60), decision.source
     # One refusal is one hit, even if several policies refused.
     return [
         (
@@ -90,7 +90,15 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
             Tally(1, now, now, one.retry_after, client, user_agent),
         )
         for one in refused
+        for reason in (refusal_reason(decision, one),)
     ]
+
+
+def refusal_reason(decision: Decision, refused: Decision | Verdict) -> str:
+    """Return why a decision, or one of its observed verdicts, is a refusal."""
+    if isinstance(refused, Verdict) and refused.blocked:
+        return OBSERVED_PENALTY
+    return decision.reason
 
 
 def _client(request: Any) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoScriptError
 
+from ..algorithms.penalties import Penalty
 from ..algorithms.scripts import Script, in_use, script
 from ..algorithms.timing import grain, lives_ms
 from ..policies import LETTERS, Policy
@@ -112,6 +113,9 @@ def prepare(rules: tuple[WindowRule, ...]) -> Prepared:
     """Return the bytes of a check, which are made once for each set of rules."""
     found: Prepared | None = rules.prepared if isinstance(rules, WindowRules) else None
     if found is None:
+        if any(rule.unreported for rule in rules):
+            # No other call has these ages.
+            return _evaluate.__wrapped__(rules)
         found = _evaluate(rules)
         if isinstance(rules, WindowRules):
             # Looked up sooner than by hashing all that the rules are made of.
@@ -134,13 +138,22 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
                     ),
                     min(rule.cost, _MAX_COST).to_bytes(4, "big"),
                     bytes([_OBSERVED * rule.observed + _COUNT_REJECTED * rule.count_rejected]),
-                    grain(rule.policy).to_bytes(7, "big"),
-                    b"%d" % lives_ms(rule.policy),
+                    *_ending(rule),
                 )
             )
             for rule in rules
         ],
     )
+
+
+def _ending(rule: WindowRule) -> tuple[bytes, ...]:
+    """Return the end of a window's argument, which differs between windows and penalties."""
+    policy = rule.policy
+    if not isinstance(policy, Penalty):
+        return grain(policy).to_bytes(7, "big"), b"%d" % lives_ms(policy)
+    times = (*policy.steps_us, *rule.unreported)
+    steps = bytes([len(policy.steps)])
+    return rule.watches.to_bytes(7, "big"), steps, *[time.to_bytes(7, "big") for time in times]
 
 
 def _leasing(call: Evaluate, clock: Clock | None) -> Command:

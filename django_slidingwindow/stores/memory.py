@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algorithms.in_memory import Counter, Log, View, Window
+from ..algorithms.penalties import PenaltyWindow, has_penalty
 from ..decisions import LOCAL
-from ..policies import Policy
+from ..policies import PENALTY, Policy
 from .protocol import (
     Call,
     Evaluate,
@@ -22,6 +23,7 @@ from .protocol import (
     WindowRule,
     WindowRules,
 )
+from .watching import Watch
 
 
 class MemoryStore(SingleNode):
@@ -85,7 +87,7 @@ class MemoryStore(SingleNode):
         return [self.run(call) for call in calls]
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
-        key, (policy, cost, observed, count_rejected, _) = keys[0], rules[0]
+        key, (policy, cost, observed, count_rejected) = keys[0], rules[0][:4]
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
             # One hit on one window needs no more than the window itself.
@@ -118,6 +120,10 @@ class MemoryStore(SingleNode):
             rule.cost > 0 and view.count + rule.cost > rule.policy.limit
             for rule, view in zip(rules, views, strict=True)
         ]
+        watch = None
+        if has_penalty(rule.policy for rule in rules):
+            watch = Watch(keys, rules, views, refuses)
+            rules, refuses = tuple(watch.rules), watch.refuses
         admitted = all(rule.observed or not no for rule, no in zip(rules, refuses, strict=True))
         stored = _stored(keys, rules, refuses, admitted)
         reply = [int(admitted), now]
@@ -127,25 +133,32 @@ class MemoryStore(SingleNode):
             dropped = 0
             if cap is not None:
                 added, dropped = view.stored(added, cap)
-            reply += _answer(view, rule, refused, added, dropped)
+            if watch is None:
+                reply += _answer(view, rule, refused, added, dropped)
+            else:
+                i = (len(reply) - 2) // 4
+                reply += watch.row(i, _answer(view, rule, watch.full[i], added, dropped))
             # Policies with an equal key share their hits: a request is charged once there.
             if added:
                 charges.setdefault(key, (view, rule.policy, added, dropped))
-        if charges and writes:
+        kept = watch.store() if watch is not None and writes else []
+        if writes and (charges or kept):
             for key, (view, policy, added, dropped) in charges.items():
                 if keys.count(key) > 1:
                     view = self._look(key, policy, now, writes)
                 view.charge(added, dropped)
                 self._keep(view.window)
-            self._unswept += len(charges)
-            self._tidy(len(charges), now)
+            for changed in kept:
+                self._keep(changed)
+            self._unswept += len(charges) + len(kept)
+            self._tidy(len(charges) + len(kept), now)
         return Reply(reply)
 
     def _look(self, key: str, policy: Policy, now: int, writes: bool) -> View:
         window = self._windows.get(key)
         if window is None:
             # It is kept only when it is charged.
-            window = Counter(key, policy) if policy.algorithm == "counter" else Log(key, policy)
+            window = _new_window(key, policy)
         else:
             self._windows.move_to_end(key)
         return window.look(now, policy, writes)
@@ -204,6 +217,12 @@ class MemoryStore(SingleNode):
                 self._forget(window)
             else:
                 self._turns.append(window)
+
+
+def _new_window(key: str, policy: Policy) -> Any:
+    if policy.algorithm == PENALTY:
+        return PenaltyWindow(key)
+    return Counter(key, policy) if policy.algorithm == "counter" else Log(key, policy)
 
 
 def _stored(

@@ -20,6 +20,10 @@ class WindowRule(NamedTuple):
     count_rejected: bool = False
     recent: bool = False
     """Count the hits of the last `lease_seconds` alone: those that may not be used yet."""
+    watches: int = 0
+    """For a penalty: how many of the rules just before it are those of its profile's windows."""
+    unreported: tuple[int, ...] = ()
+    """For a penalty: the age of each refusal that the shield has answered, in microseconds."""
 
 
 class Ahead(NamedTuple):

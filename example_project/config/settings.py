@@ -22,8 +22,13 @@ CACHES = {
 #    tenant_free, tenant_paid, endpoint_expensive and endpoint_lightweight.
 SLIDING_WINDOW = {
     "PROFILES": {
-        # Several rates at once: each must admit. The view counts failures alone.
-        "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
+        # Several rates at once: each must admit. The view counts failures alone. Who goes on after
+        # three refusals is blocked, longer with each offence.
+        "login": {
+            "axis": "ip",
+            "rates": ["5/m", "20/h"],
+            "penalty": {"after": "3/10m", "steps": ["1m", "10m", "1d"]},
+        },
         # No view: a job waits here before it calls a service that has a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
         # A limit on trial: it counts and logs what it would refuse, and refuses nothing.

@@ -32,6 +32,18 @@ def test_a_composed_source_says_its_version_and_holds_what_it_names(
 
 
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
+@pytest.mark.parametrize("leases", [False, True])
+def test_only_a_script_of_penalties_has_anything_of_them(
+    algorithms: tuple[str, ...], leases: bool
+) -> None:
+    assert "penalt" not in script("evaluate", algorithms, leases=leases).source
+    penalizing = script("evaluate", tuple(sorted((*algorithms, "penalty"))), leases=leases).source
+    assert "-- penalty: " in penalizing
+    assert "--- " not in penalizing
+    assert ("-- lease: " in penalizing) is leases
+
+
+@pytest.mark.parametrize("algorithms", SETS, ids="+".join)
 def test_only_a_script_that_takes_units_ahead_has_anything_of_leases(
     algorithms: tuple[str, ...],
 ) -> None:

@@ -23,7 +23,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.limits import acheck, apeek, arefund, areset, check, peek, refund, reset
-from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
+from django_slidingwindow.policies import ALGORITHMS, PENALTY, Policy, Profile
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST
@@ -376,7 +376,7 @@ def test_rights_are_the_commands_that_the_scripts_call() -> None:
         for path in ROOT.glob("django_slidingwindow/algorithms/lua/*.lua")
     }
     called = {name: set(re.findall(r"\bcall\('(\w+)'", text)) for name, text in sources.items()}
-    for algorithm in ALGORITHMS:
+    for algorithm in (*ALGORITHMS, PENALTY):
         assert called.pop(algorithm) - set(rights.ALWAYS) == set(rights.BY_ALGORITHM[algorithm])
     assert set().union(*called.values()) <= set(rights.ALWAYS)
 

@@ -834,6 +834,38 @@ def test_warns_when_a_lease_is_long_for_its_window(found: Any) -> None:
     assert "for 8641.0 s" in text
 
 
+def penalized(**options: Any) -> dict[str, Any]:
+    penalty = {"after": "3/10m", "steps": ["1m", "1d"]}
+    return {"axis": "ip", "rate": "10/m", "penalty": penalty, **options}
+
+
+def test_penalty_has_no_problem(found: Any) -> None:
+    assert found(PROFILES={"a": penalized(), "b": penalized(axis="ip+endpoint")}) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("lease", 5), ("mode", "deferred")])
+def test_reports_what_a_penalty_cannot_be_used_with(found: Any, name: str, value: Any) -> None:
+    text = one(found(PROFILES={"a": penalized(**{name: value})}), "E071")
+    assert text.startswith("SLIDING_WINDOW['PROFILES']['a']['penalty']: cannot be used with")
+
+
+@pytest.mark.parametrize("axis", ["global", "endpoint", "global+endpoint"])
+def test_warns_when_a_penalty_blocks_everybody(found: Any, axis: str) -> None:
+    assert f"counts by {axis!r}" in one(found(PROFILES={"a": penalized(axis=axis)}), "W073")
+
+
+def test_warns_when_profiles_share_a_penalty_and_describe_it_differently(found: Any) -> None:
+    shared = {
+        "a": penalized(scope="shared"),
+        "b": penalized(scope="shared", rate="5/m"),
+        "c": penalized(scope="shared", penalty={"after": "3/10m", "steps": ["1m"]}),
+        "d": penalized(scope="shared", penalty={"after": "3/h", "steps": ["1m"]}),
+        "e": penalized(scope="shared", rate="7/m", penalty={"after": "3/10m", "steps": [60, "1d"]}),
+        "f": {"axis": "ip", "rate": "10/m", "scope": "shared"},
+    }
+    assert "'a' and 'c'" in one(found(PROFILES=shared), "W072")
+
+
 def test_warns_when_profiles_share_a_window_and_lease_differently(found: Any) -> None:
     shared = {
         "a": leased(scope="shared"),

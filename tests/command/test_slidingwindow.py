@@ -349,6 +349,7 @@ class TestProfiles:
             "mode": "enforce",
             "fallback": "local",
             "count_rejected": False,
+            "penalty": None,
             "anonymous": "ip",
             "dynamic": False,
             "tiers": None,

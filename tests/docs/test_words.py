@@ -197,7 +197,9 @@ def test_fields_reasons_and_sources_of_a_decision_are_those_of_the_code() -> Non
     named = [name for cell in rows for name in code_in(cell)]
     assert named == [*Decision._fields[:-1], "verdicts", "receipt", "override"]
     values = vars(decisions)
-    reasons = "ALLOWED UNLIMITED OBSERVED LIMIT FALLBACK DENY IDENTITY_ERROR EXEMPT BLOCK".split()
+    reasons = (
+        "ALLOWED UNLIMITED OBSERVED LIMIT FALLBACK DENY IDENTITY_ERROR EXEMPT BLOCK PENALTY".split()
+    )
     sources = "REDIS LEASE SHIELD DEFERRED LOCAL ALLOW DENY OVERRIDE".split()
     assert code_in(rows["`reason`"]) == [values[name] for name in reasons]
     assert code_in(rows["`source`"]) == [values[name] for name in sources]

@@ -50,6 +50,11 @@ PROFILES = {
     "few": {"axis": "tenant", "limit": LIMIT, "window": 3600},
     "three": {"axis": "tenant", "limit": 3, "window": 3600},
     "counting": {"axis": "tenant", "limit": 3, "window": 3600, "count_rejected": True},
+    "penalized": {
+        "axis": "tenant",
+        "rate": "1/m",
+        "penalty": {"after": "2/10m", "steps": ["1h"]},
+    },
     "double": {"axis": "tenant", "rates": ["5/h", "9/d"]},
     "observing": {"axis": "tenant", "limit": 3, "window": 3600, "mode": "observe"},
     "leased": {"axis": "tenant", "limit": 1_000, "window": 3600, "lease": 50},
@@ -642,6 +647,23 @@ class TestSeveralSlots:
         assert after is not None
         assert after > before - 1, "the oldest hit made place for the refused one"
         assert used("counting", two) == [3]
+
+    def test_penalty_counts_refusals_and_blocks_across_slots(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        limiter = limits.get_limiter()
+        windows = limiter.windows([claim("three", one), claim("penalized", two)])
+        decided = [limiter.charge(windows)]
+        for _ in range(3):
+            limiter.shield.clear()
+            decided.append(limiter.charge(windows))
+        assert [each.reason for each in decided] == ["allowed", "limit", "limit", "penalty"]
+        assert used("three", one) == [1]
+        assert limits.check("penalized", two).reason == decisions.PENALTY
+        assert limits.check("penalized", one).allowed
+        assert limits.reset("penalized", two) == 2
+        assert asyncio.run(limiter.acharge(windows)).allowed
 
     def test_observing_profile_in_another_slot_vetoes_nothing(
         self, store: ClusterStore, cluster: RedisCluster

@@ -147,6 +147,15 @@ def test_login_counts_failures_alone(demo: Demo) -> None:
     assert statuses == [401] * 5 + [429]
 
 
+def test_login_blocks_who_goes_on_guessing(demo: Demo) -> None:
+    for _ in range(9):
+        last = demo.get("/api/login/", username="demo", password="?")
+    assert last.status == 429
+    assert 'slidingwindow_refusals_total{profile="login",reason="penalty"' in (
+        demo.get("/metrics").text
+    )
+
+
 def test_observing_profile_refuses_nobody_and_metrics_tell_of_it(demo: Demo) -> None:
     statuses = {demo.get("/api/orders/", key="globex").status for _ in range(6)}
     assert statuses == {200}

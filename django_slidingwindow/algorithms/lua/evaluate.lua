@@ -5,10 +5,12 @@
 -- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
 --            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
 --- lease_return
+--- penalty_begin
 local states, owners, vetoed = {}, {}, false
 for i = 1, #KEYS do
   local key, s = KEYS[i], nil
   local letter, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
+  --- penalty_look
   --- look
   if not s then return redis.error_reply('ERR damaged value in KEYS[' .. i .. ']: reset this window') end
   -- Policies with an equal key share their hits: the first of them owns what a request
@@ -17,6 +19,7 @@ for i = 1, #KEYS do
   owners[key] = owner
   states[i], s.owner, s.cost = s, owner, 0
   s.refuses = cost > 0 and s.count + cost > limit
+  --- penalty_judge
   if not s.refuses then
     if owner.cost == 0 then owner.cost = cost end
   else
@@ -28,6 +31,7 @@ for i = 1, #KEYS do
   end
 end
 
+--- penalty_settle
 local reply
 for i = 1, #KEYS do
   local s = states[i]
@@ -61,6 +65,7 @@ for i = 1, #KEYS do
   local remaining = limit - count - added + dropped
   if remaining < 0 then remaining = 0 end
   if count + added == 0 then reset = 0 end
+  --- penalty_row
   if reply then
     reply = reply .. pack('>BI4i8i8', admits, remaining, retry, reset)
   else
@@ -77,6 +82,7 @@ if writes then
       --- charge
     end
   end
+  --- penalty_write
 end
 --- lease_reply
 return reply

@@ -37,7 +37,7 @@ OFFENDERS = (
     ("login", "198.51.100.23", "api/login/", "POST", 0.08, 4),
     ("endpoint_expensive", "reports@shop.views.reports", "api/reports/", "POST", 0.15, 3),
 )
-# A client guesses passwords for half an hour, this many minutes ago.
+# A client guesses passwords for half an hour, this many minutes ago, and is blocked.
 ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
 ATTACK_MINUTES = range(401, 431)
 # What operators have changed: profile, identifier, action, limit, days, and why.
@@ -95,7 +95,7 @@ def _log() -> Iterator[Rejection]:
                 yield _row(minute, profile, who, view, method, 1 + chance.randrange(hits))
         if now - minute in ATTACK_MINUTES:
             *target, hits = ATTACK
-            yield _row(minute, *target, hits + chance.randrange(hits))
+            yield _row(minute, *target, hits + chance.randrange(hits), "penalty")
 
 
 def _busyness(minute: int) -> float:
@@ -104,7 +104,9 @@ def _busyness(minute: int) -> float:
     return 0.55 - 0.45 * math.cos(math.tau * (hour - 4) / 24)
 
 
-def _row(minute: int, name: str, who: str, view: str, method: str, hits: int) -> Rejection:
+def _row(
+    minute: int, name: str, who: str, view: str, method: str, hits: int, reason: str = ""
+) -> Rejection:
     profile = registry.get(name)
     policy = profile.policies[0]
     group = Group(
@@ -114,8 +116,9 @@ def _row(minute: int, name: str, who: str, view: str, method: str, hits: int) ->
         key=make_key("throttle", profile.axis, who, profile.scope, policy),
         view=view,
         method=method,
-        reason="observe" if profile.observed else "limit",
+        reason=reason or ("observe" if profile.observed else "limit"),
         source="redis",
     )
-    wait = policy.window * 0.4
+    # The penalty of the login ends its first block after a minute.
+    wait = 60.0 if reason else policy.window * 0.4
     return row_of(group, Tally(hits, minute * 60 + 1.0, minute * 60 + 58.0, wait))

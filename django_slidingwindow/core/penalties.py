@@ -1,0 +1,78 @@
+"""Decisions about profiles with a penalty.
+
+The windows of such a check include the penalties' own. A decision is about the others: what a
+penalty blocks is refused in the windows that it watches.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+
+from ..decisions import PENALTY, Decision, Receipt, Verdict, new_decision
+from ..stores.protocol import Fields, Reply, WindowRule, WindowRules
+from .results import Answer, Charged, decision_of
+from .shield import Watched, Watching
+from .windows import WindowSet
+
+
+def decide(
+    windows: WindowSet,
+    rules: tuple[WindowRule, ...],
+    fields: Fields,
+    source: str,
+    charged: tuple[Charged, ...] | None = None,
+) -> Decision:
+    """Return what `decision_of` returns, also for windows with penalties."""
+    template = windows.template
+    if not template.penalties:
+        return decision_of(windows, rules, fields, source, charged)
+    rows = [*Reply(fields).windows()]
+    shown = windows.part(template.shown)
+    left = shown.template.rules
+    if rules is not template.rules:
+        left = WindowRules([rules[i] for i in template.shown])
+    about = (*fields[:2], *chain.from_iterable([rows[i] for i in template.shown]))
+    decision = decision_of(shown, left, about, source, charged)
+    watching = Watching(
+        [
+            Watched(
+                key=windows.keys[i],
+                profile=template.named[i][0],
+                refused=any(not row[0] for row in rows[i - rules[i].watches : i]),
+                remaining=rows[i][1],
+                blocks=rows[i][2] / 1_000_000,
+            )
+            for i in template.penalties
+        ]
+    )
+    blocked = not decision.allowed and decision.profile in watching.blocked
+    reason = PENALTY if blocked else decision.reason
+    answer = (PenalizedAnswer, *decision.answer[1:], watching)
+    return new_decision(Decision, (*decision[:7], reason, *decision[8:10], answer))
+
+
+class PenalizedAnswer(NamedTuple):
+    """An `Answer`, and what the penalties of the check say."""
+
+    windows: WindowSet
+    rules: tuple[WindowRule, ...]
+    fields: Fields
+    source: str
+    charged: tuple[Charged, ...] | None
+    unused: list[bool]
+    watching: Watching
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        blocked = self.watching.blocked
+        return tuple(
+            [
+                verdict._replace(blocked=not verdict.allowed and verdict.profile in blocked)
+                for verdict in Answer(*self[:-1]).verdicts
+            ]
+        )
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return Answer(*self[:-1]).receipt
