@@ -47,9 +47,11 @@ class Verdict(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. If it waits
+    for a slot of requests in flight: 0.0, because nobody knows when one ends."""
     reset_after: float
-    """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
+    """Seconds until the oldest counted hit leaves; 0.0 where there is none. For requests in flight:
+    until the oldest one has to end at the latest."""
 
 
 class Charge(NamedTuple):
@@ -88,6 +90,16 @@ class Receipt:
         except IndexError:
             return False
 
+    @property
+    def holds_slots(self) -> bool:
+        """Whether slots of requests in flight are to be given back."""
+        return bool(self._unused) and bool(self.part(lambda charge: charge.policy.inflight).parts)
+
+    def part(self, wanted: Callable[[Charge], bool]) -> Receipt:
+        """Return a receipt of its own for some of the charges."""
+        parts = ((tuple(filter(wanted, charges)), stamp) for charges, stamp in self.parts)
+        return Receipt(tuple(part for part in parts if part[0]), local=self.local)
+
 
 class Known(NamedTuple):
     """What a decision was made of, if its verdicts and its receipt are known."""
@@ -107,7 +119,8 @@ class _Fields(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. If it waits
+    for a slot of requests in flight: 0.0, because nobody knows when one ends."""
     reset_after: float
     """Seconds until the oldest counted hit leaves."""
     reason: str

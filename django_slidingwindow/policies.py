@@ -22,12 +22,16 @@ _LEASE_PART, _LONGEST_LEASE = 0.01, 30.0
 _MAX_LEASE_PART = 0.5
 
 ALGORITHMS = ("compact", "log", "buckets", "counter")
-LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
+SLOTS = "slots"
+"""The algorithm of limits on requests in flight, which the key `inflight` chooses."""
+LETTERS = {"compact": "c", "log": "l", "buckets": "b", "counter": "w", SLOTS: "i"}
 """How keys and scripts call the algorithms."""
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
+NO_INFLIGHT_LEASE = Text("cannot be used with inflight: every request asks Redis for a slot.")
+NO_INFLIGHT_DEFERRED = Text("cannot be deferred with inflight: a slot is taken before the view.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ class Policy:
     def __post_init__(self) -> None:
         parse_limit(self.limit)
         object.__setattr__(self, "window", parse_window(self.window))
-        if self.algorithm not in ALGORITHMS:
+        if self.algorithm not in LETTERS:
             names = ", ".join(ALGORITHMS)
             raise PolicyError(
                 "algorithm {name!r} is not one of {names}.", name=self.algorithm, names=names
@@ -71,11 +75,13 @@ class Policy:
         parse_lease(self.lease)
         if self.lease and self.algorithm == "counter":
             raise PolicyError("lease {problem}", problem=NO_COUNTER_LEASE)
+        if self.lease and self.inflight:
+            raise PolicyError("lease {problem}", problem=NO_INFLIGHT_LEASE)
         object.__setattr__(self, "lease_seconds", self._lease_seconds())
 
         # What is prepared for a set of policies is found by them at every check.
         # Of numbers alone, whose hashes hold in every process that a policy is pickled to.
-        kind = ALGORITHMS.index(self.algorithm)
+        kind = ord(LETTERS[self.algorithm])
         key = (self.limit, self.window, kind, resolution, self.lease, self.lease_seconds)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -93,6 +99,11 @@ class Policy:
         """Return the policy of a rate such as "120/m"."""
         limit, window = parse_rate(rate)
         return cls(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
+
+    @property
+    def inflight(self) -> bool:
+        """Whether it limits requests in flight; a slot is held for `window` seconds at most."""
+        return self.algorithm == SLOTS
 
     @property
     def window_us(self) -> int:
@@ -116,7 +127,9 @@ class Policy:
 
     @property
     def label(self) -> str:
-        """A short name for people: 120/60s."""
+        """A short name for people: 120/60s, or 5 in flight."""
+        if self.inflight:
+            return f"{self.limit} in flight"
         return f"{self.limit}/{self.window_text}s"
 
 
@@ -150,6 +163,8 @@ class Profile:
     resolution: int = 60
     lease: int = 0
     lease_seconds: float = 0.0
+    slots: Policy | None = None
+    """The limit on requests in flight, which applies beside what `limit_for` returns."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.axis:
@@ -167,6 +182,8 @@ class Profile:
                 f"fallback {self.fallback!r} of profile {self.name!r} is not one of "
                 + ", ".join(FALLBACKS)
             )
+        if self.deferred and any(policy.inflight for policy in (*self.policies, *self._slots)):
+            raise PolicyError(f"profile {self.name!r} {NO_INFLIGHT_DEFERRED}")
         if not self.scope:
             object.__setattr__(self, "scope", self.name)
 
@@ -184,6 +201,10 @@ class Profile:
         """Whether requests are charged after they were decided, in the background."""
         return self.mode == DEFERRED
 
+    @property
+    def _slots(self) -> tuple[Policy, ...]:
+        return () if self.slots is None else (self.slots,)
+
     def policies_for(
         self, identifier: str, request: HttpRequest | None = None
     ) -> tuple[Policy, ...]:
@@ -195,7 +216,7 @@ class Profile:
             return ()
         values = answer if isinstance(answer, (list, tuple)) else (answer,)
         counting = (self.algorithm, self.resolution, self.lease, self.lease_seconds)
-        given = self.name, self.window, counting, *values
+        given = self.name, self.window, counting, self._slots, *values
         try:
             return _policies_of(*given)
         except TypeError:
@@ -206,7 +227,11 @@ class Profile:
 # Many get the same answer, and to read it takes longer than a check. By type: True is not 1.
 @lru_cache(maxsize=4096, typed=True)
 def _policies_of(
-    name: str, own_window: float | None, counting: tuple[str, int, int, float], *values: object
+    name: str,
+    own_window: float | None,
+    counting: tuple[str, int, int, float],
+    slots: tuple[Policy, ...],
+    *values: object,
 ) -> tuple[Policy, ...]:
     """Return what a profile's function has answered; the same policies for the same answer."""
     policies = []
@@ -230,7 +255,7 @@ def _policies_of(
                 lease_seconds=counting[3],
             )
         )
-    return tuple(policies)
+    return (*policies, *slots)
 
 
 def parse_cost(value: object) -> int:

@@ -21,18 +21,23 @@ from .policies import (
     Policy,
 )
 from .profile_values import (
+    HOLD,
+    INFLIGHT,
     in_policy,
+    inflight_problems,
     one_of,
     rate_fields,
+    read_algorithm,
     read_bool,
     read_function,
     read_limit,
     read_rate,
     read_rates,
     read_tiers,
+    slots_from,
     string_value,
 )
-from .rates import parse_lease, parse_window
+from .rates import parse_inflight, parse_lease, parse_window
 from .texts import Text, gettext_noop, pgettext_noop, text_of
 
 POLICIES = "policies"
@@ -72,7 +77,7 @@ class ProfileKey(NamedTuple):
     @property
     def in_policies(self) -> bool:
         """Whether the policies show the value."""
-        return self.field in (POLICIES, TIER, *IN_POLICIES)
+        return self.field in (POLICIES, TIER, INFLIGHT, HOLD, *IN_POLICIES)
 
     def value(self, written: Any) -> Any:
         """Return the value of the field. Raise ValueError if it is wrong."""
@@ -104,7 +109,7 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     given = [
         key.name for key in PROFILE_KEYS.values() if key.field == POLICIES and key.name in config
     ]
-    if len(given) != 1:
+    if len(given) > 1 or (not given and INFLIGHT not in config):
         found = ", ".join(given) or "-"
         problem = "needs exactly one of limit, rate, rates and tiers; found: {found}"
         yield "", Text(problem, found=found)
@@ -116,6 +121,7 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", Text("tiers and tier need each other.")
     if config.get("algorithm") == "counter" and config.get("lease"):
         yield "['lease']", NO_COUNTER_LEASE
+    yield from inflight_problems(config)
 
 
 def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,14 +131,15 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         for key in PROFILE_KEYS.values()
         if key.name in config
     }
-    rates = fields.pop(POLICIES)
+    rates = fields.pop(POLICIES, ())
+    slots = slots_from(fields.pop(INFLIGHT, None), fields.pop(HOLD, None))
     if TIER in fields:
         rates = Tiers(rates, fields.pop(TIER))
     if callable(rates):
-        return {**fields, "limit_for": rates}
+        return {**fields, "limit_for": rates, "slots": slots}
     shared = {name: fields.pop(name) for name in IN_POLICIES if name in fields}
     policies = tuple(Policy(**{**shared, **rate}) for rate in rates)
-    return {**fields, POLICIES: policies}
+    return {**fields, POLICIES: policies if slots is None else (*policies, slots)}
 
 
 _TABLE = (
@@ -172,7 +179,7 @@ _TABLE = (
         read=read_rates,
         read_item=rate_fields,
         description='several rates, which all apply: `["5/m", "20/h"]`. '
-        "Exactly one of `limit`, `rate`, `rates` and `tiers` is required",
+        "Exactly one of `limit`, `rate`, `rates` and `tiers` is required, or `inflight`",
     ),
     ProfileKey(
         name="tiers",
@@ -190,7 +197,7 @@ _TABLE = (
     ProfileKey(
         name="algorithm",
         field="algorithm",
-        read=in_policy("algorithm"),
+        read=read_algorithm,
         description="how hits are stored: see [algorithms](algorithms.md)",
         default="compact",
     ),
@@ -215,6 +222,20 @@ _TABLE = (
         read=parse_window,
         description="how long a process may hand them out",
         default_text="a hundredth of the window, at most 30",
+    ),
+    ProfileKey(
+        name=INFLIGHT,
+        field=INFLIGHT,
+        read=parse_inflight,
+        description="how many requests may run at once, alone or beside rates: "
+        "see [requests in flight](inflight.md)",
+    ),
+    ProfileKey(
+        name=HOLD,
+        field=HOLD,
+        read=parse_window,
+        description="when a slot is free again if its process has died",
+        default_text='`"2m"`',
     ),
     ProfileKey(
         name="scope",

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.utils.module_loading import import_string
 
 from .exceptions import PolicyError
-from .policies import Policy
+from .policies import (
+    ALGORITHMS,
+    DEFERRED,
+    NO_INFLIGHT_DEFERRED,
+    NO_INFLIGHT_LEASE,
+    SLOTS,
+    Policy,
+)
 from .rates import parse_limit, parse_rate
-from .texts import text_of
+from .texts import Text, text_of
+
+INFLIGHT, HOLD = "inflight", "hold"
+"""The keys that make the policy for requests in flight."""
+DEFAULT_HOLD = 120.0
+"""Seconds."""
 
 
 def string_value(problem: str) -> Callable[[Any], str]:
@@ -76,6 +88,15 @@ def in_policy(name: str) -> Callable[[Any], Any]:
     return lambda value: getattr(Policy(limit=0, window=1, **{name: value}), name)
 
 
+def read_algorithm(value: Any) -> str:
+    """Return an algorithm of rates; that of requests in flight has a key of its own."""
+    found: str = in_policy("algorithm")(value)
+    if found == SLOTS:
+        names = ", ".join(ALGORITHMS)
+        raise PolicyError("algorithm {name!r} is not one of {names}.", name=found, names=names)
+    return found
+
+
 def _is_path(text: str) -> bool:
     """Return whether it can be the dotted path of something in a module."""
     return "." in text and all(name.isidentifier() for name in text.split("."))
@@ -122,3 +143,22 @@ def read_function(value: Any) -> Any:
     if isinstance(value, str) and _is_path(value):
         return _imported(value)
     raise PolicyError("{value!r} is neither a function nor the dotted path of one.", value=value)
+
+
+def inflight_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the keys beside `inflight`, as (path, problem)."""
+    if INFLIGHT not in config:
+        if HOLD in config:
+            yield "['hold']", Text("is only for inflight: it ends the slots of dead processes.")
+        return
+    if config.get("lease"):
+        yield "['lease']", NO_INFLIGHT_LEASE
+    if config.get("mode") == DEFERRED:
+        yield "['mode']", NO_INFLIGHT_DEFERRED
+
+
+def slots_from(inflight: int | None, hold: float | None) -> Policy | None:
+    """Return the policy for requests in flight; None for no limit."""
+    if inflight is None:
+        return None
+    return Policy(limit=inflight, window=hold or DEFAULT_HOLD, algorithm=SLOTS)

@@ -45,6 +45,7 @@ class WindowTemplate:
         "ending",
         "endings",
         "exact",
+        "inflight",
         "joined",
         "leased",
         "may_share",
@@ -100,8 +101,10 @@ class WindowTemplate:
             )
         # The positions of windows that are charged after the request was decided.
         self.deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
+        # Whether it takes slots, which have to be given back.
+        self.inflight = any(rule.policy.inflight and rule.cost for rule in rules)
         # One profile's windows, as most checks look at: one call of the store holds them.
-        self.plain = bool(rules) and not (joined or self.leased or self.deferred)
+        self.plain = bool(rules) and not (joined or self.leased or self.deferred or self.inflight)
         # Templates of some of the windows, by their positions.
         self.parts: dict[tuple[int, ...], WindowTemplate] = {}
         self.observes = any(rule.observed for rule in rules)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algorithms.in_memory import Counter, Log, View, Window
+from ..algorithms.slots import Slots, Taken
 from ..decisions import LOCAL
-from ..policies import Policy
+from ..policies import SLOTS, Policy
 from .protocol import (
     Call,
     Evaluate,
@@ -22,6 +23,9 @@ from .protocol import (
     WindowRule,
     WindowRules,
 )
+
+_WINDOWS: dict[str, type[Counter | Slots]] = {"counter": Counter, SLOTS: Slots}
+"""By algorithm; all others are a `Log`."""
 
 
 class MemoryStore(SingleNode):
@@ -111,6 +115,8 @@ class MemoryStore(SingleNode):
 
     def _evaluate(self, call: Evaluate, now: int) -> Reply:
         keys, rules, writes = call.keys, call.rules, call.writes
+        if any(rule.policy.inflight for rule in rules):
+            now = Taken(now)
         views = [
             self._look(key, rule.policy, now, writes) for key, rule in zip(keys, rules, strict=True)
         ]
@@ -145,7 +151,7 @@ class MemoryStore(SingleNode):
         window = self._windows.get(key)
         if window is None:
             # It is kept only when it is charged.
-            window = Counter(key, policy) if policy.algorithm == "counter" else Log(key, policy)
+            window = _WINDOWS.get(policy.algorithm, Log)(key, policy)
         else:
             self._windows.move_to_end(key)
         return window.look(now, policy, writes)
