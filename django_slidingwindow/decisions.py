@@ -47,8 +47,8 @@ class Verdict(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. If it waits
-    for a slot of requests in flight: 0.0, because nobody knows when one ends."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
+    if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
     """Seconds until the oldest counted hit leaves; 0.0 where there is none. For requests in flight:
     until the oldest one has to end at the latest."""
@@ -93,11 +93,20 @@ class Receipt:
     @property
     def holds_slots(self) -> bool:
         """Whether slots of requests in flight are to be given back."""
-        return bool(self._unused) and bool(self.part(lambda charge: charge.policy.inflight).parts)
+        return bool(self._unused and self.slots)
 
-    def part(self, wanted: Callable[[Charge], bool]) -> Receipt:
-        """Return a receipt of its own for some of the charges."""
-        parts = ((tuple(filter(wanted, charges)), stamp) for charges, stamp in self.parts)
+    @property
+    def slots(self) -> set[str]:
+        """The keys of requests in flight."""
+        every = (charge for charges, _ in self.parts for charge in charges)
+        return {charge.key for charge in every if charge.policy.inflight}
+
+    def part(self, keys: set[str]) -> Receipt:
+        """Return a receipt of its own for what some keys were charged."""
+        parts = (
+            (tuple(charge for charge in charges if charge.key in keys), stamp)
+            for charges, stamp in self.parts
+        )
         return Receipt(tuple(part for part in parts if part[0]), local=self.local)
 
 
@@ -119,8 +128,8 @@ class _Fields(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. If it waits
-    for a slot of requests in flight: 0.0, because nobody knows when one ends."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
+    if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
     """Seconds until the oldest counted hit leaves."""
     reason: str

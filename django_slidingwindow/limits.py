@@ -102,9 +102,7 @@ def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Dec
 
 
 @asynccontextmanager
-async def ahold(
-    profile: str | Profile, identifier: str, cost: int = 1
-) -> AsyncIterator[Decision]:
+async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> AsyncIterator[Decision]:
     """Do what `hold` does, without blocking the event loop."""
     limiter = get_limiter()
     windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)

@@ -26,6 +26,10 @@ SLOTS = "slots"
 """The algorithm of limits on requests in flight, which the key `inflight` chooses."""
 LETTERS = {"compact": "c", "log": "l", "buckets": "b", "counter": "w", SLOTS: "i"}
 """How keys and scripts call the algorithms."""
+IN_FLIGHT = 0.0
+"""In the place of a window, where an override names the limit on requests in flight."""
+DEFAULT_HOLD = 120.0
+"""Seconds after which a slot is free that nobody has given back."""
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
@@ -163,8 +167,9 @@ class Profile:
     resolution: int = 60
     lease: int = 0
     lease_seconds: float = 0.0
-    slots: Policy | None = None
-    """The limit on requests in flight, which applies beside what `limit_for` returns."""
+    inflight: int = 0
+    """Requests at once, beside what `limit_for` returns; 0 for no limit."""
+    hold: float = DEFAULT_HOLD
 
     def __post_init__(self) -> None:
         if not self.name or not self.axis:
@@ -182,7 +187,7 @@ class Profile:
                 f"fallback {self.fallback!r} of profile {self.name!r} is not one of "
                 + ", ".join(FALLBACKS)
             )
-        if self.deferred and any(policy.inflight for policy in (*self.policies, *self._slots)):
+        if self.deferred and (self.inflight or any(one.inflight for one in self.policies)):
             raise PolicyError(f"profile {self.name!r} {NO_INFLIGHT_DEFERRED}")
         if not self.scope:
             object.__setattr__(self, "scope", self.name)
@@ -201,10 +206,6 @@ class Profile:
         """Whether requests are charged after they were decided, in the background."""
         return self.mode == DEFERRED
 
-    @property
-    def _slots(self) -> tuple[Policy, ...]:
-        return () if self.slots is None else (self.slots,)
-
     def policies_for(
         self, identifier: str, request: HttpRequest | None = None
     ) -> tuple[Policy, ...]:
@@ -216,7 +217,7 @@ class Profile:
             return ()
         values = answer if isinstance(answer, (list, tuple)) else (answer,)
         counting = (self.algorithm, self.resolution, self.lease, self.lease_seconds)
-        given = self.name, self.window, counting, self._slots, *values
+        given = self.name, self.window, counting, (self.inflight, self.hold), *values
         try:
             return _policies_of(*given)
         except TypeError:
@@ -230,7 +231,7 @@ def _policies_of(
     name: str,
     own_window: float | None,
     counting: tuple[str, int, int, float],
-    slots: tuple[Policy, ...],
+    slots: tuple[int, float],
     *values: object,
 ) -> tuple[Policy, ...]:
     """Return what a profile's function has answered; the same policies for the same answer."""
@@ -255,7 +256,12 @@ def _policies_of(
                 lease_seconds=counting[3],
             )
         )
-    return (*policies, *slots)
+    return (*policies, *slots_policies(*slots))
+
+
+def slots_policies(inflight: int, hold: float) -> tuple[Policy, ...]:
+    """Return the policy for requests in flight; none for 0."""
+    return (Policy(limit=inflight, window=hold, algorithm=SLOTS),) if inflight else ()
 
 
 def parse_cost(value: object) -> int:

@@ -13,12 +13,14 @@ from .conf import conf
 from .core.tiers import Tiers
 from .policies import (
     ANONYMOUS,
+    DEFAULT_HOLD,
     ENFORCE,
     FALLBACKS,
     MODES,
     NO_COUNTER_LEASE,
     OBSERVE,
     Policy,
+    slots_policies,
 )
 from .profile_values import (
     HOLD,
@@ -34,7 +36,6 @@ from .profile_values import (
     read_rate,
     read_rates,
     read_tiers,
-    slots_from,
     string_value,
 )
 from .rates import parse_inflight, parse_lease, parse_window
@@ -132,14 +133,14 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         if key.name in config
     }
     rates = fields.pop(POLICIES, ())
-    slots = slots_from(fields.pop(INFLIGHT, None), fields.pop(HOLD, None))
     if TIER in fields:
         rates = Tiers(rates, fields.pop(TIER))
     if callable(rates):
-        return {**fields, "limit_for": rates, "slots": slots}
+        return {**fields, "limit_for": rates}
     shared = {name: fields.pop(name) for name in IN_POLICIES if name in fields}
     policies = tuple(Policy(**{**shared, **rate}) for rate in rates)
-    return {**fields, POLICIES: policies if slots is None else (*policies, slots)}
+    slots = slots_policies(fields.pop(INFLIGHT, 0), fields.pop(HOLD, DEFAULT_HOLD))
+    return {**fields, POLICIES: (*policies, *slots)}
 
 
 _TABLE = (
@@ -229,12 +230,14 @@ _TABLE = (
         read=parse_inflight,
         description="how many requests may run at once, alone or beside rates: "
         "see [requests in flight](inflight.md)",
+        default=0,
     ),
     ProfileKey(
         name=HOLD,
         field=HOLD,
         read=parse_window,
         description="when a slot is free again if its process has died",
+        default=DEFAULT_HOLD,
         default_text='`"2m"`',
     ),
     ProfileKey(

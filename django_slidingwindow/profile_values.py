@@ -21,8 +21,6 @@ from .texts import Text, text_of
 
 INFLIGHT, HOLD = "inflight", "hold"
 """The keys that make the policy for requests in flight."""
-DEFAULT_HOLD = 120.0
-"""Seconds."""
 
 
 def string_value(problem: str) -> Callable[[Any], str]:
@@ -155,10 +153,3 @@ def inflight_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "['lease']", NO_INFLIGHT_LEASE
     if config.get("mode") == DEFERRED:
         yield "['mode']", NO_INFLIGHT_DEFERRED
-
-
-def slots_from(inflight: int | None, hold: float | None) -> Policy | None:
-    """Return the policy for requests in flight; None for no limit."""
-    if inflight is None:
-        return None
-    return Policy(limit=inflight, window=hold or DEFAULT_HOLD, algorithm=SLOTS)

@@ -16,7 +16,7 @@ class Taken(int):
 
     token: str
 
-    def __new__(cls, clock: int, token: str = "") -> Taken:
+    def __new__(cls, clock: int, token: str = "") -> Taken:  # noqa: PYI034 -- not derived from
         """Without a token, it gets a new one."""
         self = super().__new__(cls, clock)
         self.token = token or new_token()

@@ -109,6 +109,11 @@ COUNTER_LEASE = add(
     "{path}: {problem}",
     "Remove the lease, or choose another algorithm: compact, log or buckets.",
 )
+INFLIGHT_NOT_ASKED = add(
+    "E037",
+    "{path}: {problem}",
+    "Remove the key, or give 'inflight' a profile of its own: a view may name several profiles.",
+)
 LARGE_LEASE = add(
     "W027",
     "The profile {name!r} leases {lease} hits to each of {processes} processes, together more than "

@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 
 from ..core.tiers import Tiers
-from ..policies import NO_COUNTER_LEASE
+from ..policies import NO_COUNTER_LEASE, NO_INFLIGHT_DEFERRED, NO_INFLIGHT_LEASE
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
+from .problem import Problem
 from .project import Project, named_by
+
+_KINDS: dict[str, Problem] = {
+    NO_COUNTER_LEASE: catalog.COUNTER_LEASE,
+    NO_INFLIGHT_LEASE: catalog.INFLIGHT_NOT_ASKED,
+    NO_INFLIGHT_DEFERRED: catalog.INFLIGHT_NOT_ASKED,
+}
 
 
 def check_profiles(project: Project) -> Iterator[CheckMessage]:
     for name, config in project.configs.items():
         for path, problem in profile_problems(name, config):
-            kind = catalog.COUNTER_LEASE if problem == NO_COUNTER_LEASE else catalog.BAD_PROFILE
+            kind = _KINDS.get(problem, catalog.BAD_PROFILE)
             yield kind(path=path, problem=problem)
 
 

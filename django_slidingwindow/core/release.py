@@ -47,7 +47,7 @@ class Release:
         receipt = decision.receipt
         if receipt is None or not receipt.holds_slots or not receipt.use():
             return 0
-        return (yield from self._give_back(receipt.part(lambda charge: charge.policy.inflight)))
+        return (yield from self._give_back(receipt.part(receipt.slots)))
 
     def _give_back(self, receipt: Receipt) -> Generator[Asked, Any, int]:
         taken = 0

@@ -36,14 +36,12 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
             for verdict in decision.verdicts
             if verdict.profile not in mine or verdict.policy.inflight
         }
-        taken = receipt.part(lambda charge: charge.key not in kept)
+        taken = receipt.part({verdict.key for verdict in decision.verdicts} - kept)
         yield decision.replace(receipt=taken)
         for charges, _ in taken.parts:
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
-        after = _without(decision, given).replace(
-            receipt=receipt.part(lambda charge: charge.key in kept)
-        )
+        after = _without(decision, given).replace(receipt=receipt.part(kept))
         checked.decision = after
         state.show(request)
 

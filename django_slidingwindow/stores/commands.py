@@ -105,7 +105,7 @@ class Prepared(NamedTuple):
     def payload(
         self, keys: tuple[str, ...], mode: bytes, clock: Clock | None, more: bytes = b""
     ) -> bytes:
-        """Return the command; `mode` is b"w" to write, b"r" to read. `more` are packed arguments."""
+        """Return the command; `mode` is b"w" to write, b"r" to read; `more` are last arguments."""
         if clock is not None:
             mode += b"%d" % clock()
         return self.head + packed(keys) + bulk(mode) + self.tail + more
@@ -228,7 +228,7 @@ def _layout(windows: int) -> struct.Struct:
 
 
 def unpack(reply: bytes) -> Reply:
-    """Read a check's reply, whatever the number of its windows; a token follows if it took slots."""
+    """Read a check's reply, whatever the number of its windows; after slots, a token follows."""
     windows, token = divmod(len(reply) - 9, 21)
     fields = _layout(windows).unpack_from(reply)
     if token:
