@@ -45,13 +45,9 @@ class HeldSlots:
         self._pid = os.getpid()
 
     def __call__(self) -> None:
-        """Free the slots, and close the request."""
-        if _running_task() is None:
-            for decision in self._decisions():
-                _release(self._limiter, decision)
-        else:
-            # An event loop must not wait.
-            self.leave()
+        """Free the slots, and close the request. It may block: Django calls it in a thread."""
+        for decision in self._decisions():
+            _release(self._limiter, decision)
         request = self._request()
         if self._before is not None:
             self._before()
