@@ -2,9 +2,10 @@
 
 Django calls `request.close` when a response is closed, whichever middleware or error handler has
 made it, and after the last byte of a stream. So `hold` puts a function in the place of that
-method. Without a response there is nothing to close, for example if the client has gone away
-before. Then the slots are freed when the task that handles the request is cancelled, or at the
-latest when Python deletes the request.
+method. Without a response there is nothing to close. If a client of an ASGI server goes away,
+Django cancels the task of the request, but cannot stop a sync view, which runs in a thread: then
+the slots are free when that thread has done its work. At the latest they are free when Python
+deletes the request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from .user_code import is_async
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.core.signals import request_finished
+from django.dispatch import receiver
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -59,16 +63,6 @@ class HeldSlots:
         for decision in self._decisions():
             _left.put((self._limiter, decision))
 
-    def abandoned(self) -> None:
-        """Free the slots after the task of the request was cancelled, unless its view still runs.
-
-        Django cannot stop a sync view, which runs in a thread and knows the request: the slots
-        are free when it returns.
-        """
-        match: Any = getattr(self._request(), "resolver_match", None)
-        if match is None or is_async(match.func):
-            self.leave()
-
     def _decisions(self) -> list[Decision]:
         # As they are now: `charge_when` may have given back a part of them.
         return [one for one in self._state.decisions if one.receipt and one.receipt.holds_slots]
@@ -89,11 +83,8 @@ def hold(request: HttpRequest, state: RequestState, limiter: Limiter) -> None:
     task, found = _running_task(), ref(held)
     if task is not None:
         task.add_done_callback(lambda ended: _ended(ended, found()))
-
-
-def _ended(task: asyncio.Task[Any], held: HeldSlots | None) -> None:
-    if task.cancelled() and held is not None:
-        held.abandoned()
+    elif isinstance(request, ASGIRequest):
+        _here.held = found
 
 
 def _running_task() -> asyncio.Task[Any] | None:
@@ -101,6 +92,43 @@ def _running_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+def _ended(task: asyncio.Task[Any], held: HeldSlots | None) -> None:
+    """Free the slots if the task was cancelled."""
+    if task.cancelled() and held is not None:
+        leaving = asyncio.ensure_future(_leave_after_view(held))
+        _leaving.add(leaving)
+        leaving.add_done_callback(_leaving.discard)
+
+
+async def _leave_after_view(held: HeldSlots) -> None:
+    # A sync view runs in this very thread, so that this waits for it.
+    with suppress(RuntimeError):  # that thread has ended already
+        await sync_to_async(held.leave)()
+    held.leave()
+
+
+# An event loop forgets tasks that nobody holds.
+_leaving: set[asyncio.Future[None]] = set()
+
+
+class _Here(threading.local):
+    """What this thread was last asked to hold for an ASGI server."""
+
+    held: ref[HeldSlots] | None = None
+
+
+_here = _Here()
+
+
+@receiver(request_finished)
+def _finished(**kwargs: Any) -> None:
+    """Free the slots that a view took in this thread, if Django has not closed its response."""
+    found, _here.held = _here.held, None
+    held = None if found is None else found()
+    if held is not None:
+        held.leave()
 
 
 def _release(limiter: Limiter, decision: Decision) -> None:

@@ -263,7 +263,7 @@ def test_slots_beside_a_lease_in_one_call(redis: Redis) -> None:
 
 def test_taken_stays_itself_when_it_is_pickled() -> None:
     taken = Taken(START)
-    again = pickle.loads(pickle.dumps(taken))  # noqa: S301
+    again = pickle.loads(pickle.dumps(taken))
     assert (again, again.token) == (START, taken.token)
     assert Taken(START).token != taken.token
 
@@ -302,7 +302,7 @@ class Oracle:
 def test_random_calls_against_the_oracle(kind: str, seed: int, request: Any) -> None:
     clock = Clock()
     store = store_of(kind, clock, request)
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     bench, oracle = Bench(store, clock, None), Oracle(clock, 5, 10 * SECOND)
     five = Policy(limit=5, window=10, algorithm=SLOTS)
     # Of each call that took slots: the call, what it answered, and the cost.
