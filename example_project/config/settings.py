@@ -24,6 +24,8 @@ SLIDING_WINDOW = {
     "PROFILES": {
         # Several rates at once: each must admit. The view counts failures alone.
         "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
+        # At most two reports of a tenant are made at once, and those of dead processes end.
+        "report_slots": {"axis": "tenant", "inflight": 2, "hold": "30s"},
         # No view: a job waits here before it calls a service that has a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
         # A limit to come: counts and logs whom it would refuse, and refuses nobody.
