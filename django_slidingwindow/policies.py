@@ -55,6 +55,8 @@ class Policy:
     """For how long; 0 means a hundredth of the window, at most 30. At most half of it applies."""
     override: str = ""
     """What an override has changed: "limit" or "observe"; empty for a policy of the settings."""
+    inflight: bool = field(init=False, repr=False, compare=False, default=False)
+    """Whether it limits requests in flight; a slot is held for `window` seconds at most."""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,7 @@ class Policy:
             raise PolicyError(
                 "algorithm {name!r} is not one of {names}.", name=self.algorithm, names=names
             )
+        object.__setattr__(self, "inflight", self.algorithm == SLOTS)
         resolution: object = self.resolution
         if (
             not isinstance(resolution, int)
@@ -103,11 +106,6 @@ class Policy:
         """Return the policy of a rate such as "120/m"."""
         limit, window = parse_rate(rate)
         return cls(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
-
-    @property
-    def inflight(self) -> bool:
-        """Whether it limits requests in flight; a slot is held for `window` seconds at most."""
-        return self.algorithm == SLOTS
 
     @property
     def window_us(self) -> int:

@@ -56,7 +56,7 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
         "ZCARD": (KEY,),
         "ZCOUNT": (KEY, "1", "1"),
         "ZRANGE": (KEY, "0", "0"),
-        "ZRANGEBYSCORE": (KEY, "1", "1"),
+        "ZREVRANGEBYSCORE": (KEY, "1", "1"),
         "ZREM": (KEY, "x"),
         "ZREMRANGEBYSCORE": (KEY, "1", "1"),
     },

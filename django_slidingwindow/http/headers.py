@@ -54,14 +54,14 @@ def client_seconds(outcome: Decision | Verdict) -> int | None:
     """
     if outcome.allowed:
         return math.ceil(outcome.reset_after)
-    retry = None if waits_for_slot(outcome) else outcome.retry_after
-    return None if retry is None else max(1, math.ceil(retry))
+    retry = outcome.retry_after
+    unknown = retry == 0.0 and waits_for_slot(outcome)
+    return None if retry is None or unknown else max(1, math.ceil(retry))
 
 
 def waits_for_slot(refusal: Decision | Verdict) -> bool:
     """Return whether a refused request can pass when a request in flight ends, at any time."""
-    policy = refusal.policy
-    return policy is not None and policy.inflight and refusal.retry_after == 0.0
+    return refusal.retry_after == 0.0 and refusal.policy is not None and refusal.policy.inflight
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:

@@ -147,7 +147,8 @@ def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> Http
     form = _form(request)
     if form == "html":
         return None
-    known = _known(decision, seconds)
+    reason = _reason(decision) if decision.retry_after == 0.0 else decision.reason
+    known = status_of(decision), reason, seconds
     policies = tuple(violated(decision)) if form == "json" else ()
     body = _body(form, get_language(), known, policies)
     return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
@@ -178,7 +179,7 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """Return the project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
     seconds = client_seconds(decision)
-    title, advice = _words(_known(decision, seconds))
+    title, advice = _words((status, _reason(decision), seconds))
     context = {
         "decision": decision,
         "status": status,
@@ -213,9 +214,8 @@ def _own_page() -> tuple[Template, str]:
     return page, f"{_POLICY}'sha256-{digest}'"
 
 
-def _known(decision: Decision, seconds: int | None) -> _Known:
-    reason = _SLOT if waits_for_slot(decision) else decision.reason
-    return status_of(decision), reason, seconds
+def _reason(decision: Decision) -> str:
+    return _SLOT if waits_for_slot(decision) else decision.reason
 
 
 def _words(known: _Known) -> tuple[str, str]:

@@ -194,11 +194,11 @@ def test_stream_holds_its_slot_until_it_is_read_or_given_up(site: Any, redis: Re
     stream = next(path for path in site.paths if "stream" in path)
     assert site.get(stream) == 200
     free(redis)
-    with site.open(f"{stream}?seconds=0.3") as connection:
+    with site.open(f"{stream}?seconds=1") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert redis.zcard(KEY) == 1
     free(redis)
-    held = [site.open(f"{stream}?seconds=0.5") for _ in range(LIMIT)]
+    held = [site.open(f"{stream}?seconds=1") for _ in range(LIMIT)]
     for connection in held:
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
     assert site.get(stream) == 429

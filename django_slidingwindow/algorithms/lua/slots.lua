@@ -13,7 +13,7 @@ local function slots_look(key, window)
   if s.count == 0 then return s end
   local gone = now - window
   if writes then
-    local ahead = call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')
+    local ahead = call('ZREVRANGEBYSCORE', key, '+inf', string.format('(%.0f', now))
     for i = 1, #ahead do call('ZADD', key, string.format('%.0f', now), ahead[i]) end
     if #ahead > 0 then call('PEXPIRE', key, expiry(now, window)) end
   end
