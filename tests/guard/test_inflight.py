@@ -15,6 +15,8 @@ import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path
@@ -74,7 +76,12 @@ def _site(settings: Any, redis: Redis) -> Iterator[None]:
     settings.MIDDLEWARE = []
     SEEN.clear()
     LOOK[:] = [redis]
+    # There is no database here, whose connections Django looks after.
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
     yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
     limits.get_limiter().close()
 
 
