@@ -49,9 +49,11 @@ class Verdict(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
+    if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
-    """Seconds until the oldest counted hit leaves; 0.0 where there is none."""
+    """Seconds until the oldest counted hit leaves; 0.0 where there is none. For requests in flight:
+    until the oldest one has to end at the latest."""
     blocked: bool = False
     """Whether a penalty blocks the identifier."""
 
@@ -92,6 +94,25 @@ class Receipt:
         except IndexError:
             return False
 
+    @property
+    def holds_slots(self) -> bool:
+        """Whether slots of requests in flight are to be given back."""
+        return bool(self._unused and self.slots)
+
+    @property
+    def slots(self) -> set[str]:
+        """The keys of requests in flight."""
+        every = (charge for charges, _ in self.parts for charge in charges)
+        return {charge.key for charge in every if charge.policy.inflight}
+
+    def part(self, keys: set[str]) -> Receipt:
+        """Return a receipt of its own for what some keys were charged."""
+        parts = (
+            (tuple(charge for charge in charges if charge.key in keys), stamp)
+            for charges, stamp in self.parts
+        )
+        return Receipt(tuple(part for part in parts if part[0]), local=self.local)
+
 
 class Known(NamedTuple):
     """What a decision was made of, if its verdicts and its receipt are known."""
@@ -111,7 +132,8 @@ class _Fields(NamedTuple):
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
-    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never."""
+    """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
+    if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
     """Seconds until the oldest counted hit leaves."""
     reason: str

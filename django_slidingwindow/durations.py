@@ -71,8 +71,10 @@ def count_rounded_up(seconds: float) -> tuple[int, str]:
     return -(-micro // _WRITTEN[symbol]), symbol
 
 
-def rate_exact(limit: int, seconds: float) -> str:
-    """Return a policy for people: 10,000 / 1 d."""
+def rate_exact(limit: int, seconds: float, *, inflight: bool = False) -> str:
+    """Return a policy for people: 10,000 / 1 d, or 5 in flight."""
+    if inflight:
+        return f"{limit:,} in flight"
     return f"{limit:,} / {duration_exact(seconds)}"
 
 

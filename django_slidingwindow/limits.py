@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from .conf import conf
@@ -17,6 +18,8 @@ from .policies import Profile, parse_cost
 from .registry import registry
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from .core.limiter import Limiter
     from .core.windows import WindowSet, WindowTemplate
 
@@ -24,11 +27,13 @@ __all__ = [
     "aacquire",
     "acheck",
     "acquire",
+    "ahold",
     "apeek",
     "arefund",
     "areset",
     "check",
     "get_limiter",
+    "hold",
     "peek",
     "refund",
     "reset",
@@ -79,6 +84,33 @@ async def aacquire(
     return await limiter.aacquire(
         await _awindows(limiter, profile, identifier, cost, conf.enabled), timeout
     )
+
+
+@contextmanager
+def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Decision]:
+    """Hold a slot of a profile with `inflight` until the block ends.
+
+    Yield what `check` answers. A refusal is not raised: it holds nothing, and has `allowed` False.
+    Hits of rates beside it stay charged.
+    """
+    limiter = get_limiter()
+    decision = limiter.charge(_windows(limiter, profile, identifier, cost, conf.enabled))
+    try:
+        yield decision
+    finally:
+        limiter.release(decision)
+
+
+@asynccontextmanager
+async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> AsyncIterator[Decision]:
+    """Do what `hold` does, without blocking the event loop."""
+    limiter = get_limiter()
+    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
+    decision = await limiter.acharge(windows)
+    try:
+        yield decision
+    finally:
+        await limiter.arelease(decision)
 
 
 def retry_delay(decision: Decision, attempt: int = 0, *, longest: float = LONGEST_DELAY) -> float:

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .guard import overriding
-from .policies import Policy
+from .policies import SLOTS, Policy
 from .rejections.fields import ExactTextField, text_after
 
 # Both models have these. Each lazy text makes a class, which a start pays for; what only the form
@@ -121,7 +121,8 @@ class Rejection(models.Model):
         """Return the policy as text, such as "120/60s"; empty if there is none."""
         if self.limit is None or self.window is None:
             return ""
-        return Policy(limit=self.limit, window=self.window).label
+        algorithm = SLOTS if self.algorithm == SLOTS else "compact"
+        return Policy(limit=self.limit, window=self.window, algorithm=algorithm).label
 
 
 class OverrideVersion(models.Model):

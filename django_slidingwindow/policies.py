@@ -23,14 +23,22 @@ _MAX_LEASE_PART = 0.5
 ALGORITHMS = ("compact", "log", "buckets", "counter")
 PENALTY = "penalty"
 """In the place of an algorithm, for what counts refusals: see `algorithms.penalties`."""
-LETTERS = {name: name[0] if name != "counter" else "w" for name in (*ALGORITHMS, PENALTY)}
+SLOTS = "slots"
+"""The algorithm of limits on requests in flight, which the key `inflight` chooses."""
+LETTERS = {"compact": "c", "log": "l", "buckets": "b", "counter": "w", PENALTY: "p", SLOTS: "i"}
 """How keys and scripts call the algorithms."""
+IN_FLIGHT = 0.0
+"""In the place of a window, where an override names the limit on requests in flight."""
+DEFAULT_HOLD = 120.0
+"""Seconds after which a slot is free that nobody has given back."""
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
 NO_DEFERRED_PENALTY = Text("cannot be used with the mode deferred, which refuses afterwards.")
 NO_LEASE_PENALTY = Text("cannot be used with a lease, which admits without asking Redis.")
+NO_INFLIGHT_LEASE = Text("cannot be used with inflight: every request asks Redis for a slot.")
+NO_INFLIGHT_DEFERRED = Text("cannot be deferred with inflight: a slot is taken before the view.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +58,19 @@ class Policy:
     """For how long; 0 means a hundredth of the window, at most 30. At most half of it applies."""
     override: str = ""
     """What an override has changed: "limit" or "observe"; empty for a policy of the settings."""
+    inflight: bool = field(init=False, repr=False, compare=False, default=False)
+    """Whether it limits requests in flight; a slot is held for `window` seconds at most."""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         parse_limit(self.limit)
         object.__setattr__(self, "window", parse_window(self.window))
-        if self.algorithm not in ALGORITHMS:
+        if self.algorithm not in LETTERS:
             names = ", ".join(ALGORITHMS)
             raise PolicyError(
                 "algorithm {name!r} is not one of {names}.", name=self.algorithm, names=names
             )
+        object.__setattr__(self, "inflight", self.algorithm == SLOTS)
         resolution: object = self.resolution
         if (
             not isinstance(resolution, int)
@@ -74,11 +85,13 @@ class Policy:
         parse_lease(self.lease)
         if self.lease and self.algorithm == "counter":
             raise PolicyError("lease {problem}", problem=NO_COUNTER_LEASE)
+        if self.lease and self.inflight:
+            raise PolicyError("lease {problem}", problem=NO_INFLIGHT_LEASE)
         object.__setattr__(self, "lease_seconds", self._lease_seconds())
 
         # What is prepared for a set of policies is found by them at every check.
         # Of numbers alone, whose hashes hold in every process that a policy is pickled to.
-        kind = ALGORITHMS.index(self.algorithm)
+        kind = ord(LETTERS[self.algorithm])
         key = (self.limit, self.window, kind, resolution, self.lease, self.lease_seconds)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -119,7 +132,9 @@ class Policy:
 
     @property
     def label(self) -> str:
-        """A short name for people: 120/60s."""
+        """A short name for people: 120/60s, or 5 in flight."""
+        if self.inflight:
+            return f"{self.limit} in flight"
         return f"{self.limit}/{self.window_text}s"
 
 
@@ -155,6 +170,9 @@ class Profile:
     lease_seconds: float = 0.0
     penalty: Policy | None = None
     """An `algorithms.penalties.Penalty`; None for none."""
+    inflight: int = 0
+    """Requests at once, beside what `limit_for` returns; 0 for no limit."""
+    hold: float = DEFAULT_HOLD
 
     def __post_init__(self) -> None:
         if not self.name or not self.axis:
@@ -176,6 +194,8 @@ class Profile:
             leases = self.lease or any(policy.lease for policy in self.policies)
             for problem in no_penalty_with(self.mode, leases):
                 raise PolicyError(f"penalty of profile {self.name!r} {problem}")
+        if self.deferred and (self.inflight or any(one.inflight for one in self.policies)):
+            raise PolicyError(f"profile {self.name!r} {NO_INFLIGHT_DEFERRED}")
         if not self.scope:
             object.__setattr__(self, "scope", self.name)
 
@@ -204,7 +224,7 @@ class Profile:
             return ()
         values = answer if isinstance(answer, (list, tuple)) else (answer,)
         counting = (self.algorithm, self.resolution, self.lease, self.lease_seconds)
-        given = self.name, self.window, counting, *values
+        given = self.name, self.window, counting, (self.inflight, self.hold), *values
         try:
             return _policies_of(*given)
         except TypeError:
@@ -215,7 +235,11 @@ class Profile:
 # Many get the same answer, and to read it takes longer than a check. By type: True is not 1.
 @lru_cache(maxsize=4096, typed=True)
 def _policies_of(
-    name: str, own_window: float | None, counting: tuple[str, int, int, float], *values: object
+    name: str,
+    own_window: float | None,
+    counting: tuple[str, int, int, float],
+    slots: tuple[int, float],
+    *values: object,
 ) -> tuple[Policy, ...]:
     """Return what a profile's function has answered; the same policies for the same answer."""
     policies = []
@@ -239,7 +263,12 @@ def _policies_of(
                 lease_seconds=counting[3],
             )
         )
-    return tuple(policies)
+    return (*policies, *slots_policies(*slots))
+
+
+def slots_policies(inflight: int, hold: float) -> tuple[Policy, ...]:
+    """Return the policy for requests in flight; none for 0."""
+    return (Policy(limit=inflight, window=hold, algorithm=SLOTS),) if inflight else ()
 
 
 def no_penalty_with(mode: object, lease: object) -> Iterator[Text]:

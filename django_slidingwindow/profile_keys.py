@@ -14,6 +14,7 @@ from .core.tiers import Tiers
 from .exceptions import Text, gettext_noop, pgettext_noop, text_of
 from .policies import (
     ANONYMOUS,
+    DEFAULT_HOLD,
     ENFORCE,
     FALLBACKS,
     MODES,
@@ -21,12 +22,17 @@ from .policies import (
     OBSERVE,
     Policy,
     no_penalty_with,
+    slots_policies,
 )
 from .profile_values import (
+    HOLD,
+    INFLIGHT,
     in_policy,
+    inflight_problems,
     one_of,
     penalty_problems,
     rate_fields,
+    read_algorithm,
     read_bool,
     read_function,
     read_limit,
@@ -36,7 +42,7 @@ from .profile_values import (
     read_tiers,
     string_value,
 )
-from .rates import parse_lease, parse_window
+from .rates import parse_inflight, parse_lease, parse_window
 
 POLICIES = "policies"
 """The field of the keys limit, rate, rates and tiers."""
@@ -77,7 +83,7 @@ class ProfileKey(NamedTuple):
     @property
     def in_policies(self) -> bool:
         """Whether the policies show the value."""
-        return self.field in (POLICIES, TIER, *IN_POLICIES)
+        return self.field in (POLICIES, TIER, INFLIGHT, HOLD, *IN_POLICIES)
 
     def value(self, written: Any) -> Any:
         """Return the value of the field. Raise ValueError if it is wrong."""
@@ -112,7 +118,7 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     given = [
         key.name for key in PROFILE_KEYS.values() if key.field == POLICIES and key.name in config
     ]
-    if len(given) != 1:
+    if len(given) > 1 or (not given and INFLIGHT not in config):
         found = ", ".join(given) or "-"
         problem = "needs exactly one of limit, rate, rates and tiers; found: {found}"
         yield "", Text(problem, found=found)
@@ -127,6 +133,7 @@ def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "penalty" in config:
         for other in no_penalty_with(config.get("mode"), config.get("lease")):
             yield "['penalty']", other
+    yield from inflight_problems(config)
 
 
 def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,14 +143,15 @@ def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         for key in PROFILE_KEYS.values()
         if key.name in config
     }
-    rates = fields.pop(POLICIES)
+    rates = fields.pop(POLICIES, ())
     if TIER in fields:
         rates = Tiers(rates, fields.pop(TIER))
     if callable(rates):
         return {**fields, "limit_for": rates}
     shared = {name: fields.pop(name) for name in IN_POLICIES if name in fields}
     policies = tuple(Policy(**{**shared, **rate}) for rate in rates)
-    return {**fields, POLICIES: policies}
+    slots = slots_policies(fields.pop(INFLIGHT, 0), fields.pop(HOLD, DEFAULT_HOLD))
+    return {**fields, POLICIES: (*policies, *slots)}
 
 
 _TABLE = (
@@ -183,7 +191,7 @@ _TABLE = (
         read=read_rates,
         read_item=rate_fields,
         description='several rates, which all apply: `["5/m", "20/h"]`. '
-        "Exactly one of `limit`, `rate`, `rates` and `tiers` is required",
+        "Exactly one of `limit`, `rate`, `rates` and `tiers` is required, or `inflight`",
     ),
     ProfileKey(
         name="tiers",
@@ -201,7 +209,7 @@ _TABLE = (
     ProfileKey(
         name="algorithm",
         field="algorithm",
-        read=in_policy("algorithm"),
+        read=read_algorithm,
         description="how hits are stored: see [algorithms](algorithms.md)",
         default="compact",
     ),
@@ -226,6 +234,22 @@ _TABLE = (
         read=parse_window,
         description="how long a process may hand them out",
         default_text="a hundredth of the window, at most 30",
+    ),
+    ProfileKey(
+        name=INFLIGHT,
+        field=INFLIGHT,
+        read=parse_inflight,
+        description="how many requests may run at once, alone or beside rates: "
+        "see [requests in flight](inflight.md)",
+        default=0,
+    ),
+    ProfileKey(
+        name=HOLD,
+        field=HOLD,
+        read=parse_window,
+        description="when a slot is free again if its process has died",
+        default=DEFAULT_HOLD,
+        default_text='`"2m"`',
     ),
     ProfileKey(
         name="scope",

@@ -9,9 +9,18 @@ from django.utils.module_loading import import_string
 
 from .algorithms.penalties import Penalty
 from .exceptions import PolicyError, Text, text_of
-from .policies import Policy
+from .policies import (
+    ALGORITHMS,
+    DEFERRED,
+    NO_INFLIGHT_DEFERRED,
+    NO_INFLIGHT_LEASE,
+    SLOTS,
+    Policy,
+)
 from .rates import parse_limit, parse_rate, parse_window
 
+INFLIGHT, HOLD = "inflight", "hold"
+"""The keys that make the policy for requests in flight."""
 # A penalty keeps a stamp of each refusal, and is packed with each of its steps.
 MAX_REFUSALS, MAX_STEPS = 1_000, 20
 
@@ -77,6 +86,15 @@ def rate_fields(value: Any) -> dict[str, Any]:
 
 def in_policy(name: str) -> Callable[[Any], Any]:
     return lambda value: getattr(Policy(limit=0, window=1, **{name: value}), name)
+
+
+def read_algorithm(value: Any) -> str:
+    """Return an algorithm of rates; that of requests in flight has a key of its own."""
+    found: str = in_policy("algorithm")(value)
+    if found == SLOTS:
+        names = ", ".join(ALGORITHMS)
+        raise PolicyError("algorithm {name!r} is not one of {names}.", name=found, names=names)
+    return found
 
 
 def _is_path(text: str) -> bool:
@@ -164,3 +182,15 @@ def read_penalty(value: Any) -> Penalty:
         raise PolicyError("{path}: {problem}", path=f"penalty{path}", problem=problem)
     limit, window = parse_rate(value["after"])
     return Penalty(limit=limit, window=window, steps=tuple(map(parse_window, value["steps"])))
+
+
+def inflight_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the keys beside `inflight`, as (path, problem)."""
+    if INFLIGHT not in config:
+        if HOLD in config:
+            yield "['hold']", Text("is only for inflight: it ends the slots of dead processes.")
+        return
+    if config.get("lease"):
+        yield "['lease']", NO_INFLIGHT_LEASE
+    if config.get("mode") == DEFERRED:
+        yield "['mode']", NO_INFLIGHT_DEFERRED

@@ -13,6 +13,7 @@ MAX_WINDOW = 400 * SECONDS["d"]
 # A compact log spends four bytes a hit, and a Redis string holds 512 MB.
 MAX_LIMIT = 100_000_000
 MAX_LEASE = 10_000
+MAX_INFLIGHT = 10_000
 
 RATE_HELP = Text('a rate is a whole number, "/" and a window, such as "120/m" or "10/30s".')
 # Bounded, because int() refuses some thousand digits with an error of its own.
@@ -78,6 +79,17 @@ def parse_lease(value: object) -> int:
             "lease {value!r} is not a whole number from 0 to {highest:,}.",
             value=value,
             highest=MAX_LEASE,
+        )
+    return value
+
+
+def parse_inflight(value: object) -> int:
+    """Return the requests that may be in flight at once, a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INFLIGHT:
+        raise PolicyError(
+            "inflight {value!r} is not a whole number from 1 to {highest:,}.",
+            value=value,
+            highest=MAX_INFLIGHT,
         )
     return value
 

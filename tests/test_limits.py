@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -592,3 +593,97 @@ def test_a_cost_that_is_not_a_number_is_an_error_although_an_equal_one_is_known(
     assert call.check("tenant_paid", "acme", 1).allowed
     with pytest.raises(ValueError, match="is not a whole number of at least 0"):
         call.check("tenant_paid", "acme", True)
+
+
+# Requests in flight
+
+
+def slots(limit: int = 2, **fields: Any) -> Profile:
+    policy = Policy(limit=limit, window=3600, algorithm="slots")
+    return Profile(**{"name": "mine", "axis": "user", "policies": (policy,), **fields})
+
+
+def hold(call: Calls, *args: Any, inside: Callable[[Decision], None]) -> None:
+    """Hold a slot while a function runs."""
+    if not call.asynchronous:
+        with limits.hold(*args) as decision:
+            inside(decision)
+        return
+
+    async def holding() -> None:
+        async with limits.ahold(*args) as decision:
+            inside(decision)
+
+    asyncio.run(holding())
+
+
+def test_slot_is_held_until_the_block_ends(call: Calls, redis: Redis) -> None:
+    key = "throttle:user:{ada}:mine:i3600"
+
+    def inside(decision: Decision) -> None:
+        assert (decision.allowed, decision.limit, decision.remaining) == (True, 2, 1)
+        assert redis.zcard(key) == 1
+
+    for _ in range(3):
+        hold(call, slots(), "ada", inside=inside)
+        assert redis.zcard(key) == 0
+
+
+def test_refusal_yields_a_decision_and_holds_nothing(call: Calls, redis: Redis) -> None:
+    taken = [call.check(slots(), "ada") for _ in range(2)]
+
+    def inside(decision: Decision) -> None:
+        assert (decision.allowed, decision.reason) == (False, "limit")
+        assert (decision.remaining, decision.retry_after) == (0, 0.0)
+
+    hold(call, slots(), "ada", inside=inside)
+    assert redis.zcard("throttle:user:{ada}:mine:i3600") == 2
+    assert call.refund(taken[0]) == 1
+    assert call.refund(taken[0]) == 0
+    assert call.peek(slots(), "ada").allowed
+    assert call.reset(slots(), "ada") == 1
+    assert call.refund(taken[1]) == 0
+
+
+def test_slot_is_free_after_an_exception_and_hits_stay(call: Calls, redis: Redis) -> None:
+    both = slots(policies=(Policy(limit=5, window=60), *slots().policies))
+
+    def fail(decision: Decision) -> None:
+        assert [verdict.remaining for verdict in decision.verdicts] == [4, 1]
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        hold(call, both, "ada", inside=fail)
+    assert [one.remaining for one in call.peek(both, "ada", 0).verdicts] == [4, 2]
+
+
+def test_profile_without_slots_and_switched_off_limits_hold_nothing(
+    call: Calls, settings: Any, redis: Redis
+) -> None:
+    hold(call, profile(), "ada", inside=lambda decision: None)
+    assert call.peek(profile(), "ada", 0).remaining == 2
+    settings.SLIDING_WINDOW = {"ENABLED": False}
+    hold(call, slots(limit=0), "ada", inside=lambda decision: None)
+    assert redis.keys("*:i3600") == []
+
+
+def test_acquire_waits_for_a_slot(redis: Redis) -> None:
+    taken = limits.check(slots(limit=1), "ada")
+    refused = limits.acquire(slots(limit=1), "ada", timeout=0.2)
+    assert not refused.allowed
+    # More than there ever are: no wait helps.
+    assert limits.acquire(slots(limit=1), "ada", cost=2).retry_after is None
+    timer = threading.Timer(0.2, limits.refund, [taken])
+    timer.start()
+    assert limits.acquire(slots(limit=1), "ada", timeout=60).allowed
+    timer.join()
+
+
+def test_retry_delay_of_a_refusal_without_a_slot_is_a_random_one() -> None:
+    limits.check(slots(limit=1), "ada")
+    refused = limits.check(slots(limit=1), "ada")
+    delays = {limits.retry_delay(refused, attempt=3) for _ in range(50)}
+    assert len(delays) == 50
+    assert 0 <= min(delays) <= max(delays) <= 8
+    with pytest.raises(ValueError, match="no wait helps"):
+        limits.retry_delay(limits.check(slots(limit=1), "ada", cost=2))

@@ -38,6 +38,11 @@ def test_policy_is_readable(limit: int, window: float, policy: str) -> None:
     assert row(limit=limit, window=window).policy == policy
 
 
+def test_policy_of_requests_in_flight_is_readable() -> None:
+    assert row(limit=5, window=120.0, algorithm="slots").policy == "5 in flight"
+    assert row(limit=5, window=120.0, algorithm="of a later release").policy == "5/120s"
+
+
 @pytest.mark.parametrize("missing", ["limit", "window"])
 def test_policy_is_empty_when_there_is_none(missing: str) -> None:
     assert row(**{missing: None}).policy == ""

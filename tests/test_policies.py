@@ -325,3 +325,35 @@ def test_a_limit_that_a_function_says_is_leased() -> None:
     )
     (policy,) = profile.policies_for("acme")
     assert (policy.lease, policy.lease_seconds) == (5, 2)
+
+
+def test_slots_have_no_lease_and_a_label_of_their_own() -> None:
+    policy = Policy(limit=5, window="2m", algorithm="slots")
+    assert (policy.inflight, policy.label) == (True, "5 in flight")
+    assert not Policy(limit=5, window=120).inflight
+    assert policy != Policy(limit=5, window=120)
+    with pytest.raises(PolicyError, match="lease cannot be used with inflight"):
+        Policy(limit=5, window=120, algorithm="slots", lease=1)
+
+
+def test_slots_of_a_profile_cannot_be_deferred() -> None:
+    policy = Policy(limit=5, window=120, algorithm="slots")
+    for fields in ({"policies": (policy,)}, {"limit_for": lambda *_: "5/m", "inflight": 5}):
+        with pytest.raises(PolicyError, match="cannot be deferred with inflight"):
+            Profile(name="a", axis="ip", mode="deferred", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", ["5/m", 5, ["5/m", "9/h"]])
+def test_slots_beside_limits_that_a_function_says(answer: Any) -> None:
+    profile = Profile(
+        name="a", axis="ip", limit_for=lambda *_: answer, window=60, inflight=2, hold=30
+    )
+    *rates, slots = profile.policies_for("x")
+    assert len(rates) == (2 if isinstance(answer, list) else 1)
+    assert slots == Policy(limit=2, window=30, algorithm="slots")
+    assert profile.policies_for("x") is profile.policies_for("y")
+
+
+def test_no_limit_of_a_function_takes_no_slot() -> None:
+    profile = Profile(name="a", axis="ip", limit_for=lambda *_: None, inflight=2)
+    assert profile.policies_for("x") == ()

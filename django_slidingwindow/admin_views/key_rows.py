@@ -41,7 +41,8 @@ class Row:
         """Return the rate, or only the window if no limit is known."""
         if self.state.limit is None:
             return self.window
-        return rate(self.state.limit, self.state.window)
+        inflight = self.state.in_flight_for is not None
+        return rate(self.state.limit, self.state.window, inflight=inflight)
 
     @property
     def hits(self) -> str:
@@ -51,6 +52,12 @@ class Row:
     def leased(self) -> str:
         """Return how many hits may be leased and not used yet."""
         return number(self.state.leased or 0)
+
+    @property
+    def since(self) -> str:
+        """Return how long the oldest request is in flight; empty for a rate."""
+        seconds = self.state.in_flight_for
+        return "" if seconds is None else duration_rounded_up(seconds)
 
     @property
     def only_observed(self) -> bool:
@@ -73,6 +80,8 @@ class Row:
 
     @property
     def release(self) -> str:
+        if self.state.blocked and self.since and not self.refused:
+            return _("when a request ends")
         return wait(self.state.retry_after) if self.state.blocked else ""
 
     @property

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from ..conf import conf
+from ..durations import duration_exact
 from ..guard.rules import read_rule, rule_problems
 from ..guard.usages import usages
 from ..inspection.profiles import (
@@ -24,6 +25,7 @@ from ..inspection.profiles import (
     remarks,
 )
 from ..models import Rejection
+from ..policies import Policy
 from ..rejections.text import printable
 from .pages import override_links, page, require_view, url
 from .summary import hits_by_profile
@@ -79,11 +81,11 @@ class Row:
 
     @property
     def policies(self) -> list[tuple[str, str]]:
-        """Return the rate of each policy, and its algorithm and lease."""
+        """Return the rate of each policy, and its algorithm and options."""
         return [
             (
-                rate(one.limit, one.window),
-                f"{one.algorithm}, lease {number(one.lease)}" if one.lease else one.algorithm,
+                rate(one.limit, one.window, inflight=one.inflight),
+                f"{one.algorithm}{_options(one)}",
             )
             for one in self.state.policies
         ]
@@ -95,6 +97,12 @@ class Row:
             (printable(name), ", ".join(rates) if rates else _("no limit"))
             for name, rates in (self.state.tiers or {}).items()
         ]
+
+
+def _options(policy: Policy) -> str:
+    if policy.inflight:
+        return f", hold {duration_exact(policy.window)}"
+    return f", lease {number(policy.lease)}" if policy.lease else ""
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:

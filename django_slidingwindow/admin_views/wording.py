@@ -11,6 +11,7 @@ from django.utils.translation import gettext, pgettext
 from ..durations import duration_exact, duration_rounded_up
 from ..exceptions import Text
 from ..models import Rejection
+from ..policies import SLOTS
 
 
 def number(value: int) -> str:
@@ -38,12 +39,14 @@ def policy(row: Rejection) -> str:
     """Return the policy of a row of the log and whether it is overridden; "-" for none."""
     if row.limit is None or row.window is None:
         return row.override or "-"
-    shown = rate(row.limit, row.window)
+    shown = rate(row.limit, row.window, inflight=row.algorithm == SLOTS)
     return gettext("%(rate)s (by an override)") % {"rate": shown} if row.override else shown
 
 
-def rate(limit: int, seconds: float) -> str:
-    """Return a limit and its window, such as "10,000 / 1 d"."""
+def rate(limit: int, seconds: float, *, inflight: bool = False) -> str:
+    """Return a limit and its window, such as "10,000 / 1 d" or "5 in flight"."""
+    if inflight:
+        return gettext("%(limit)s in flight") % {"limit": number(limit)}
     return f"{number(limit)} / {duration_exact(seconds)}"
 
 

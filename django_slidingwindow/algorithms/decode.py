@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from ..policies import Policy
+from ..policies import SLOTS, Policy
 from .timing import bucket_us, tick_us
 
 Hits: TypeAlias = "list[tuple[float, int]]"
@@ -121,5 +121,6 @@ DECODERS: Mapping[str, Callable[[Any, Policy, int], Hits]] = {
     "buckets": buckets_hits,
     "counter": counter_hits,
     "penalty": penalty_hits,
+    SLOTS: log_hits,
 }
 """By algorithm: from what Redis holds, the policy and Redis's clock."""

@@ -12,6 +12,7 @@ from math import ceil, floor
 from typing import TypeAlias
 
 from ..policies import Policy
+from .slots import Slots, SlotsView
 from .timing import bucket_us
 
 
@@ -290,5 +291,5 @@ class CounterView:
         counter.number, counter.before, counter.this = self.number, self.before, self.this + added
 
 
-Window: TypeAlias = "Log | Counter"
-View: TypeAlias = "LogView | CounterView"
+Window: TypeAlias = "Log | Counter | Slots"
+View: TypeAlias = "LogView | CounterView | SlotsView"

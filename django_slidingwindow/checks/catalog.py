@@ -103,6 +103,11 @@ TIER_SIGNATURE = add(
     "Define it as def tier(identifier, request). It returns the name of one of the tiers. "
     "Commands and the admin pass None as the request.",
 )
+INFLIGHT_NOT_ASKED = add(
+    "E037",
+    "{path}: {problem}",
+    "Remove the key, or give 'inflight' a profile of its own: a view may name several profiles.",
+)
 
 COUNTER_LEASE = add(
     "E026",

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from django.core.checks import CheckMessage
 
 from ..core.tiers import Tiers
-from ..policies import NO_COUNTER_LEASE, NO_DEFERRED_PENALTY, NO_LEASE_PENALTY
+from ..policies import (
+    NO_COUNTER_LEASE,
+    NO_DEFERRED_PENALTY,
+    NO_INFLIGHT_DEFERRED,
+    NO_INFLIGHT_LEASE,
+    NO_LEASE_PENALTY,
+)
 from ..registry import near, profile_problems
 from . import catalog
 from .callables import accepts, name_of
@@ -19,6 +25,8 @@ _KINDS: dict[str, Problem] = {
     NO_COUNTER_LEASE: catalog.COUNTER_LEASE,
     NO_DEFERRED_PENALTY: catalog.PENALTY_WITH,
     NO_LEASE_PENALTY: catalog.PENALTY_WITH,
+    NO_INFLIGHT_LEASE: catalog.INFLIGHT_NOT_ASKED,
+    NO_INFLIGHT_DEFERRED: catalog.INFLIGHT_NOT_ASKED,
 }
 
 

@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 from ..conf import Conf, conf
 from ..guard.rules import Rule, read_rule, rule_problems
 from ..guard.usages import Usage, usages
-from ..policies import Profile
+from ..policies import SLOTS, Profile
 from ..registry import BUILT_IN, profile_problems, read_profile, registry
 from .values import valid
 from .views import view_names
@@ -82,6 +82,7 @@ class Project:
             found |= {policy.algorithm for policy in profile.policies} or {profile.algorithm}
             if profile.penalty is not None:
                 found.add(profile.penalty.algorithm)
+            found |= {SLOTS} if profile.inflight else set()
         return found
 
     def middleware_like(self, path: str) -> int:

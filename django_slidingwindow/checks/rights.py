@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from ..policies import SLOTS
 from .server import Server
 
 Arguments = tuple[str, ...]
@@ -51,6 +52,15 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
         "HDEL": (KEY, "x"),
     },
     "penalty": {"GET": (KEY,), "SET": (KEY, "x")},
+    SLOTS: {
+        "ZADD": (KEY, "1", "x"),
+        "ZCARD": (KEY,),
+        "ZCOUNT": (KEY, "1", "1"),
+        "ZRANGE": (KEY, "0", "0"),
+        "ZREVRANGEBYSCORE": (KEY, "1", "1"),
+        "ZREM": (KEY, "x"),
+        "ZREMRANGEBYSCORE": (KEY, "1", "1"),
+    },
     "counter": {"GET": (KEY,), "SET": (KEY, "x"), "DEL": (KEY,)},
 }
 IN_CLUSTER: Mapping[str, Arguments] = {"CLUSTER|SLOTS": (), "ASKING": ()}

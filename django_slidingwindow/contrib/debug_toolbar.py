@@ -190,7 +190,9 @@ def _window_row(verdict: Verdict) -> dict[str, Any]:
         "axis": parts.axis if parts else "",
         "identifier": parts.identifier if parts else "",
         "key": verdict.key,
-        "policy": rate_exact(verdict.policy.limit, verdict.policy.window),
+        "policy": rate_exact(
+            verdict.policy.limit, verdict.policy.window, inflight=verdict.policy.inflight
+        ),
         "limit": verdict.limit,
         "remaining": verdict.remaining,
         "retry_after": "never" if wait is None else duration_rounded_up(wait) if wait else "",

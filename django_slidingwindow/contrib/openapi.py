@@ -112,7 +112,8 @@ def _limits_of(requirement: Requirement, methods: set[str]) -> Iterator[str]:
         if profile.limit_for is not None:
             yield ""
         for policy in profile.policies:
-            yield f"{policy.limit:,} in {duration_exact(policy.window)} by {profile.axis}"
+            unit = "at once" if policy.inflight else f"in {duration_exact(policy.window)}"
+            yield f"{policy.limit:,} {unit} by {profile.axis}"
 
 
 def detail(media_types: Iterable[str]) -> Content:

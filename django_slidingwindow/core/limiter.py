@@ -28,6 +28,7 @@ from .release import Release
 from .results import decision_of, replay, unlimited
 from .shield import Shield
 from .waiting import Ask, Pause, Step, Turn, WaitingLines, atake, take
+from .whole import charge_whole
 from .windows import ProfileCheck, WindowCache, WindowSet
 
 LEAST_SHARE = 8
@@ -138,10 +139,12 @@ class Limiter:
             return decision
         return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
 
-    async def acharge(self, windows: WindowSet) -> Decision:
-        """Do what `charge` does, without blocking the event loop."""
+    async def acharge(self, windows: WindowSet, whole: bool = False) -> Decision:
+        """Do what `charge` does, without blocking the event loop. `whole`: it is not cancelled."""
         template, keys = windows
         if self._refusals or self.breaker.open or not template.plain:
+            if template.inflight and not whole:
+                return await charge_whole(self.acharge(windows, True), self.arelease)
             begun = self._before(windows)
             if begun is not None:
                 return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
@@ -181,6 +184,14 @@ class Limiter:
     async def arefund(self, decision: Decision) -> int:
         """Do what `refund` does, without blocking the event loop."""
         return await adrive(self._release.refund(decision), self._aanswer)
+
+    def release(self, decision: Decision) -> int:
+        """Give back the slots of a decision, once; its hits stay charged."""
+        return drive(self._release.release(decision), self._answer)
+
+    async def arelease(self, decision: Decision) -> int:
+        """Do what `release` does, without blocking the event loop."""
+        return await adrive(self._release.release(decision), self._aanswer)
 
     def reset(self, keys: Sequence[str]) -> int:
         """Forget windows; return how many there were."""

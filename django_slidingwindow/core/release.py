@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..decisions import Decision
+from ..decisions import Decision, Receipt
 from ..exceptions import StoreError
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Call, Refund, Reset, Store
@@ -40,6 +40,16 @@ class Release:
         receipt = decision.receipt
         if receipt is None or not receipt.use():
             return 0
+        return (yield from self._give_back(receipt))
+
+    def release(self, decision: Decision) -> Generator[Asked, Any, int]:
+        """Give back the slots of a decision, once; return them. Its hits stay charged."""
+        receipt = decision.receipt
+        if receipt is None or not receipt.holds_slots or not receipt.use():
+            return 0
+        return (yield from self._give_back(receipt.part(receipt.slots)))
+
+    def _give_back(self, receipt: Receipt) -> Generator[Asked, Any, int]:
         taken = 0
         for charges, stamp in receipt.parts:
             if isinstance(stamp, Waiting):

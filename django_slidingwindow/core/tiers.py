@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..policies import Profile
+from ..policies import IN_FLIGHT, Profile
 from ..rates import parse_rate
 
 if TYPE_CHECKING:
@@ -63,12 +63,16 @@ def _admitted(rates: tuple[str, ...] | None) -> tuple[float, int]:
 
 
 def windows_of(profile: Profile) -> tuple[float, ...] | None:
-    """Return the windows of a profile in seconds; None if a function says the rates."""
+    """Return the windows of a profile in seconds; None if a function says the rates.
+
+    `IN_FLIGHT` stands for the limit on requests in flight.
+    """
     if profile.limit_for is None:
-        found = {policy.window for policy in profile.policies}
+        found = {IN_FLIGHT if one.inflight else one.window for one in profile.policies}
     elif isinstance(profile.limit_for, Tiers):
         tiers = profile.limit_for.rates.values()
         found = {parse_rate(rate)[1] for rates in tiers for rate in rates or ()}
+        found |= {IN_FLIGHT} if profile.inflight else set()
     else:
         return None
     return tuple(sorted(found))

@@ -21,6 +21,8 @@ from .windows import WindowSet
 # The shortest and the longest pause before the first in a line asks again, in seconds. The
 # longest bounds how late it notices room that a refund or a reset has made.
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.005, 5.0
+# The same if it waits for a slot: nobody knows when one is free.
+_SLOT_PAUSE = 0.05
 # Seconds after which the first in a line is passed over if it does not ask: its event loop was
 # stopped, perhaps for good.
 _STALLED = 5.0
@@ -113,7 +115,8 @@ class WaitingLines:
                 # Without a window there is nothing to wait for: an override blocks.
                 if decision.retry_after is None or not windows.keys:
                     return decision
-                line.opens = self._clock() + max(decision.retry_after, _LEAST_PAUSE)
+                least = _SLOT_PAUSE if windows.template.inflight else _LEAST_PAUSE
+                line.opens = self._clock() + max(decision.retry_after, least)
                 if line.opens > ends:
                     return decision
             # Nobody is refused unasked. If it is admitted, it has overtaken those before it.

@@ -45,6 +45,7 @@ class WindowTemplate:
         "ending",
         "endings",
         "exact",
+        "inflight",
         "joined",
         "leased",
         "may_share",
@@ -105,8 +106,12 @@ class WindowTemplate:
         # The positions of penalties, and of the other windows, which a decision is about.
         self.penalties = tuple([i for i, rule in enumerate(rules) if rule.watches])
         self.shown = tuple([i for i, rule in enumerate(rules) if not rule.watches])
+        # Whether it takes slots, which have to be given back.
+        self.inflight = any(rule.policy.inflight and rule.cost for rule in rules)
         # One profile's windows, as most checks look at: one call of the store holds them.
-        self.plain = bool(rules) and not (joined or self.leased or self.deferred or self.penalties)
+        self.plain = bool(rules) and not (
+            joined or self.leased or self.deferred or self.penalties or self.inflight
+        )
         # Templates of some of the windows, by their positions.
         self.parts: dict[tuple[int, ...], WindowTemplate] = {}
         self.observes = any(rule.observed for rule in rules)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
+    from ..core.limiter import Limiter
+
 
 def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
     """Return the strictest decision over the requirements; None if nothing counts this request.
@@ -38,6 +40,8 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
     checked = resolve(request, left, bind(left, limiter), state)
     if checked.windows is not None:
         checked.decision = limiter.charge(checked.windows)
+        if checked.windows.template.inflight:
+            return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
 
@@ -55,6 +59,8 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
         checked = resolve(request, left, binding, state)
     if checked.windows is not None:
         checked.decision = await limiter.acharge(checked.windows)
+        if checked.windows.template.inflight:
+            return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
 
@@ -83,6 +89,22 @@ def _decided(
     if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
         signals.report_refusal(request, decision)
     return decision if state is None else state.decision(request, requirements)
+
+
+def _held(
+    request: HttpRequest,
+    requirements: Requirements,
+    state: RequestState | None,
+    checked: Check,
+    limiter: Limiter,
+) -> Decision | None:
+    """Do what `_decided` does, and free the slots that were taken when the request ends."""
+    # Few views limit requests in flight, so a start need not load it.
+    from .inflight import hold
+
+    decision = _decided(request, requirements, state, checked)
+    hold(request, getattr(request, STATE), limiter)
+    return decision
 
 
 def refund(request: HttpRequest, requirement: Requirement) -> None:

@@ -10,14 +10,15 @@ from ..core.caching import BoundedCache
 from ..core.keys import make_key
 from ..core.windows import WindowSet, WindowTemplate
 from ..decisions import BLOCK, EXEMPT, LIMIT, NO_LIMIT, OBSERVED, OVERRIDE, Decision
-from ..policies import OBSERVE, Policy, Profile
+from ..policies import IN_FLIGHT, OBSERVE, Policy, Profile
 from . import overriding
 
 if TYPE_CHECKING:
     from ..core.limiter import Limiter
 
 Limits: TypeAlias = "tuple[tuple[int, float | None], ...]"
-"""New limits, each with the window in seconds that it belongs to; None for the only window."""
+"""New limits, each with the window in seconds that it belongs to: None for the only window,
+`IN_FLIGHT` for requests in flight."""
 
 
 class Override(NamedTuple):
@@ -82,8 +83,9 @@ _changed: BoundedCache[
 
 def _limited(policy: Policy, limits: Limits, policies: tuple[Policy, ...]) -> Policy:
     """Return the policy with its new limit; as it is if none is meant for its window."""
+    own = IN_FLIGHT if policy.inflight else policy.window
     for limit, window in limits:
-        if window == policy.window or (window is None and len(policies) == 1):
+        if window == own or (window is None and len(policies) == 1):
             return replace(policy, limit=limit, override=LIMIT)
     return policy
 

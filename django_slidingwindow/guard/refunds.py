@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from ..core.ranking import strictest
-from ..decisions import Decision, Receipt
+from ..decisions import Decision
 from .requirements import Requirement
 from .state import state_of
 
@@ -29,24 +29,21 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
         receipt = decision.receipt
         if not mine or receipt is None or not receipt.use():
             continue
-        # A window that another profile counts in as well stays charged.
-        kept = {verdict.key for verdict in decision.verdicts if verdict.profile not in mine}
-        taken = _part(receipt, {verdict.key for verdict in decision.verdicts} - kept)
+        # A window that another profile counts in as well stays charged, and so does a slot: the
+        # request is still in flight.
+        kept = {
+            verdict.key
+            for verdict in decision.verdicts
+            if verdict.profile not in mine or verdict.policy.inflight
+        }
+        taken = receipt.part({verdict.key for verdict in decision.verdicts} - kept)
         yield decision.replace(receipt=taken)
         for charges, _ in taken.parts:
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
-        after = _without(decision, given).replace(receipt=_part(receipt, kept))
+        after = _without(decision, given).replace(receipt=receipt.part(kept))
         checked.decision = after
         state.show(request)
-
-
-def _part(receipt: Receipt, keys: set[str]) -> Receipt:
-    parts = (
-        (tuple(charge for charge in charges if charge.key in keys), stamp)
-        for charges, stamp in receipt.parts
-    )
-    return Receipt(tuple(part for part in parts if part[0]), local=receipt.local)
 
 
 def _without(decision: Decision, costs: dict[str, int]) -> Decision:

@@ -49,12 +49,19 @@ _NOTHING: tuple[None, _Fields] = (None, {})
 def client_seconds(outcome: Decision | Verdict) -> int | None:
     """Return the seconds that a client reads in Retry-After, `t` and Reset, rounded up.
 
-    After a refusal: until a retry can pass, at least 1, or None if no retry can. Otherwise: until
-    the oldest hit leaves the window.
+    After a refusal: until a retry can pass, at least 1; None if none can, or if nobody knows when.
+    Otherwise: until the oldest hit leaves the window.
     """
     if outcome.allowed:
         return math.ceil(outcome.reset_after)
-    return None if outcome.retry_after is None else max(1, math.ceil(outcome.retry_after))
+    retry = outcome.retry_after
+    unknown = retry == 0.0 and waits_for_slot(outcome)
+    return None if retry is None or unknown else max(1, math.ceil(retry))
+
+
+def waits_for_slot(refusal: Decision | Verdict) -> bool:
+    """Return whether a refused request can pass when a request in flight ends, at any time."""
+    return refusal.retry_after == 0.0 and refusal.policy is not None and refusal.policy.inflight
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
@@ -130,6 +137,9 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
     if len(decisions) > 1:
         verdicts = _once(verdicts)
         tightest = strictest(verdicts)
+    if tightest.policy is not None and tightest.policy.inflight:
+        # The older fields have no unit, so they show rates alone.
+        tightest = strictest([v for v in verdicts if not v.policy.inflight] or verdicts)
     form = _form(tightest)
     fields = _known[form, tightest.remaining, client_seconds(tightest)]
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
@@ -156,7 +166,7 @@ class _Form:
             if style == "draft":
                 ((_, self.quoted, text),) = describe([(profile, policy, limit)])
                 self.fixed[_POLICY_KEY] = _POLICY, text
-            elif style in _PREFIXES:
+            elif style in _PREFIXES and not policy.inflight:
                 name, remaining, reset = (
                     _PREFIXES[style] + end for end in ("Limit", "Remaining", "Reset")
                 )
@@ -169,7 +179,8 @@ class _Form:
         fields = self.fixed.copy()
         if self.quoted is not None:
             text = f"{self.quoted};r={remaining}"
-            fields[_LEFT_KEY] = _LEFT, text if seconds is None else f"{text};t={seconds}"
+            unknown = seconds is None or self.policy.inflight
+            fields[_LEFT_KEY] = _LEFT, text if unknown else f"{text};t={seconds}"
         for key, name in self.remaining:
             fields[key] = name, remaining
         if seconds is not None:
@@ -211,8 +222,7 @@ def _form(outcome: Decision | Verdict) -> _Form:
 class _Several(NamedTuple):
     """The draft's fields of several policies, but for what is left of them."""
 
-    names: list[str]
-    """Quoted."""
+    names: list[str]  # quoted
     described: tuple[str, str]
     """The field that describes the policies."""
 
@@ -223,7 +233,8 @@ _prepared: BoundedCache[WindowTemplate, _Form | _Several | str] = BoundedCache(1
 
 def _prepare(template: WindowTemplate) -> _Form | _Several | str:
     policies = [(profile, policy, policy.limit) for profile, policy in template.named]
-    if template.observes or conf.headers_partition_key:
+    mixed = len(policies) > 1 and any(policy.inflight for _, policy, _ in policies)
+    if template.observes or conf.headers_partition_key or mixed:
         return _prepared.keep(template, _UNPREPARED)
     if len(policies) == 1:
         return _prepared.keep(template, _Form(*policies[0]))
@@ -261,7 +272,7 @@ def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
     left: list[str] = []
     for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
         key = f";pk=:{_partition_key(verdict.key)}:" if keyed else ""
-        seconds = client_seconds(verdict)
+        seconds = None if verdict.policy.inflight else client_seconds(verdict)
         wait = "" if seconds is None else f";t={seconds}"
         policies += [policy + key]
         left += [f"{quoted};r={verdict.remaining}{wait}{key}"]

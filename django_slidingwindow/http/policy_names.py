@@ -37,16 +37,27 @@ def describe(policies: Sequence[tuple[str, Policy, int]]) -> list[Named]:
     counts = Counter(profile for profile, _, _ in policies)
     named: dict[str, Named] = {}
     for profile, policy, limit in policies:
-        name = profile if counts[profile] == 1 else f"{profile}:{policy.window_text}s"
+        name = profile if counts[profile] == 1 else f"{profile}:{_ending(policy)}"
         number = 1
         unique = name
         while unique in named:
             number += 1
             unique = f"{name}:{number}"
         quoted = _quoted(unique)
-        window = f";w={policy.window:.0f}" if policy.window.is_integer() else ""
-        named[unique] = unique, quoted, f"{quoted};q={limit}{window}"
+        named[unique] = unique, quoted, f"{quoted};q={limit}{_unit(policy)}"
     return list(named.values())
+
+
+def _ending(policy: Policy) -> str:
+    """Return what tells a policy from the others of its profile."""
+    return "inflight" if policy.inflight else f"{policy.window_text}s"
+
+
+def _unit(policy: Policy) -> str:
+    """Return the parameters that say what is counted. Requests in flight have no window."""
+    if policy.inflight:
+        return ';qu="concurrent-requests"'
+    return f";w={policy.window:.0f}" if policy.window.is_integer() else ""
 
 
 def _quoted(name: str) -> str:

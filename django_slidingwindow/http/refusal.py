@@ -24,14 +24,16 @@ from ..decisions import BLOCK, DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
 from ..guard.user_code import acall, call
 from . import headers
-from .headers import client_seconds, violated
+from .headers import client_seconds, violated, waits_for_slot
 
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
 _Known: TypeAlias = "tuple[int, str, int | None]"
 """What the texts of a response depend on, except the language: the status, the reason, and the
-seconds to wait (None if waiting does not help)."""
+seconds to wait (None if waiting does not help, or if nobody knows)."""
+_SLOT = "slot"
+"""In the place of the reason: a request in flight has to end."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
 # By what clients accept; few of them say anything long, or anything of their own.
@@ -145,7 +147,8 @@ def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> Http
     form = preferred_form(request)
     if form == "html":
         return None
-    known = status_of(decision), decision.reason, seconds
+    reason = _reason(decision) if decision.retry_after == 0.0 else decision.reason
+    known = status_of(decision), reason, seconds
     policies = tuple(violated(decision)) if form == "json" else ()
     body = _body(form, get_language(), known, policies)
     return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
@@ -176,7 +179,7 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     """Return the project's 429.html (or 503.html), else our own."""
     status = status_of(decision)
     seconds = client_seconds(decision)
-    title, advice = _words((status, decision.reason, seconds))
+    title, advice = _words((status, _reason(decision), seconds))
     context = {
         "decision": decision,
         "status": status,
@@ -213,7 +216,11 @@ def _own_page() -> tuple[Template, str]:
 
 def advice(decision: Decision) -> str:
     """Return what a refused client should do, in the current language."""
-    return _words((status_of(decision), decision.reason, client_seconds(decision)))[1]
+    return _words((status_of(decision), _reason(decision), client_seconds(decision)))[1]
+
+
+def _reason(decision: Decision) -> str:
+    return _SLOT if waits_for_slot(decision) else decision.reason
 
 
 def _words(known: _Known) -> tuple[str, str]:
@@ -226,7 +233,7 @@ def _words(known: _Known) -> tuple[str, str]:
     if seconds is not None:
         number, unit = count_rounded_up(seconds)
         return title, _WAITS[unit](number) % {"number": number}
-    if reason != IDENTITY_ERROR:
+    if reason not in (IDENTITY_ERROR, _SLOT):
         return title, gettext("This request is not allowed; trying again will not help.")
     return title, gettext("Please try again later.")
 

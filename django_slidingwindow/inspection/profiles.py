@@ -9,7 +9,7 @@ from typing import Any
 from ..conf import conf
 from ..core.tiers import Tiers
 from ..exceptions import Text
-from ..policies import Policy, Profile
+from ..policies import Policy, Profile, slots_policies
 from ..profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
 from ..registry import BUILT_IN, profile_problems, registry
 
@@ -45,7 +45,10 @@ class ProfileState:
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        return () if self.profile is None else self.profile.policies
+        """What is known without an identifier."""
+        if self.profile is None:
+            return ()
+        return self.profile.policies or slots_policies(self.profile.inflight, self.profile.hold)
 
     def value(self, key: ProfileKey) -> Any:
         """Return the value that applies; None if the profile cannot be used."""

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 from ..algorithms import decode as decoding
 from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
-from ..policies import Policy
+from ..policies import SLOTS, Policy
 from ..rates import MAX_LIMIT
 from ..stores.errors import store_error
 from ..stores.protocol import Evaluate, Reply, WindowReply, WindowRule
@@ -198,7 +198,7 @@ def hits(match: Match) -> list[tuple[float, int]]:
     """Return the hits in a window as (age in seconds, count), the oldest first."""
     algorithm = match.policy.algorithm
     with only_store_errors():
-        if algorithm == "log":
+        if algorithm in ("log", SLOTS):
             value = client().zrange(match.key, 0, -1, withscores=True)
         elif algorithm == "buckets":
             value = client().hgetall(match.key)

@@ -63,6 +63,8 @@ class KeyState:
     leased: int | None = None
     """The most of the hits that processes may have taken ahead and not used yet; None if the
     profile has no lease."""
+    in_flight_for: float | None = None
+    """Seconds since the oldest request in flight began; None for a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,7 @@ def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
         retry_after=released if blocked else 0.0,
         reset_after=look.reset_after,
         leased=look.leased,
+        in_flight_for=parts.window - look.reset_after if match.policy.inflight else None,
         ttl=None if pttl < 0 else pttl / 1_000,
         bytes=size,
     )

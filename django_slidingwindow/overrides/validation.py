@@ -16,13 +16,14 @@ from ..exceptions import PolicyError, Text, text_of
 from ..guard.identity import EVERYBODY, HEADER, canonical
 from ..guard.override import Limits
 from ..guard.overriding import ACTIONS
-from ..policies import Profile
+from ..policies import IN_FLIGHT, Profile
 from ..rates import parse_limit, parse_rate
 from ..registry import registry
 from ..rejections.text import printable
 
 # How a secret stands in keys and logs.
 _is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
+_is_in_flight = re.compile(r"(\d{1,18}) in flight", re.ASCII).fullmatch
 
 
 def cleaned(profile: str, identifier: str, action: str, limit: str) -> tuple[str, str]:
@@ -79,12 +80,14 @@ def _unquoted(text: str) -> str:
 
 
 def parse_limits(text: str) -> Limits:
-    """Return the limits in a text such as "500" or "40/s, 20000/d"; PolicyError if it is wrong."""
+    """Return the limits in a text such as "500" or "40/s, 8 in flight"; raise PolicyError."""
     found: list[tuple[int, float | None]] = []
     for part in str(text).split(","):
         one = part.strip()
         if one.isascii() and one.isdecimal():
             found.append((parse_limit(int(one[:18])), None))
+        elif in_flight := _is_in_flight(one):
+            found.append((parse_limit(int(in_flight[1])), IN_FLIGHT))
         else:
             found.append(parse_rate(one))
     windows = [window for _limit, window in found]
@@ -114,7 +117,7 @@ def _limit_problem(profile: Profile, text: str) -> str:
         if limits[0][1] is None and profile.window is None:
             return _("A function returns the rates of this profile: write a rate, such as 500/d.")
         return ""
-    names = ", ".join(duration_exact(window) for window in windows)
+    names = ", ".join(duration_exact(window) if window else "in flight" for window in windows)
     if limits[0][1] is None and len(windows) > 1:
         return _(
             "This profile has several windows (%(names)s): write a rate for each to change."

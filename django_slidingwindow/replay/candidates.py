@@ -34,11 +34,16 @@ def parse_try(
     )
 
 
+def rates_of(profile: Profile) -> tuple[Policy, ...]:
+    """Return the policies that can be replayed. No log says when a request has ended."""
+    return tuple(policy for policy in profile.policies if not policy.inflight)
+
+
 def from_profile(profile: Profile) -> Candidate:
     """Return the candidate of a profile's own rates."""
     return Candidate(
-        label=",".join(policy.label for policy in profile.policies),
-        policies=profile.policies,
+        label=",".join(policy.label for policy in rates_of(profile)),
+        policies=rates_of(profile),
         count_rejected=profile.count_rejected,
         profile=profile.name,
     )

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..policies import Profile
 from . import filters, formats, identify
-from .candidates import Candidate, from_profile, parse_try
+from .candidates import Candidate, from_profile, parse_try, rates_of
 from .formats import Names
 from .readers import ReadError, Reading
 from .times import NAMED, Stamps
@@ -18,11 +18,12 @@ from .times import NAMED, Stamps
 
 def candidates(options: Mapping[str, Any], profile: Profile | None) -> list[Candidate]:
     """Return what is tried: the profile's own rates first."""
-    own = [] if profile is None or not profile.policies else [from_profile(profile)]
+    rates = () if profile is None else rates_of(profile)
+    own = [from_profile(profile)] if profile is not None and rates else []
     shared: dict[str, Any] = {}
     if profile is not None:
         # A profile has its own where a function makes the policies.
-        like = profile.policies[0] if own else profile
+        like = rates[0] if rates else profile
         shared = {"algorithm": like.algorithm, "resolution": like.resolution}
         shared["count_rejected"] = profile.count_rejected
     if options["algorithm"]:
@@ -31,7 +32,8 @@ def candidates(options: Mapping[str, Any], profile: Profile | None) -> list[Cand
     if own or tried:
         return own + tried
     if profile is not None:
-        raise ValueError(f"the limit of profile {profile.name!r} is a function: give --try")
+        why = "is a function" if profile.limit_for else "is on requests in flight"
+        raise ValueError(f"the limit of profile {profile.name!r} {why}: give --try")
     raise ValueError("there is nothing to try: give --try RATES or --profile NAME")
 
 

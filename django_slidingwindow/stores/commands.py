@@ -11,8 +11,9 @@ from redis.exceptions import NoScriptError
 
 from ..algorithms.penalties import Penalty
 from ..algorithms.scripts import Script, in_use, script
+from ..algorithms.slots import Taken, new_token
 from ..algorithms.timing import grain, lives_ms
-from ..policies import LETTERS, Policy
+from ..policies import LETTERS, SLOTS, Policy
 from .protocol import Call, Evaluate, Refund, Reply, WindowRule, WindowRules
 
 Clock: TypeAlias = "Callable[[], int]"
@@ -102,11 +103,27 @@ class Prepared(NamedTuple):
         name = keys[0].encode()
         return b"%b$%d\r\n%b\r\n%b" % (self.head, len(name), name, self.charging)
 
-    def payload(self, keys: tuple[str, ...], mode: bytes, clock: Clock | None) -> bytes:
-        """Return the command; `mode` is b"w" to write, b"r" to read."""
+    def payload(
+        self, keys: tuple[str, ...], mode: bytes, clock: Clock | None, more: bytes = b""
+    ) -> bytes:
+        """Return the command; `mode` is b"w" to write, b"r" to read; `more` are last arguments."""
         if clock is not None:
             mode += b"%d" % clock()
-        return self.head + packed(keys) + bulk(mode) + self.tail
+        return self.head + packed(keys) + bulk(mode) + self.tail + more
+
+
+class PreparedSlots(Prepared):
+    """The same for a check of slots: each call gets a token of its own as its last argument."""
+
+    __slots__ = ()
+
+    def charge(self, keys: tuple[str, ...], clock: Clock | None) -> bytes:
+        return self.payload(keys, b"w", clock)
+
+    def payload(
+        self, keys: tuple[str, ...], mode: bytes, clock: Clock | None, more: bytes = b""
+    ) -> bytes:
+        return super().payload(keys, mode, clock, more + bulk(new_token().encode()))
 
 
 def prepare(rules: tuple[WindowRule, ...]) -> Prepared:
@@ -137,13 +154,19 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
                         7, "big"
                     ),
                     min(rule.cost, _MAX_COST).to_bytes(4, "big"),
-                    bytes([_OBSERVED * rule.observed + _COUNT_REJECTED * rule.count_rejected]),
+                    bytes([_flags(rule)]),
                     *_ending(rule),
                 )
             )
             for rule in rules
         ],
     )
+
+
+def _flags(rule: WindowRule) -> int:
+    # A request that was refused is not in flight.
+    counts = rule.count_rejected and not rule.policy.inflight
+    return _OBSERVED * rule.observed + _COUNT_REJECTED * counts
 
 
 def _ending(rule: WindowRule) -> tuple[bytes, ...]:
@@ -162,14 +185,15 @@ def _leasing(call: Evaluate, clock: Clock | None) -> Command:
     ahead = b"".join(
         bulk(struct.pack(">III", *one[:3]) + one.stamp.to_bytes(7, "big")) for one in call.ahead
     )
-    payload = prepared.payload(call.keys, b"w", clock) + ahead
+    payload = prepared.payload(call.keys, b"w", clock, ahead)
     return Command(payload, call.keys, prepared.script)
 
 
 @lru_cache(maxsize=4096)
 def _prepare_leasing(rules: tuple[WindowRule, ...]) -> Prepared:
-    composed = script("evaluate", in_use(tuple(rule.policy for rule in rules)), leases=True)
-    head = _head(composed, len(rules), 2 * len(rules))
+    algorithms = in_use(tuple(rule.policy for rule in rules))
+    composed = script("evaluate", algorithms, leases=True)
+    head = _head(composed, len(rules), 2 * len(rules) + (SLOTS in algorithms))
     return prepare(rules)._replace(head=head, script=composed)
 
 
@@ -185,6 +209,7 @@ def _refund(call: Refund) -> Prepared:
                     charge.cost.to_bytes(4, "big"),
                     grain(charge.policy).to_bytes(7, "big"),
                     call.stamp.to_bytes(7, "big"),
+                    getattr(call.stamp, "token", "").encode() if charge.policy.inflight else b"",
                 )
             )
             for charge in call.charges
@@ -193,9 +218,13 @@ def _refund(call: Refund) -> Prepared:
 
 
 def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]) -> Prepared:
-    composed = script(evaluator, in_use(policies))
-    head = _head(composed, len(policies), len(arguments))
+    algorithms = in_use(policies)
+    composed = script(evaluator, algorithms)
     tail = b"".join(map(bulk, arguments))
+    if SLOTS in algorithms and evaluator == "evaluate":
+        head = _head(composed, len(policies), len(arguments) + 1)
+        return PreparedSlots(head, tail, b"", composed, unpack)
+    head = _head(composed, len(policies), len(arguments))
     return Prepared(head, tail, bulk(b"w") + tail, composed, _layout(len(policies)).unpack)
 
 
@@ -212,8 +241,12 @@ def _layout(windows: int) -> struct.Struct:
 
 
 def unpack(reply: bytes) -> Reply:
-    """Read a check's reply, whatever the number of its windows."""
-    return Reply(_layout((len(reply) - 9) // 21).unpack(reply))
+    """Read a check's reply, whatever the number of its windows; after slots, a token follows."""
+    windows, token = divmod(len(reply) - 9, 21)
+    fields = _layout(windows).unpack_from(reply)
+    if token:
+        return Reply((fields[0], Taken(fields[1], reply[-token:].decode()), *fields[2:]))
+    return Reply(fields)
 
 
 def known_script(command: Command, reply: Any, before: bytes = b"") -> Generator[bytes, Any, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..algorithms.in_memory import Counter, Log, View, Window
 from ..algorithms.penalties import PenaltyWindow, has_penalty
+from ..algorithms.slots import Slots, Taken
 from ..decisions import LOCAL
-from ..policies import PENALTY, Policy
+from ..policies import PENALTY, SLOTS, Policy
 from .protocol import (
     Call,
     Evaluate,
@@ -24,6 +25,9 @@ from .protocol import (
     WindowRules,
 )
 from .watching import Watch
+
+_WINDOWS: dict[str, type[Counter | Slots]] = {"counter": Counter, SLOTS: Slots}
+"""By algorithm; all others are a `Log`, except for penalties."""
 
 
 class MemoryStore(SingleNode):
@@ -113,6 +117,8 @@ class MemoryStore(SingleNode):
 
     def _evaluate(self, call: Evaluate, now: int) -> Reply:
         keys, rules, writes = call.keys, call.rules, call.writes
+        if any(rule.policy.inflight for rule in rules):
+            now = Taken(now)
         views = [
             self._look(key, rule.policy, now, writes) for key, rule in zip(keys, rules, strict=True)
         ]
@@ -222,7 +228,7 @@ class MemoryStore(SingleNode):
 def _new_window(key: str, policy: Policy) -> Any:
     if policy.algorithm == PENALTY:
         return PenaltyWindow(key)
-    return Counter(key, policy) if policy.algorithm == "counter" else Log(key, policy)
+    return _WINDOWS.get(policy.algorithm, Log)(key, policy)
 
 
 def _stored(

@@ -29,6 +29,8 @@ SLIDING_WINDOW = {
             "rates": ["5/m", "20/h"],
             "penalty": {"after": "3/10m", "steps": ["1m", "10m", "1d"]},
         },
+        # At most two reports of a tenant are made at once, and those of dead processes end.
+        "report_slots": {"axis": "tenant", "inflight": 2, "hold": "30s"},
         # No view: a job waits here before it calls a service that has a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
         # A limit on trial: it counts and logs what it would refuse, and refuses nothing.

@@ -17,6 +17,9 @@ LIMITS = {
     "5": {"limit": 5, "window": 5},
 }
 MAX_COST = 5
+IN_FLIGHT = "live_in_flight"
+# How many requests run at once if the page asks for that limit, and how long each then takes.
+AT_ONCE, SECONDS = 3, 0.5
 
 
 def name_of(algorithm: str, limit: str) -> str:
@@ -29,16 +32,22 @@ def register() -> None:
         for name, limit in LIMITS.items():
             config = {"axis": "ip", "algorithm": algorithm, **limit}
             register_profile(name_of(algorithm, name), config)
+    register_profile(IN_FLIGHT, {"axis": "ip", "inflight": AT_ONCE, "hold": "10s"})
 
 
-def chosen(request: HttpRequest) -> str:
-    """The profile that a request of the page asks for."""
+def limits_in_flight(request: HttpRequest) -> bool:
+    return "in_flight" in request.GET
+
+
+def chosen(request: HttpRequest) -> list[str]:
+    """The profiles that a request of the page asks for."""
     algorithm = request.GET.get("algorithm", "")
     limit = request.GET.get("limit", "")
-    return name_of(
+    name = name_of(
         algorithm if algorithm in ALGORITHMS else "compact",
         limit if limit in LIMITS else "10",
     )
+    return [name, IN_FLIGHT] if limits_in_flight(request) else [name]
 
 
 def cost(request: HttpRequest) -> int:

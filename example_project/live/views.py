@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -45,6 +46,7 @@ def page(request: HttpRequest) -> HttpResponse:
     context = {
         "algorithms": profiles.ALGORITHMS,
         "limits": profiles.LIMITS,
+        "at_once": profiles.AT_ONCE,
         "costs": range(1, profiles.MAX_COST + 1),
         "server": plugs.server,
         "calls": [
@@ -57,7 +59,9 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @rate_limit(profile=profiles.chosen, cost=profiles.cost)
 async def hit(request: HttpRequest) -> JsonResponse:
-    """What the page's buttons fire at."""
+    """What the page's buttons fire at. It takes a while if requests in flight are limited."""
+    if profiles.limits_in_flight(request):
+        await asyncio.sleep(profiles.SECONDS)
     return JsonResponse({"hello": "world"})
 
 

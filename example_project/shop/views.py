@@ -113,10 +113,10 @@ def login(request: HttpRequest) -> JsonResponse:
 @csrf_exempt  # an API key is no cookie
 @require_POST
 @tenant_required
-@rate_limit("endpoint_expensive")
+@rate_limit("endpoint_expensive", "report_slots")
 @rate_limit(profile=plan)
 def reports(request: HttpRequest) -> JsonResponse:
-    """Expensive for all together, and counted by plan as well: both or none are charged.
+    """Expensive for all together, two at once of a tenant, and counted by plan: all or none.
 
     Only tenants share the window of the endpoint: strangers are turned away above the limit,
     and are counted by their address alone, by the middleware's rule.

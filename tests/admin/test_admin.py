@@ -680,6 +680,26 @@ class TestLive:
             assert "<dt>Leased, at most</dt><dd>4</dd>" in text
             assert "compact, lease 1,000" in get(admin_client, "profiles").content.decode()
 
+    def test_requests_in_flight_are_shown(self, admin_client: Client) -> None:
+        profiles = {"slots": {"axis": "tenant", "inflight": 1, "hold": "1h"}}
+        with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 5.0}):
+            with limits.hold("slots", "acme"):
+                text = get(admin_client, "live").content.decode()
+                (one,) = self.rows(admin_client)
+                assert re.search(r"\(in flight for [\d.]+ m?s\)", text)
+                assert "when a request ends" in text
+                text = admin_client.get(one.key_url).content.decode()
+                assert "yes, until a request in flight ends" in text
+                assert "Oldest request in flight for" in text
+                assert "Oldest hit leaves in" not in text
+                assert "1 in flight, slots" in text
+            assert self.rows(admin_client) == []
+            text = get(admin_client, "profiles").content.decode()
+            assert "1 in flight" in text
+            assert "slots, hold 1 h" in text
+        row = Rejection(limit=5, window=3600.0, algorithm="slots")
+        assert wording.policy(row) == "5 in flight"
+
     def test_hits_chart_places_hits_by_age(self) -> None:
         state = inspection.KeyState(
             key="k", axis="ip", identifier="x", scope="s", algorithm="log", window=60.0,

@@ -23,7 +23,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.limits import acheck, apeek, arefund, areset, check, peek, refund, reset
-from django_slidingwindow.policies import ALGORITHMS, PENALTY, Policy, Profile
+from django_slidingwindow.policies import ALGORITHMS, LETTERS, Policy, Profile
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST
@@ -376,14 +376,14 @@ def test_rights_are_the_commands_that_the_scripts_call() -> None:
         for path in ROOT.glob("django_slidingwindow/algorithms/lua/*.lua")
     }
     called = {name: set(re.findall(r"\bcall\('(\w+)'", text)) for name, text in sources.items()}
-    for algorithm in (*ALGORITHMS, PENALTY):
+    for algorithm in LETTERS:
         assert called.pop(algorithm) - set(rights.ALWAYS) == set(rights.BY_ALGORITHM[algorithm])
     assert set().union(*called.values()) <= set(rights.ALWAYS)
 
 
 def test_documented_site_user_has_exactly_the_needed_rights() -> None:
     words = documented("site")
-    assert granted(words) == set(rights.needed(ALGORITHMS))
+    assert granted(words) == set(rights.needed(LETTERS))
     assert {"resetchannels", "~throttle:*", "-@all"} < set(words)
 
 

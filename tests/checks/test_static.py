@@ -823,6 +823,44 @@ def test_reports_a_lease_of_the_counter(found: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lease": 10}, "['lease']: cannot be used with inflight: every request asks Redis"),
+        ({"mode": "deferred"}, "['mode']: cannot be deferred with inflight: a slot is taken"),
+    ],
+)
+def test_reports_slots_that_nobody_asks_for(found: Any, options: Any, text: str) -> None:
+    config = {"axis": "ip", "rate": "10000/d", "inflight": 5, **options}
+    (message,) = [each for each in found(PROFILES={"a": config}) if each.id.endswith("E037")]
+    assert text in message.msg
+    assert "a profile of its own" in message.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"inflight": 0}, "inflight 0 is not a whole number from 1 to 10,000."),
+        ({"inflight": True}, "inflight True is not a whole number"),
+        ({"inflight": "5"}, "inflight '5' is not a whole number"),
+        ({"inflight": 5, "hold": "2x"}, "unknown unit 'x'"),
+        ({"rate": "5/m", "hold": "2m"}, "is only for inflight"),
+        ({"rate": "5/m", "algorithm": "slots"}, "algorithm 'slots' is not one of compact,"),
+        ({"inflight": 5, "limit": 5}, "limit needs a window"),
+        ({"inflight": 5, "window": 60}, "is only for limit"),
+        ({}, "needs exactly one of limit, rate, rates and tiers"),
+    ],
+)
+def test_reports_wrong_values_of_inflight(found: Any, config: Any, text: str) -> None:
+    assert text in one(found(PROFILES={"a": {"axis": "ip", **config}}), "E021")
+
+
+def test_inflight_alone_and_beside_rates_has_no_problem(found: Any) -> None:
+    tiers = {"tiers": {"free": "5/m", "paid": None}, "tier": lambda identifier, request: "free"}
+    for config in ({}, {"rate": "5/m"}, {"rates": ["5/m", "9/h"], "hold": 30}, tiers):
+        assert found(PROFILES={"a": {"axis": "ip", "inflight": 5, **config}}) == []
+
+
 def test_warns_when_a_lease_is_large_for_its_limit(found: Any) -> None:
     text = one(found(PROFILES={"a": leased()}, FALLBACK_PROCESSES=6), "W027")
     assert "leases 100 hits to each of 6 processes" in text

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 HOSTILE = "<script>document.title='owned'</script>\x1b[31m\u202e"
 PROFILES: dict[str, Any] = {
     "login": {"axis": "ip", "rates": ["2/m", "20/h"], "algorithm": "log", "count_rejected": True},
+    "slots": {"axis": "ip", "inflight": 5},
     "plans": {"axis": "ip", "rate": "tests.command.test_replay.plan", "algorithm": "buckets"},
 }
 
@@ -204,6 +205,7 @@ def test_filters_are_joined(log: str) -> None:
     [
         ([], "there is nothing to try"),
         (["--profile", "plans"], "is a function: give --try"),
+        (["--profile", "slots"], "is on requests in flight: give --try"),
         (["--profile", "lgoin"], "did you mean 'login'"),
         (["--try", "30"], "has no '/'"),
         (["--try", "1/s", "--suggest", "5"], "is not a share"),

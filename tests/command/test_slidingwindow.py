@@ -275,6 +275,23 @@ class TestShow:
             assert "4, at most 4 of them leased and not used yet" in printed
             assert objects("show", "--profile", "leased", "--id", "acme")[0]["leased"] == 4
 
+    def test_keys_and_show_say_who_is_in_flight_and_since_when(self, redis):
+        profiles = {"slots": {"axis": "tenant", "rate": "9/m", "inflight": 2, "hold": "1h"}}
+        key = "throttle:tenant:{acme}:slots:i3600"
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
+            with limits.hold("slots", "acme"), limits.hold("slots", "acme"):
+                # The oldest one has begun five minutes ago.
+                ((member, began),) = redis.zrange(key, 0, 0, withscores=True)
+                redis.zadd(key, {member: began - 300_000_000})
+                (listed,) = [line for line in plain("keys") if line.endswith("i3600")]
+                assert re.search(r"100% .* 2 \(5 min( \d s)?\) +2 +- +one ends +slots", listed)
+                shown = "\n".join(plain("show", key))
+                assert "2 in flight, the oldest for 5 min" in shown
+                assert 300 <= objects("show", key)[0]["in_flight_for"] < 360
+                (rate,) = [one for one in objects("keys") if one["key"].endswith("c60")]
+                assert rate["in_flight_for"] is None
+            assert fails("show", key)[0] == 1
+
     def test_show_exits_1_when_nothing_is_found(self):
         assert fails("show", "--profile", "api", "--id", "nobody")[0] == 1
         assert fails("show", "throttle:tenant:{nobody}:api:c3600")[0] == 1
@@ -374,6 +391,12 @@ class TestProfiles:
             "dynamic": {"axis": "tenant", "rate": lambda identifier, request: "5/m"},
             "sharing": {"axis": "tenant", "rate": "5/s", "scope": "api"},
             "skip": {"axis": "user", "rate": "7/s", "anonymous": "skip"},
+            "slots": {"axis": "tenant", "rate": "5/m", "inflight": 1_000, "hold": "1h"},
+            "dynamic_slots": {
+                "axis": "tenant",
+                "rate": lambda identifier, request: "5/m",
+                "inflight": 3,
+            },
             "wrong": {"axis": "tenant"},
         }
         with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
@@ -385,6 +408,8 @@ class TestProfiles:
                 assert re.search(r"5 / 1 s compact +scope: api *$", printed, re.MULTILINE)
                 # The name of a profile is the default of its scope alone.
                 assert re.search(r"7 / 1 s compact +anonymous: skip *$", printed, re.MULTILINE)
+                assert "5 / 1 min compact, 1,000 in flight hold 1 h" in printed
+                assert "by identifier, 3 in flight hold 2 min" in printed
 
     def test_registered_profile_has_its_own_origin(self):
         register("of_an_app", {"axis": "ip", "rate": "1/s"})

@@ -14,8 +14,9 @@ from drf_spectacular.validation import validate_schema
 from ninja import NinjaAPI, Router
 from ninja.decorators import decorate_view
 
-from django_slidingwindow.contrib import ninja
+from django_slidingwindow.contrib import ninja, openapi
 from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.guard.requirements import Requirement
 from tests.support.installing import installed
 
 URLS = "tests.support.spectacular_urls"
@@ -317,3 +318,10 @@ def test_ninja_decorated_operation_shows_problem_details(api: NinjaAPI) -> None:
     refused = ninja_responses("view", api)["429"]
     assert refused["content"] == {"application/problem+json": {"schema": PROBLEM}}
     assert "RateLimit" in headers(refused)
+
+
+def test_requests_in_flight_are_described() -> None:
+    profiles = {"slots": {"axis": "tenant", "rate": "9/m", "inflight": 5}}
+    with override_settings(SLIDING_WINDOW={"PROFILES": profiles}):
+        described = list(openapi._limits_of(Requirement(("slots",)), {"GET"}))
+    assert described == ["9 in 1 min by tenant", "5 at once by tenant"]

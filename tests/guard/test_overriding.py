@@ -52,6 +52,7 @@ PROFILES = {
     "watching": {"axis": "ip", "rate": "3/m", "mode": "observe"},
     "planned": {"axis": "ip", "rate": planned},
     "tiered": {"axis": "ip", "tiers": {"free": "1/d", "paid": ["5/m", "9/h"]}, "tier": tier},
+    "slots": {"axis": "ip", "rate": "9/2m", "inflight": 1, "hold": "2m"},
     "other": {"axis": "ip", "rate": "100/m"},
 }
 
@@ -109,6 +110,26 @@ def test_limit_that_fits_no_window_changes_nothing(limit: tuple[int, float | Non
     plain = limits.peek("two", ADDRESS)
     put("two", **limited(limit))
     assert limits.peek("two", ADDRESS) == plain
+
+
+def test_limit_of_requests_in_flight_changes_and_not_the_rate_of_that_window() -> None:
+    with limits.hold("slots", ADDRESS):
+        assert not limits.peek("slots", ADDRESS).allowed
+        put("slots", **limited((2, 0.0)))
+        with limits.hold("slots", ADDRESS) as second:
+            assert [verdict.limit for verdict in second.verdicts] == [9, 2]
+            assert second.override == "limit"
+            assert not limits.check("slots", ADDRESS).allowed
+            put("slots", action="observe")
+            assert limits.check("slots", ADDRESS).reason == decisions.OBSERVED
+            put("slots", action="exempt")
+            with limits.hold("slots", ADDRESS) as free:
+                assert free.reason == decisions.EXEMPT
+            put("slots", action="block")
+            with limits.hold("slots", ADDRESS) as blocked:
+                assert (blocked.allowed, blocked.reason) == (False, decisions.BLOCK)
+    overriding.publish(None)
+    assert limits.peek("slots", ADDRESS, 0).verdicts[1].remaining == 1
 
 
 def test_limit_of_zero_refuses() -> None:

@@ -440,3 +440,63 @@ def test_fields_of_one_response_do_not_change_the_next():
     assert list(parsed(several["RateLimit"])) == ["burst", "daily"]
     assert plain["RateLimit-Limit"] == "100"
     assert plain["RateLimit"] == '"burst";r=50;t=30'
+
+
+def slots(*, allowed=True, remaining=3, **fields):
+    policy = Policy(limit=5, window=120, algorithm="slots")
+    one = verdict("export", allowed=allowed, remaining=remaining, reset_after=118.5)
+    return one._replace(policy=policy, limit=5, **fields)
+
+
+@pytest.mark.parametrize("styles", [["draft"], ["draft", "legacy", "x"]])
+def test_requests_in_flight_have_a_unit_and_no_time(styles):
+    with with_settings(HEADERS=styles):
+        fields = headers.field_values([decision(slots())])
+        assert fields == {
+            "RateLimit-Policy": '"export";q=5;qu="concurrent-requests"',
+            "RateLimit": '"export";r=3',
+        }
+        assert parsed(fields["RateLimit-Policy"]) == {
+            "export": {"q": 5, "qu": "concurrent-requests"}
+        }
+        refused = decision(slots(allowed=False, remaining=0))
+        assert headers.client_seconds(refused) is None
+        assert headers.field_values([refused])["RateLimit"] == '"export";r=0'
+    with with_settings(HEADERS=["legacy"]):
+        assert headers.field_values([decision(slots())]) == {}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_rates_beside_requests_in_flight_are_shown_by_the_older_fields(together):
+    with with_settings(HEADERS=["draft", "legacy"]):
+        given = [decision(BURST, slots())] if together else [decision(BURST), decision(slots())]
+        fields = headers.field_values(given)
+    assert fields == {
+        "RateLimit-Policy": '"burst";q=100;w=60, "export";q=5;qu="concurrent-requests"',
+        "RateLimit": '"burst";r=50;t=30, "export";r=3',
+        "RateLimit-Limit": "100",
+        "RateLimit-Remaining": "50",
+        "RateLimit-Reset": "30",
+    }
+
+
+def test_retry_after_of_a_rate_counts_beside_a_slot():
+    late = verdict(allowed=False, remaining=0, retry_after=12.5)
+    refused = decision(late, slots(allowed=False, remaining=0))
+    assert headers.client_seconds(refused) == 13
+    assert headers.violated(refused) == ["burst", "export"]
+
+
+def test_profile_with_rate_and_slots_names_both(settings, redis):
+    profiles = {"api": {"axis": "ip", "rate": "9/m", "inflight": 5}}
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, "LATENCY_BUDGET": 60}
+    request = RequestFactory().get("/")
+    guard.check(request, joined([Requirement(("api",))]))
+    response = HttpResponse()
+    headers.show(response, request)
+    request.close()
+    assert response["RateLimit-Policy"] == (
+        '"api:60s";q=9;w=60, "api:inflight";q=5;qu="concurrent-requests"'
+    )
+    assert response["RateLimit"] == '"api:60s";r=8;t=60, "api:inflight";r=4'
+    assert response["RateLimit-Limit"] == "9"

@@ -32,6 +32,14 @@ PROFILES = {
         "tiers": {"free": "1/d", "paid": ["5/s", "9/d"], "internal": None},
         "tier": lambda identifier, request: "free",
     },
+    "slots": {"axis": "ip", "inflight": 5},
+    "mixed": {"axis": "ip", "rate": "3/2m", "inflight": 5},
+    "tiered_slots": {
+        "axis": "ip",
+        "tiers": {"free": "1/d"},
+        "tier": lambda identifier, request: "free",
+        "inflight": 5,
+    },
     "site": {"axis": "global", "rate": "3/m"},
     "session": {"axis": "session", "rate": "3/m"},
     "key": {"axis": "header:X-API-Key", "rate": "3/m"},
@@ -51,6 +59,8 @@ def _profiles(settings: Any) -> None:
         (" 0 ", ((0, None),)),
         ("40/s", ((40, 1.0),)),
         ("40/s, 20000/d", ((40, 1.0), (20_000, 86_400.0))),
+        ("8 in flight", ((8, 0.0),)),
+        ("40/s, 8 in flight", ((40, 1.0), (8, 0.0))),
     ],
 )
 def test_parse_limits(text: str, limits: Any) -> None:
@@ -58,7 +68,23 @@ def test_parse_limits(text: str, limits: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "-1", "1.5", "5/", "/s", "1,2", "1, 2/s", "1/s, 2/s", "9" * 30, "٣", "1/s,"]
+    "text",
+    [
+        "",
+        "x",
+        "-1",
+        "1.5",
+        "5/",
+        "/s",
+        "1,2",
+        "1, 2/s",
+        "1/s, 2/s",
+        "5 in",
+        "5 in flight, 6 in flight",
+        "9" * 30,
+        "٣",
+        "1/s,",
+    ],
 )
 def test_parse_limits_refuses(text: str) -> None:
     with pytest.raises(PolicyError):
@@ -76,6 +102,11 @@ def test_parse_limits_refuses(text: str) -> None:
         ("bare", "5"),
         ("bare", "5/s"),
         ("tiered", "5/s"),
+        ("slots", "8"),
+        ("slots", "8 in flight"),
+        ("mixed", "8 in flight"),
+        ("mixed", "8 in flight, 6/2m"),
+        ("tiered_slots", "8 in flight"),
     ],
 )
 def test_limits_that_fit(profile: str, limit: str) -> None:
@@ -93,6 +124,9 @@ def test_limits_that_fit(profile: str, limit: str) -> None:
         ("function", "5", "write a rate"),
         ("tiered", "5", "several windows (1 s, 1 d)"),
         ("tiered", "5/m", "this profile has 1 s, 1 d"),
+        ("mixed", "8", "several windows (in flight, 2 min)"),
+        ("slots", "8/2m", "this profile has in flight"),
+        ("one", "8 in flight", "this profile has 1 min"),
     ],
 )
 def test_limits_that_do_not_fit(profile: str, limit: str, problem: str) -> None:

@@ -57,6 +57,7 @@ PROFILES = {
     },
     "double": {"axis": "tenant", "rates": ["5/h", "9/d"]},
     "observing": {"axis": "tenant", "limit": 3, "window": 3600, "mode": "observe"},
+    "slots": {"axis": "tenant", "inflight": 2, "hold": "1h"},
     "leased": {"axis": "tenant", "limit": 1_000, "window": 3600, "lease": 50},
 }
 
@@ -808,3 +809,50 @@ class TestFailover:
             admitted = load.admitted
             # Each caller may have had one hit acknowledged that was not replicated.
             assert abs(admitted - used("many", doomed)[0]) <= load.callers + 1
+
+
+class TestSlots:
+    """Requests in flight in a cluster: what is taken back is exactly what was taken."""
+
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_profiles_in_several_slots_are_taken_together(
+        self, store: ClusterStore, cluster: RedisCluster, asynchronous: bool
+    ) -> None:
+        limiter, names = limits.get_limiter(), identifiers(cluster)
+        windows = limiter.windows([claim("slots", name) for name in names])
+
+        def charge() -> Decision:
+            if asynchronous:
+                return asyncio.run(limiter.acharge(windows))
+            return limiter.charge(windows)
+
+        def left() -> list[int]:
+            return [limits.peek("slots", name, 0).remaining for name in names]
+
+        first, second = charge(), charge()
+        assert (first.allowed, second.allowed, left()) == (True, True, [0, 0, 0])
+        assert limiter.release(first) == 3
+        assert left() == [1, 1, 1]
+        other = limits.check("slots", names[1])
+        # One of them refuses, so the others are not taken, and nobody else's is freed.
+        assert not charge().allowed
+        assert left() == [1, 0, 1]
+        assert limiter.release(second) == 3
+        assert limits.refund(other) == 1
+        assert left() == [2, 2, 2]
+
+    def test_race_that_is_lost_gives_back_its_own_slots(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        limiter, names = limits.get_limiter(), identifiers(cluster)
+        windows = limiter.windows([claim("slots", name) for name in names])
+
+        def contend(_: int) -> None:
+            for _round in range(30):
+                decision = limiter.charge(windows)
+                assert decision.source == "redis"
+                limiter.release(decision)
+
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(contend, range(6)))
+        assert [limits.peek("slots", name, 0).remaining for name in names] == [2, 2, 2]

@@ -169,6 +169,28 @@ def test_algorithm_limit_and_cost_can_be_switched(visitor: Visitor, algorithm: s
     assert visitor.text("#remaining") == "1"
 
 
+def test_limit_on_requests_in_flight_can_be_switched_on(visitor: Visitor) -> None:
+    visitor.choose("in_flight", "on")
+    for _ in range(3):
+        visitor.click("#ten")
+        visitor.wait_for("#said", "10 sent, ")
+        if "3 admitted, 7 refused" in visitor.text("#said"):
+            break
+        # A slow browser has sent some after the first had ended: once more.
+        visitor.click("#again")
+        visitor.wait_for("#said", "Ready")
+    assert "10 sent, 3 admitted, 7 refused." in visitor.text("#said")
+    policies = visitor.header("RateLimit-Policy")
+    assert policies == '"live_compact_10";q=10;w=10, "live_in_flight";q=3;qu="concurrent-requests"'
+    # The slots are free, and the rate has counted those that were admitted.
+    visitor.click("#one")
+    visitor.wait_for("#said", "1 sent, 1 admitted")
+    assert visitor.text("#remaining") == "6"
+    visitor.choose("in_flight", "")
+    visitor.click("#ten")
+    visitor.wait_for("#said", "10 sent, 10 admitted")
+
+
 def test_start_over_forgets(visitor: Visitor) -> None:
     visitor.click("#ten")
     visitor.wait_for("#said", "10 sent")

@@ -110,6 +110,10 @@ def test_expensive_report_is_made_by_a_job_that_waits_for_the_upstream(demo: Dem
     made = demo.get("/api/reports/", key="globex", of="2026")
     assert made.status == 202
     assert '"endpoint_expensive";q=30;w=60' in made.headers["RateLimit-Policy"]
+    assert '"report_slots";q=2;qu="concurrent-requests"' in made.headers["RateLimit-Policy"]
+    # The slot was free when the response was closed.
+    again = demo.get("/api/reports/", key="globex", of="2026")
+    assert '"report_slots";r=1' in again.headers["RateLimit"]
     number = json.loads(made.text)["report"]
 
     def state() -> str:

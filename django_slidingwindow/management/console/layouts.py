@@ -7,6 +7,7 @@ from typing import Any
 
 from ...durations import duration_exact, rate_exact
 from ...inspection.profiles import column_keys, remarks
+from ...policies import SLOTS
 from ...profile_keys import ProfileKey
 from ...replay.wording import name_of, refused_text, share_text, wait_text
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
@@ -34,9 +35,16 @@ def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
 
 def _hits(record: Record) -> Cell:
     hits = number(record["hits"])
+    if record["in_flight_for"] is not None:
+        return Cell(f"{hits} in flight, the oldest for {wait(record['in_flight_for'])}")
     if record["leased"] is None:
         return Cell(hits)
     return Cell(f"{hits}, at most {number(record['leased'])} of them leased and not used yet")
+
+
+def _count(record: Record) -> Cell:
+    hits, since = number(record["hits"]), record["in_flight_for"]
+    return Cell(hits if since is None else f"{hits} ({wait(since)})")
 
 
 def _retry(record: Record) -> Cell:
@@ -44,6 +52,8 @@ def _retry(record: Record) -> Cell:
         return Cell("observed", WARN)
     if not record["blocked"]:
         return Cell("-", DIM)
+    if record["in_flight_for"] is not None and record["retry_after"] == 0.0:
+        return Cell("one ends", BAD)
     return Cell(wait(record["retry_after"]), BAD)
 
 
@@ -51,7 +61,7 @@ KEYS = Layout(
     [
         Column("use", _by_use(percent), 4, right=True),
         Column("", _by_use(bar), graphic=True),
-        Column("hits", _plain("hits", number), 9, right=True),
+        Column("hits", _count, 9, right=True),
         Column("limit", _plain("limit", number), 9, right=True),
         Column("override", _plain("override", _or_dash), 8),
         Column("blocked for", _retry, 11, right=True),
@@ -102,16 +112,20 @@ RESET = Layout(
 def _rates(record: Record) -> Cell:
     if record["problems"]:
         return Cell(harmless(" ".join(record["problems"])), BAD)
+    policies = [_rate(policy) for policy in record["policies"]]
     if record["tiers"]:
         tiers = record["tiers"].items()
-        texts = (f"{name}: {', '.join(rates) if rates else 'no limit'}" for name, rates in tiers)
-        return Cell(harmless("; ".join(texts)))
+        texts = [f"{name}: {', '.join(rates) if rates else 'no limit'}" for name, rates in tiers]
+        return Cell(harmless("; ".join(texts + policies)))
     if record["dynamic"]:
-        return Cell("by identifier")
-    return Cell(", ".join(map(_rate, record["policies"])))
+        policies.insert(0, "by identifier")
+    return Cell(", ".join(policies))
 
 
 def _rate(policy: Record) -> str:
+    if policy["algorithm"] == SLOTS:
+        rate = rate_exact(policy["limit"], policy["window"], inflight=True)
+        return f"{rate} hold {duration_exact(policy['window'])}"
     lease = f" lease {number(policy['lease'])}" if policy["lease"] else ""
     return f"{rate_exact(policy['limit'], policy['window'])} {policy['algorithm']}{lease}"
 

@@ -39,8 +39,9 @@ function post(url, fields = {}) {
 }
 
 async function hit() {
-  const { algorithm, limit, cost } = choices();
+  const { algorithm, limit, cost, in_flight } = choices();
   const query = new URLSearchParams({ algorithm, limit, cost });
+  if (in_flight) query.set("in_flight", in_flight);
   const sent = here();
   const response = await fetch(`${form.dataset.hit}?${query}`, { cache: "no-store" });
   const answered = here();

@@ -1,0 +1,52 @@
+-- slots: requests in flight in a sorted set. A member is one slot: the token of the call that took
+-- it, and a number. The score is the microsecond in which it was taken. A slot is free when its
+-- token is given back, or when its time is up because the process has died.
+-- ARGV[#ARGV]  of a check: the token, unlike any other; a call that takes slots says it again at
+--              the end of its reply
+-- Nobody knows when a slot is given back, so a refusal says 0 for how long until a call passes.
+
+--- functions
+local slots_token = ARGV[#ARGV]
+
+local function slots_look(key, window)
+  local s = {key = key, window = window, stale = 0, count = call('ZCARD', key), reset = window}
+  if s.count == 0 then return s end
+  local gone = now - window
+  if writes then
+    local ahead = call('ZREVRANGEBYSCORE', key, '+inf', string.format('(%.0f', now))
+    for i = 1, #ahead do call('ZADD', key, string.format('%.0f', now), ahead[i]) end
+    if #ahead > 0 then call('PEXPIRE', key, expiry(now, window)) end
+  end
+  s.stale = call('ZCOUNT', key, '-inf', gone)
+  s.count = s.count - s.stale
+  if s.count > 0 then
+    local oldest = tonumber(call('ZRANGE', key, s.stale, s.stale, 'WITHSCORES')[2])
+    s.reset = math.min(oldest, now) + window - now
+  end
+  return s
+end
+
+local function slots_free(s)
+  if s.stale > 0 then call('ZREMRANGEBYSCORE', s.key, '-inf', now - s.window) end
+end
+
+leaves[105] = function() return 0 end
+
+--- look
+s = slots_look(key, window)
+
+--- charge
+slots_free(s)
+for number = 1, s.added do
+  call('ZADD', s.key, string.format('%.0f', now), slots_token .. '-' .. number)
+end
+call('PEXPIRE', s.key, expiry(now, s.window))
+if not states.named then reply = reply .. slots_token end
+states.named = true
+
+--- refund
+local token = sub(ARGV[i + 1], 27)
+slots_free(s)
+for number = 1, cost do
+  if token ~= '' then taken = taken + call('ZREM', key, token .. '-' .. number) end
+end

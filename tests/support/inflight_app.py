@@ -1,0 +1,172 @@
+"""A site whose views hold slots, for web servers. Each view notes when it begins and ends.
+
+The settings come by environment: SITE_REDIS_URL, SITE_INFLIGHT and SITE_NOTES, a folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+settings.configure(
+    SECRET_KEY="in flight",
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    MIDDLEWARE=["django_slidingwindow.middleware.RateLimitMiddleware"],
+    INSTALLED_APPS=["django_slidingwindow"],
+    LOGGING_CONFIG=None,
+    CACHES={
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": os.environ["SITE_REDIS_URL"],
+        }
+    },
+    SLIDING_WINDOW={
+        "PROFILES": {
+            "site": {
+                "axis": "global",
+                "inflight": int(os.environ["SITE_INFLIGHT"]),
+                "hold": "1h",
+            }
+        },
+        # However slow the machine is, Redis decides.
+        "LATENCY_BUDGET": 60,
+        "FALLBACK": "deny",
+        "LOG": False,
+    },
+)
+django.setup()
+
+from django_slidingwindow.decorators import rate_limit  # noqa: E402
+
+KEY = "throttle:global:{all}:site:i3600"
+
+
+class Notes:
+    """A file of this process: a line with the time, which all processes share, and +1 or -1."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._file: Any = None
+
+    def write(self, change: int) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            folder = Path(os.environ["SITE_NOTES"])
+            self._file = (folder / str(self._pid)).open("a", buffering=1)
+        self._file.write(f"{time.monotonic_ns()} {change}\n")
+
+
+notes = Notes()
+
+
+class Running:
+    """From the begin of a request to its end; ends once."""
+
+    def __init__(self) -> None:
+        self._runs = [True]
+        notes.write(1)
+
+    def close(self) -> None:
+        if self._runs:
+            self._runs.pop()
+            notes.write(-1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+def seconds(request: HttpRequest) -> float:
+    return float(request.GET.get("seconds", "0"))
+
+
+@rate_limit("site")
+def view(request: HttpRequest) -> HttpResponse:
+    with Running():
+        time.sleep(seconds(request))
+        if "fail" in request.GET:
+            raise ValueError("on purpose")
+        return HttpResponse("ok")
+
+
+@rate_limit("site")
+async def aview(request: HttpRequest) -> HttpResponse:
+    with Running():
+        await asyncio.sleep(seconds(request))
+        if "fail" in request.GET:
+            raise ValueError("on purpose")
+        return HttpResponse("ok")
+
+
+class Parts(Running):
+    """A stream. Django closes it with the response, before the request."""
+
+    def __init__(self, pause: float) -> None:
+        super().__init__()
+        self._left, self._pause = 4, pause
+
+    def _part(self) -> bytes:
+        self._left -= 1
+        return b"x" * 1000
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self._left:
+            time.sleep(self._pause)
+            yield self._part()
+
+
+class AsyncParts(Parts):
+    __iter__ = None  # type: ignore[assignment]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        await asyncio.sleep(self._pause)
+        return self._part()
+
+
+@rate_limit("site")
+def stream(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(Parts(seconds(request)))
+
+
+@rate_limit("site")
+async def astream(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(AsyncParts(seconds(request)))
+
+
+@rate_limit("site")
+def download(request: HttpRequest) -> FileResponse:
+    return FileResponse(Path(__file__).open("rb"))
+
+
+urlpatterns = [
+    path("view/", view),
+    path("aview/", aview),
+    path("stream/", stream),
+    path("astream/", astream),
+    path("download/", download),
+    path("up/", lambda request: HttpResponse("up")),
+]
+application = get_wsgi_application()
+asgi = get_asgi_application()
