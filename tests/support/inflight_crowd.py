@@ -33,7 +33,7 @@ async def ask(handle: Any, chance: random.Random, counts: Counter[str]) -> None:
         # A slow client.
         await asyncio.sleep(chance.random() * 0.002)
 
-    query = f"seconds={chance.random() * 0.004:.4f}" + ("&fail" if chance.random() < 0.1 else "")
+    query = f"seconds={chance.random() * 0.02:.4f}" + ("&fail" if chance.random() < 0.1 else "")
     path = chance.choice(VIEWS)
     scope = {
         "type": "http",
@@ -48,7 +48,7 @@ async def ask(handle: Any, chance: random.Random, counts: Counter[str]) -> None:
     }
     handling = asyncio.ensure_future(handle(scope, receive, send))
     if chance.random() < 0.5:
-        await asyncio.wait([handling], timeout=chance.random() * 0.01)
+        await asyncio.wait([handling], timeout=chance.random() * 0.02)
         if not handling.done():
             counts["gone"] += 1
             gone.set()
