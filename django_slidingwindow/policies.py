@@ -27,6 +27,7 @@ LETTERS = {name: name[0] if name != "counter" else "w" for name in ALGORITHMS}
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
+LOG_REFUSED, LOG_ALL = LOGS = ("refused", "all")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
 
 
@@ -142,6 +143,8 @@ class Profile:
     """None: as the setting FALLBACK says."""
     anonymous: str = "ip"
     """What the axis `user` does without a user: count the address, or skip."""
+    log: str = LOG_REFUSED
+    """What the log counts: refused requests, or all."""
     limit_for: LimitCallable | None = None
     window: float | None = None
     """Seconds; completes the bare limits that `limit_for` may return."""
@@ -156,7 +159,7 @@ class Profile:
             raise PolicyError("a profile needs a name and an axis")
         if bool(self.policies) == (self.limit_for is not None):
             raise PolicyError(f"profile {self.name!r} needs either policies or limit_for")
-        for name, allowed in (("mode", MODES), ("anonymous", ANONYMOUS)):
+        for name, allowed in (("mode", MODES), ("anonymous", ANONYMOUS), ("log", LOGS)):
             if getattr(self, name) not in allowed:
                 raise PolicyError(
                     f"{name} {getattr(self, name)!r} of profile {self.name!r} is not one of "

@@ -15,6 +15,8 @@ from .policies import (
     ANONYMOUS,
     ENFORCE,
     FALLBACKS,
+    LOG_REFUSED,
+    LOGS,
     MODES,
     NO_COUNTER_LEASE,
     OBSERVE,
@@ -259,6 +261,13 @@ _TABLE = (
         read=one_of(ANONYMOUS),
         description='count anonymous requests by address (`"ip"`), or not at all (`"skip"`)',
         default="ip",
+    ),
+    ProfileKey(
+        name="log",
+        field="log",
+        read=one_of(LOGS),
+        description='`"all"` logs admitted requests as well: see [usage](usage.md)',
+        default=LOG_REFUSED,
     ),
 )
 PROFILE_KEYS = {key.name: key for key in _TABLE}

@@ -763,7 +763,7 @@ class TestLive:
         name = "\x1b" + "i" * 200
         key = block(name)
         ((group, tally),) = rejections.refusals(None, limits.peek("login", name), 0.0)
-        one = rejections.row_of(group, tally)
+        one = group.row(tally)
         one.save()
         text = get(admin_client, "change", "", one.pk).content.decode()
         link = html.unescape(re.search(r'href="([^"]*/live/[^"]*identifier[^"]*)"', text)[1])
