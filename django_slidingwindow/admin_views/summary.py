@@ -16,13 +16,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..inspection.spans import Span, newest_rows
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
-from .times import Span
 from .wording import day_of_month, number
 
-MOST_ROWS = 300_000
-"""The most rows that a summary reads."""
 OFFENDERS = 5
 _STEPS = (
     (timedelta(hours=1), timedelta(minutes=1)),
@@ -61,17 +59,6 @@ class Summary:
     @property
     def total_text(self) -> str:
         return number(self.total)
-
-
-def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejection], Span]:
-    """Return the rows of the span and the span; if there are too many, those of its end."""
-    within = rows.filter(minute__gte=span.start, minute__lt=span.end)
-    minutes = within.order_by("-minute").values_list("minute", flat=True)
-    # At most one row: the newest one that is left out, found by reading the index.
-    for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
-        start = first_left_out + timedelta(minutes=1)
-        return within.filter(minute__gte=start).order_by(), Span(start, span.end)
-    return within.order_by(), span
 
 
 def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
