@@ -96,7 +96,7 @@ def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
 
 
 def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
-    starts = _columns(span)
+    starts = columns_of(span)
     columns: dict[str, list[int]] = defaultdict(lambda: [0] * len(starts))
     step = starts[1] - starts[0] if len(starts) > 1 else span.length
     for minute, profile, hits in counts:
@@ -117,12 +117,12 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
             total,
         )
         % {"total": number(total)},
-        labels=[_label(start, step) for start in starts],
+        labels=[label_of(start, step) for start in starts],
         series=series,
     )
 
 
-def _columns(span: Span) -> list[datetime]:
+def columns_of(span: Span) -> list[datetime]:
     """Return the start of each column, at a whole number of steps since midnight."""
     step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
     start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
@@ -132,5 +132,5 @@ def _columns(span: Span) -> list[datetime]:
     return [start + i * step for i in range(count)]
 
 
-def _label(start: datetime, step: timedelta) -> str:
+def label_of(start: datetime, step: timedelta) -> str:
     return day_of_month(start) if step >= _DAY else f"{start:%H:%M}"

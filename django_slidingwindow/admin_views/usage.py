@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -223,8 +223,9 @@ def _window_chart(
     labels, place = _columns(span)
     highest = [0] * len(labels)
     shown = span.minutes
-    for hits in _held(counts.by_identifier.values(), window, shown):
-        for minute, held in zip(shown, hits, strict=True):
+    # An identifier may be stored in more than one spelling.
+    for minutes in counts.by_identifier.values():
+        for minute, held in zip(shown, fullest(minutes, window, shown), strict=True):
             highest[place(minute)] = max(highest[place(minute)], held)
     measured = duration_exact(whole_minutes(window) * _MINUTE)
     return Chart(
@@ -239,12 +240,7 @@ def _window_chart(
     )
 
 
-def _held(found: Iterable[Any], window: float, shown: range) -> Iterable[list[int]]:
-    # An identifier can be stored in more than one spelling.
-    return (fullest(minutes, window, shown) for minutes in found)
-
-
-def _columns(span: Span) -> tuple[Sequence[str], Any]:
+def _columns(span: Span) -> tuple[list[str], Callable[[int], int]]:
     """Return the labels of the columns, and a function that returns the column of a minute."""
     starts = columns_of(span)
     step = starts[1] - starts[0] if len(starts) > 1 else span.length
