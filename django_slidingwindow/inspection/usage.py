@@ -226,9 +226,8 @@ def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int
         return _limits_of_identifier(profile, unquote(identifier))
     if profile.limit_for is None:
         return [(policy.limit, policy.window) for policy in profile.policies]
-    windows = windows_of(profile)
-    if windows is None:
-        windows = (profile.window or float(_MINUTE),)
+    # A function may say any window, and tiers may all have no limit.
+    windows = windows_of(profile) or (profile.window or float(_MINUTE),)
     return [(None, window) for window in windows]
 
 

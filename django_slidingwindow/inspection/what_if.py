@@ -169,38 +169,37 @@ def _admitted(
 def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
     """Tell what refusals alone can tell.
 
-    A higher limit in the same window refuses at most what was refused, a lower one at least that.
+    Limits that are at most as strict as those in force refuse at most what was refused, and those
+    that are at least as strict refuse at least that. About others nothing is known.
     """
     name = column(profile.name, "profile")
     reasons = (LIMIT, FALLBACK, OBSERVED, OVERFLOW)
     rows, shown = newest_rows(Rejection.objects.filter(profile=name, reason__in=reasons), span)
-    limits = {policy.window: policy.limit for policy in policies}
+    in_force = {(policy.limit, policy.window) for policy in profile.policies}
+    counts: dict[str, int] = {}
     others = 0
-    counts: dict[str, list[int]] = {}
-    higher = lower = len(policies) == 1
     groups = rows.values_list("reason", "identifier", "limit", "window").annotate(Sum("hits"))
     for reason, identifier, limit, window, hits in groups.iterator():
         if reason == OVERFLOW:
             others += hits
-            continue
-        counts.setdefault(identifier, []).append(hits)
-        # A new limit of another window says nothing about this one.
-        new = limits.get(window)
-        higher &= new is not None and new >= limit
-        lower &= new is not None and new <= limit
+        else:
+            counts[identifier] = counts.get(identifier, 0) + hits
+            in_force.add((limit, window))
+    limits = {policy.window: policy.limit for policy in policies}
+    # Identifiers that were never refused may have another limit if a function says it.
+    looser = profile.limit_for is None and set(limits) <= {window for _, window in in_force}
+    looser &= all(limits.get(window, limit) >= limit for limit, window in in_force)
+    stricter = all(limits.get(window, limit + 1) <= limit for limit, window in in_force)
     found = [
         Affected(
             identifier=identifier,
             requests=None,
-            refused=sum(hits),
-            bounds=Bounds(least=sum(hits) if lower else 0, most=sum(hits) if higher else None),
+            refused=hits,
+            bounds=Bounds(least=hits if stricter else 0, most=hits if looser else None),
         )
         for identifier, hits in counts.items()
     ]
-    if not higher:
-        # Identifiers that were never refused may be refused now.
-        return _summary(found, span=shown, others=others, unseen=True)
-    return _summary(found, span=shown, others=others)
+    return _summary(found, span=shown, others=others, unseen=not looser)
 
 
 def _summary(
@@ -213,6 +212,7 @@ def _summary(
     has_costs: bool = False,
     unseen: bool = False,
 ) -> WhatIf:
+    """Add up what was found. `unseen`: others than the identifiers found may be refused."""
     most: int | None = None
     touched: int | None = None
     if not unseen:

@@ -85,6 +85,23 @@ def test_bounds_contain_what_the_engine_refuses(
     assert 0 <= bounds.least <= truth <= bounds.most <= len(seconds)
 
 
+@pytest.mark.parametrize("count_rejected", [False, True])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=50, deadline=None)
+@given(made=bursts, rate=rates, more=st.integers(1, 5))
+def test_higher_limit_refuses_no_more(
+    algorithm: str, count_rejected: bool, made: Any, rate: Any, more: int
+) -> None:
+    seconds = seconds_of(made)
+    limit, window = rate
+
+    def refused(limit: int) -> int:
+        policy = Policy(limit=limit, window=window, algorithm=algorithm, resolution=10)
+        return refused_by_engine(seconds, (policy,), count_rejected=count_rejected)
+
+    assert refused(limit + more) <= refused(limit)
+
+
 @pytest.mark.parametrize(("seconds", "refused"), [((0, 60), 0), ((55, 65), 10)])
 def test_bounds_of_an_exact_algorithm_can_be_reached(seconds: Any, refused: int) -> None:
     # Ten requests in each of two minutes: far apart, or around the full minute.
@@ -175,16 +192,36 @@ class TestFromLogs:
     def test_refusals_alone_bound_a_lower_limit_from_below(self) -> None:
         self.fill()
         row(profile="api", identifier="", minute=self.minute(20), reason="overflow", hits=2).save()
-        found = ask(REFUSED_ONLY, "60/m")
+        found = ask(REFUSED_ONLY, "9/m")
         assert found.bounds == Bounds(least=6, most=None)
         assert found.touched_bounds == Bounds(least=1, most=None)
         assert found.affected[0].bounds == Bounds(least=6, most=None)
         assert found.others == 2
 
+    @pytest.mark.parametrize("filled", [False, True])
     @pytest.mark.parametrize("rate", ["60/h", "5/s"])
-    def test_refusals_alone_tell_nothing_about_another_window(self, rate: str) -> None:
-        self.fill()
+    def test_refusals_alone_tell_nothing_about_another_window(
+        self, rate: str, filled: bool
+    ) -> None:
+        if filled:
+            self.fill()
         assert ask(REFUSED_ONLY, rate).bounds == Bounds(least=0, most=None)
+
+    def test_no_refusals_bound_a_higher_limit_only(self) -> None:
+        assert ask(REFUSED_ONLY, "11/m").bounds == Bounds(least=0, most=0)
+        assert ask(REFUSED_ONLY, "9/m").bounds == Bounds(least=0, most=None)
+
+    def test_limits_between_those_in_force_are_not_bounded(self) -> None:
+        # The profile says 10 a minute now; 120 were in force when they were refused.
+        self.fill()
+        assert ask(REFUSED_ONLY, "60/m").bounds == Bounds(least=0, most=None)
+        assert ask(REFUSED_ONLY, "9/m").bounds == Bounds(least=6, most=None)
+
+    def test_refusals_alone_do_not_bound_limits_of_a_function_from_above(self) -> None:
+        self.fill()
+        profile = Profile(name="api", axis="tenant", limit_for=lambda who, request: "120/m")
+        assert ask(profile, "150/m").bounds == Bounds(least=0, most=None)
+        assert ask(profile, "90/m").bounds == Bounds(least=6, most=None)
 
     def test_bounds_contain_the_truth_of_a_random_log_in_the_database(self) -> None:
         rng = random.Random(21)
