@@ -129,10 +129,11 @@ def _print_rest(output: Output, record: dict[str, Any]) -> None:
     output.table(layouts.BUSIEST, record["busiest"])
     output.note("")
     output.note(
-        f"{record['identifiers']:,} identifiers, {record['admitted']:,} requests admitted at a cost "
-        f"of {record['cost']:,} hits, {record['refused']:,} refused."
+        f"{record['identifiers']:,} identifiers, {record['admitted']:,} requests admitted, "
+        f"which cost {record['cost']:,} hits, {record['refused']:,} refused."
     )
     if record["others"]:
         output.note(
-            f"{record['others']:,} of them are beyond LOG_ROWS_PER_MINUTE: their identifiers are lost."
+            f"{record['others']:,} of them are beyond LOG_ROWS_PER_MINUTE, and their identifiers "
+            "are lost."
         )

@@ -114,11 +114,7 @@ def test_fullest_equals_brute_force(window: float) -> None:
     minutes = {rng.randrange(100): usage.Count(1, rng.randrange(9), 3) for _ in range(40)}
     length = usage.whole_minutes(window)
     expected = [
-        sum(
-            count.cost
-            for at, count in minutes.items()
-            if minute - length < at <= minute
-        )
+        sum(count.cost for at, count in minutes.items() if minute - length < at <= minute)
         for minute in range(20, 90)
     ]
     assert usage.fullest(minutes, window, range(20, 90)) == expected
