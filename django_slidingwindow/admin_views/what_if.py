@@ -127,9 +127,9 @@ class Answer:
         if profile.log != LOG_ALL:
             remarks.append(
                 _(
-                    "This profile logs refused requests only, so it is known neither how many were "
-                    "admitted nor when. A higher limit in the same window refuses at most what was "
-                    "refused, a lower one at least that. More can be told with %(key)s."
+                    "This profile logs refused requests only. A higher limit in the same window "
+                    "refuses at most what was refused, a lower one at least that. With %(key)s in "
+                    "its settings, the logs say more."
                 )
                 % {"key": '"log": "all"'}
             )

@@ -220,7 +220,7 @@ def _log() -> Iterator[Finding]:
 def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:
     """Judge the counters of this process's rejection log. `table` describes the database."""
     text = (
-        f"{table}; in this process {stats.written:,} refusals written, {stats.dropped:,} dropped, "
+        f"{table}; in this process {stats.written:,} requests written, {stats.dropped:,} dropped, "
         f"{stats.unwritten:,} waiting, {stats.failed:,} batches failed"
     )
     if stats.deaths:

@@ -63,7 +63,7 @@ class Counts:
     """What the logs have about a profile in a span of time."""
 
     span: Span
-    """The part of the span that was asked for of which the rows were read."""
+    """The span that was asked for, or its end if there were too many rows to read."""
     by_identifier: Mapping[str, Minutes]
     others: Count
     """Requests beyond LOG_ROWS_PER_MINUTE, whose identifiers are lost."""
@@ -99,7 +99,7 @@ class WindowUse:
 
     @property
     def limit_in_minutes(self) -> int | None:
-        """What the limit admits in so many minutes."""
+        """What the limit admits in `minutes`."""
         return None if self.limit is None else limit_in_minutes(self.limit, self.window)
 
 
@@ -144,7 +144,7 @@ def trail(profile: Profile, span: Span, identifier: str) -> tuple[list[dict[str,
 
 
 def _rows(profile: Profile, span: Span, identifier: str | None) -> tuple[Any, Any, Span]:
-    """Return the rows of both logs, and the span of which both have all rows."""
+    """Return the rows of both logs, and the span in which both are complete."""
     name = column(profile.name, "profile")
     usage: Any = Usage.objects.filter(profile=name)
     rejections: Any = Rejection.objects.filter(profile=name, reason__in=_REFUSED)

@@ -5,9 +5,10 @@ bounds, which hold wherever in their minutes the requests came:
 
 - Requests of consecutive minutes that are together no longer than the window lie in one window. Of
   them at most `limit` are admitted.
-- A window reaches into at most one minute more than its length rounded up. If at most `limit` of
-  the requests in so many minutes are chosen, no window holds more, wherever they came. A sliding
-  window admits requests as early as possible, and so admits at least as many as any such choice.
+- A window reaches into at most n minutes: its length in minutes, rounded up, and one more. Choose
+  requests so that any n consecutive minutes have at most `limit` of them: then no window holds more,
+  wherever they came. A sliding window admits requests as early as possible, and so admits at least
+  as many as any such choice.
 
 In both cases the most requests are found by admitting as early as possible, minute by minute.
 """
@@ -74,7 +75,7 @@ class WhatIf:
     others: int
     """Requests beyond LOG_ROWS_PER_MINUTE, which are left out."""
     has_costs: bool = False
-    """Whether requests cost other than one hit, so that nothing can be told."""
+    """Whether requests cost other than one hit, so that the bounds do not hold."""
 
 
 def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:

@@ -343,6 +343,7 @@ class TestProfiles:
             "fallback": "local",
             "count_rejected": False,
             "anonymous": "ip",
+            "log": "refused",
             "dynamic": False,
             "tiers": None,
             "policies": [

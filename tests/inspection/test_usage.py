@@ -8,15 +8,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard.identity import canonical
 from django_slidingwindow.guard.override import Override
 from django_slidingwindow.inspection import spans, usage
 from django_slidingwindow.inspection.spans import Span, last, minute_number
+from django_slidingwindow.inspection.what_if import what_if
+from django_slidingwindow.models import Usage
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import read_profile
+from tests.support.databases import on_every_database
 from tests.support.rejections import row
 from tests.support.usage import usage_row
 
@@ -58,8 +64,6 @@ def test_read_joins_both_logs_by_identifier_and_minute() -> None:
 
 def test_read_of_an_identifier_finds_all_its_spellings() -> None:
     by_header = Profile(name="api", axis="header:X-Key", policies=PROFILE.policies, log="all")
-    from django_slidingwindow.guard.identity import canonical
-
     usage_row(identifier=canonical("header:X-Key", "s3cret")).save()
     usage_row(identifier="other").save()
     usage_row(identifier="", others=True).save()
@@ -181,3 +185,35 @@ def test_minutes_of_naive_times_are_those_of_the_default_zone() -> None:
         timezone.make_aware(minute(0))
     )
     assert len(Span(minute(10), minute(0)).minutes) == 10
+
+
+@on_every_database
+def test_queries_use_an_index_when_the_log_is_large(log_database: str) -> None:
+    connection = connections[log_database]
+    Usage.objects.using(log_database).bulk_create(
+        (
+            usage_row(
+                profile=("api", "b", "c", "d", "e")[number % 5],
+                identifier=f"t{number % 997}",
+                minute=minute(number),
+            )
+            for number in range(30 * 1_440)
+        ),
+        batch_size=2_000,
+    )
+    table = Usage._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {table}" if connection.vendor == "mysql" else "ANALYZE")
+    with CaptureQueriesContext(connection) as captured:
+        assert usage.read(PROFILE, last(DAY)).total.admitted == 1_440 // 5
+        assert usage.read(PROFILE, last(30 * DAY), "t15").total.admitted > 1
+        assert usage.trail(PROFILE, last(30 * DAY), "t15")[0]
+        assert what_if(PROFILE, PROFILE.policies[:1], last(DAY)).requests == 1_440 // 5
+    statements = [query["sql"] for query in captured if table in query["sql"]]
+    assert len(statements) >= 8
+    for sql in statements:
+        with connection.cursor() as cursor:
+            explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+            cursor.execute(f"{explain} {sql}")
+            plan = str(cursor.fetchall())
+        assert "slidingwindow_usage_" in plan, f"{sql}\n{plan}"
