@@ -90,9 +90,7 @@ DEFERRED_DURATION = Metric(
 LOG_BATCHES = Metric(
     "log.batches", COUNTER, "Batches of the logs, written or failed.", ("outcome",)
 )
-LOG_WRITTEN = Metric(
-    "log.written", COUNTER, "Requests written to the rejection log and the usage log."
-)
+LOG_WRITTEN = Metric("log.written", COUNTER, "Requests written to the logs.")
 LOG_DROPPED = Metric("log.dropped", COUNTER, "Requests that will never be written to the logs.")
 LOG_DURATION = Metric("log.duration", HISTOGRAM, "Time to write a batch of a log.", unit="s")
 

@@ -6,9 +6,9 @@ bounds, which hold wherever in their minutes the requests came:
 - Requests of consecutive minutes that are together no longer than the window lie in one window. Of
   them at most `limit` are admitted.
 - A window reaches into at most n minutes: its length in minutes, rounded up, and one more. Choose
-  requests so that any n consecutive minutes have at most `limit` of them: then no window holds more,
-  wherever they came. A sliding window admits requests as early as possible, and so admits at least
-  as many as any such choice.
+  requests so that any n consecutive minutes have at most `limit` of them: then no window holds
+  more, wherever they came. A sliding window admits requests as early as possible, and so admits at
+  least as many as any such choice.
 
 In both cases the most requests are found by admitting as early as possible, minute by minute.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import connection
 from django.http import HttpResponse
 from django.test import RequestFactory
@@ -98,7 +98,8 @@ def test_async_requests_are_counted() -> None:
     async def aview(request: Any) -> HttpResponse:
         return HttpResponse(b"ok")
 
-    async_to_sync(rate_limit("audited", cost=2)(aview))(request())
+    # In this thread, which has the transaction of the test.
+    asyncio.run(rate_limit("audited", cost=2)(aview)(request()))
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 2)]
 
 
@@ -183,7 +184,7 @@ def test_calls_of_limits_are_counted_without_a_view() -> None:
     try:
         limits.check("quota", "all")
         limits.acquire("quota", "all", timeout=0)
-        async_to_sync(acalls)()
+        asyncio.run(acalls())
     finally:
         signals.request_limited.receivers.clear()
         signals.request_limited.sender_receivers_cache.clear()
