@@ -55,11 +55,14 @@ def logged_limits(**forced: Any) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _limits(settings: Any, db: None) -> Iterator[None]:
+def _limits(settings: Any, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
+    # Async code has a connection of its own. The thread would write outside of the test.
+    monkeypatch.setattr(recorder._recorder, "_start", lambda: None)
     with logged_limits():
         yield
     overriding.publish(None)
+    recorder.flush()
 
 
 def request(**headers: str) -> Any:
@@ -98,7 +101,6 @@ def test_async_requests_are_counted() -> None:
     async def aview(request: Any) -> HttpResponse:
         return HttpResponse(b"ok")
 
-    # In this thread, which has the transaction of the test.
     asyncio.run(rate_limit("audited", cost=2)(aview)(request()))
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 2)]
 
