@@ -145,8 +145,6 @@ def _context(
         "profile": profile,
         "refused_only": profile.log != LOG_ALL,
         "total": total,
-        "admitted": number(total.admitted),
-        "refused": number(total.refused),
         "others": number(counts.others.admitted + counts.others.refused)
         if counts.others.demand
         else "",
