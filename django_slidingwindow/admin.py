@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .admin_views import live, pages, profiles, wording
+from .admin_views import live, pages, profiles, usage, wording
 from .admin_views.changelist import RejectionChangeList
 from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
@@ -117,6 +117,7 @@ class RejectionAdmin(_ModelAdmin):
             "key": partial(live.key_view, self),
             "unblock": partial(live.unblock_view, self),
             "profiles": partial(profiles.profiles_view, self),
+            "usage": partial(usage.usage_view, self),
         }
         name = f"{self.opts.app_label}_{self.opts.model_name}"
         own = [
@@ -134,6 +135,12 @@ class RejectionAdmin(_ModelAdmin):
             "live_url": pages.url(
                 self,
                 "live",
+                profile=request.GET.get("profile", ""),
+                identifier=unquote(request.GET.get("q", "").strip()),
+            ),
+            "usage_url": pages.url(
+                self,
+                "usage",
                 profile=request.GET.get("profile", ""),
                 identifier=unquote(request.GET.get("q", "").strip()),
             ),

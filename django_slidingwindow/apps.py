@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
@@ -16,6 +17,7 @@ from .conf import NAME, conf, on_change
 from .guard import current_limiter, overriding
 
 if TYPE_CHECKING:
+    from .core.windows import WindowSet
     from .decisions import Decision
 
 
@@ -27,7 +29,7 @@ class SlidingWindowConfig(AppConfig):
 
     def ready(self) -> None:
         register_checks()
-        signals.refusal_log = _start_log
+        signals.refusal_log, signals.usage_log = _start_refusals, _start_usage
         _trace_checks()
         if apps.is_installed("drf_spectacular"):
             from .contrib import spectacular  # noqa: F401
@@ -36,12 +38,20 @@ class SlidingWindowConfig(AppConfig):
         post_migrate.connect(_forget_overrides, sender=self)
 
 
-def _start_log(request: Any, decision: Decision) -> None:
+def _start_refusals(request: Any, decision: Decision) -> None:
     """Import the rejection log at the first refusal, because many processes never refuse."""
     from .rejections.recorder import record
 
     signals.refusal_log = record
     record(request, decision)
+
+
+def _start_usage(request: Any, windows: WindowSet, counted: Mapping[str, Any]) -> None:
+    """Import the log at the first admitted request of a profile that logs them."""
+    from .rejections.recorder import count
+
+    signals.usage_log = count
+    count(request, windows, counted)
 
 
 def _trace_checks() -> None:

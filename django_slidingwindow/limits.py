@@ -6,9 +6,10 @@ import random
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import signals
 from .conf import conf
 from .core.caching import BoundedCache
-from .decisions import Decision
+from .decisions import OBSERVED, Decision
 from .guard import current_limiter, overriding
 from .guard.current_limiter import get_limiter
 from .guard.identity import canonical, has_spellings
@@ -47,13 +48,17 @@ LONGEST_DELAY = 1_800.0
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Charge `cost` hits to the identifier if the profile admits them."""
     limiter = current_limiter.current or get_limiter()
-    return limiter.charge(_windows(limiter, profile, identifier, cost, conf.enabled))
+    windows = _windows(limiter, profile, identifier, cost, conf.enabled)
+    decision = limiter.charge(windows)
+    return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
 
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Do what `check` does, without blocking the event loop."""
     limiter = current_limiter.current or get_limiter()
-    return await limiter.acharge(await _awindows(limiter, profile, identifier, cost, conf.enabled))
+    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
+    decision = await limiter.acharge(windows)
+    return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
@@ -73,7 +78,9 @@ def acquire(
 ) -> Decision:
     """Wait until admitted; refuse if that would take more than `timeout` seconds, or for ever."""
     limiter = get_limiter()
-    return limiter.acquire(_windows(limiter, profile, identifier, cost, conf.enabled), timeout)
+    windows = _windows(limiter, profile, identifier, cost, conf.enabled)
+    decision = limiter.acquire(windows, timeout)
+    return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
 
 async def aacquire(
@@ -81,9 +88,9 @@ async def aacquire(
 ) -> Decision:
     """Do what `acquire` does, without blocking the event loop."""
     limiter = get_limiter()
-    return await limiter.aacquire(
-        await _awindows(limiter, profile, identifier, cost, conf.enabled), timeout
-    )
+    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
+    decision = await limiter.aacquire(windows, timeout)
+    return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
 
 @contextmanager
@@ -153,6 +160,21 @@ async def areset(profile: str | Profile, identifier: str) -> int:
     limiter = get_limiter()
     windows = await _awindows(limiter, profile, identifier, 1, True, False)
     return await limiter.areset(windows.keys)
+
+
+def _logged(windows: WindowSet, identifier: str, cost: int, decision: Decision) -> Decision:
+    """Count a call for the log, because its profile says `"log": "all"`; return the decision."""
+    if not conf.enabled:
+        return decision
+    if not decision.allowed or decision.reason == OBSERVED:
+        signals.report_refusal(None, decision)
+    if decision.allowed:
+        ((profile, _),) = windows.template.logged
+        # The keys have it as it is counted.
+        if not windows.keys and has_spellings(profile.axis):
+            identifier = canonical(profile.axis, identifier)
+        signals.report_admission(None, windows, {profile.name: (identifier, cost)})
+    return decision
 
 
 class _Known(NamedTuple):

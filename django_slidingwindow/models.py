@@ -1,4 +1,4 @@
-"""The models: the rejection log (who was refused, when and how often), and overrides of limits."""
+"""The models: the logs (who was refused, who was admitted, when and how often), and overrides."""
 
 from __future__ import annotations
 
@@ -17,12 +17,21 @@ from .guard import overriding
 from .policies import SLOTS, Policy
 from .rejections.fields import ExactTextField, text_after
 
-# Both models have these. Each lazy text makes a class, which a start pays for; what only the form
-# of overrides says stands there.
+# Several models have these. Each lazy text makes a class, which a start pays for; what only the
+# form of overrides says stands there.
 _PROFILE = pgettext_lazy("rate limit", "profile")
 _LIMIT = pgettext_lazy("rate limit", "limit")
 _IDENTIFIER = pgettext_lazy("rate limit", "identifier")
 _OVERRIDE = pgettext_lazy("rate limit", "override")
+_MINUTE = pgettext_lazy("rate limit", "minute")
+_VIEW = pgettext_lazy("rate limit", "view")
+_HITS = pgettext_lazy("rate limit", "hits")
+_DIGEST = _("A hash of all values that identify this row, except the minute.")
+
+
+def _local_text(minute: datetime) -> str:
+    local = timezone.localtime(minute) if timezone.is_aware(minute) else minute
+    return f"{local:%Y-%m-%d %H:%M}"
 
 
 class RejectionQuerySet(models.QuerySet["Rejection"]):
@@ -41,11 +50,8 @@ class RejectionQuerySet(models.QuerySet["Rejection"]):
 class Rejection(models.Model):
     """The refusals of one minute with the same window, view, method, reason and source."""
 
-    minute = models.DateTimeField(pgettext_lazy("rate limit", "minute"))
-    digest = models.UUIDField(
-        editable=False,
-        help_text=_("A hash of all values that identify this row, except the minute."),
-    )
+    minute = models.DateTimeField(_MINUTE)
+    digest = models.UUIDField(editable=False, help_text=_DIGEST)
     profile = models.CharField(_PROFILE, max_length=100)
     limit = models.PositiveIntegerField(_LIMIT, null=True)
     window = models.FloatField(
@@ -62,15 +68,11 @@ class Rejection(models.Model):
         ),
     )
     scope = models.CharField(pgettext_lazy("rate limit", "scope"), max_length=100)
-    view = models.CharField(
-        pgettext_lazy("rate limit", "view"), max_length=200, help_text=_("The route of the view.")
-    )
+    view = models.CharField(_VIEW, max_length=200, help_text=_("The route of the view."))
     method = models.CharField(pgettext_lazy("rate limit", "method"), max_length=10)
     reason = models.CharField(pgettext_lazy("rate limit", "reason"), max_length=16)
     source = models.CharField(pgettext_lazy("rate limit", "source"), max_length=16)
-    hits = models.PositiveBigIntegerField(
-        pgettext_lazy("rate limit", "hits"), help_text=_("The number of refused requests.")
-    )
+    hits = models.PositiveBigIntegerField(_HITS, help_text=_("The number of refused requests."))
     first_at = models.DateTimeField(_("first refusal"))
     last_at = models.DateTimeField(_("last refusal"))
     retry_after = models.FloatField(
@@ -113,8 +115,7 @@ class Rejection(models.Model):
         )
 
     def __str__(self) -> str:
-        minute = timezone.localtime(self.minute) if timezone.is_aware(self.minute) else self.minute
-        return f"{self.profile} {self.identifier or '-'} {minute:%Y-%m-%d %H:%M}: {self.hits}"
+        return f"{self.profile} {self.identifier or '-'} {_local_text(self.minute)}: {self.hits}"
 
     @property
     def policy(self) -> str:
@@ -123,6 +124,40 @@ class Rejection(models.Model):
             return ""
         algorithm = SLOTS if self.algorithm == SLOTS else "compact"
         return Policy(limit=self.limit, window=self.window, algorithm=algorithm).label
+
+
+class Usage(models.Model):
+    """The admitted requests of one minute with the same profile, identifier and view.
+
+    Only of profiles with `"log": "all"`. A table of its own, so that the rejection log stays small.
+    """
+
+    minute = models.DateTimeField(_MINUTE)
+    digest = models.UUIDField(editable=False, help_text=_DIGEST)
+    profile = models.CharField(_PROFILE, max_length=100)
+    identifier = ExactTextField(_IDENTIFIER, max_length=200)
+    others = models.BooleanField(default=False)
+    """Whether the row collects requests beyond LOG_ROWS_PER_MINUTE, whose identifier is lost."""
+    view = models.CharField(_VIEW, max_length=200)
+    hits = models.PositiveBigIntegerField(_HITS)
+    """The number of admitted requests."""
+    cost = models.PositiveBigIntegerField()
+    """What they cost together."""
+
+    class Meta:
+        default_permissions = ()
+        # The first also serves the purge. The others serve the page of a profile and of one
+        # identifier; nothing else reads the table.
+        constraints = (
+            models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_usage"),
+        )
+        indexes = (
+            models.Index(fields=("profile", "minute"), name="slidingwindow_usage_profile"),
+            models.Index(fields=("profile", "identifier", "minute"), name="slidingwindow_usage_of"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.profile} {self.identifier or '-'} {_local_text(self.minute)}: {self.hits}"
 
 
 class OverrideVersion(models.Model):

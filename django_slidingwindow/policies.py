@@ -34,6 +34,7 @@ DEFAULT_HOLD = 120.0
 ENFORCE, OBSERVE, DEFERRED = MODES = ("enforce", "observe", "deferred")
 FALLBACKS = ("local", "allow", "deny")
 ANONYMOUS = ("ip", "skip")
+LOG_REFUSED, LOG_ALL = LOGS = ("refused", "all")
 NO_COUNTER_LEASE = Text("cannot be used with the algorithm counter, which is an estimate.")
 NO_DEFERRED_PENALTY = Text("cannot be used with the mode deferred, which refuses afterwards.")
 NO_LEASE_PENALTY = Text("cannot be used with a lease, which admits without asking Redis.")
@@ -160,6 +161,8 @@ class Profile:
     """None: as the setting FALLBACK says."""
     anonymous: str = "ip"
     """What the axis `user` does without a user: count the address, or skip."""
+    log: str = LOG_REFUSED
+    """What the log counts: refused requests, or all."""
     limit_for: LimitCallable | None = None
     window: float | None = None
     """Seconds; completes the bare limits that `limit_for` may return."""
@@ -179,7 +182,7 @@ class Profile:
             raise PolicyError("a profile needs a name and an axis")
         if bool(self.policies) == (self.limit_for is not None):
             raise PolicyError(f"profile {self.name!r} needs either policies or limit_for")
-        for name, allowed in (("mode", MODES), ("anonymous", ANONYMOUS)):
+        for name, allowed in (("mode", MODES), ("anonymous", ANONYMOUS), ("log", LOGS)):
             if getattr(self, name) not in allowed:
                 raise PolicyError(
                     f"{name} {getattr(self, name)!r} of profile {self.name!r} is not one of "

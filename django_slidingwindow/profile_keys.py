@@ -17,6 +17,8 @@ from .policies import (
     DEFAULT_HOLD,
     ENFORCE,
     FALLBACKS,
+    LOG_REFUSED,
+    LOGS,
     MODES,
     NO_COUNTER_LEASE,
     OBSERVE,
@@ -301,6 +303,13 @@ _TABLE = (
         read=one_of(ANONYMOUS),
         description='count anonymous requests by address (`"ip"`), or not at all (`"skip"`)',
         default="ip",
+    ),
+    ProfileKey(
+        name="log",
+        field="log",
+        read=one_of(LOGS),
+        description='`"all"` logs admitted requests as well: see [usage](usage.md)',
+        default=LOG_REFUSED,
     ),
 )
 PROFILE_KEYS = {key.name: key for key in _TABLE}

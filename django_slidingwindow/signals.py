@@ -6,7 +6,7 @@ Receivers are plain functions. They run within the check, in its thread or event
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
@@ -14,6 +14,7 @@ from django.dispatch import Signal
 from .conf import conf
 
 if TYPE_CHECKING:
+    from .core.windows import WindowSet
     from .decisions import Decision
 
 logger = logging.getLogger("django_slidingwindow")
@@ -45,25 +46,42 @@ deferred_sent = Signal()
 (charged above a limit), lost (given up), all in hits; seconds, error (None if all were sent)."""
 
 log_written = Signal()
-"""A batch of the rejection log was written or failed. Arguments: rows, hits, seconds (the time of
-the database), error (None if it was written), dropped (refusals lost since the previous batch)."""
+"""A batch of the log was written or failed. Arguments: rows, hits, seconds (the time of the
+database), error (None if it was written), dropped (requests lost since the previous batch)."""
 
 
 refusal_log: Callable[[Any, Decision], None] | None = None
 """Counts a refusal for the rejection log; None if the app is not installed. It is called directly,
 because sending a signal takes longer than counting a refusal."""
 
+usage_log: Callable[[Any, WindowSet, Mapping[str, Any]], None] | None = None
+"""Counts an admitted request for the usage log: the request or None, its windows, and identifier
+and cost by profile. Called for profiles with `"log": "all"` only."""
+
 
 def report_refusal(request: Any, decision: Decision) -> None:
-    """Report a refusal to the log and to the receivers of `request_limited`."""
+    """Report a refusal to the log and to the receivers of `request_limited`.
+
+    Without a request, for a call of `limits`, only the log hears of it.
+    """
     if refusal_log is not None:
         try:
             if conf.log:
                 refusal_log(request, decision)
         except Exception:
             logger.exception("a refusal could not be counted for the rejection log")
-    if request_limited.receivers:
+    if request_limited.receivers and request is not None:
         send(request_limited, type(request), request=request, decision=decision)
+
+
+def report_admission(request: Any, windows: WindowSet, counted: Mapping[str, Any]) -> None:
+    """Count an admitted request for the usage log. Never raise."""
+    if usage_log is not None:
+        try:
+            if conf.log:
+                usage_log(request, windows, counted)
+        except Exception:
+            logger.exception("an admitted request could not be counted for the usage log")
 
 
 def send(signal: Signal, sender: Any, **arguments: Any) -> None:

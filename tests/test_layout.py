@@ -31,6 +31,7 @@ TESTED_IN = {
         management.console.exits management.console.layouts management.console.live
         management.console.outputs management.console.progress management.console.rich_output
         management.console.text""",
+    "command/test_usage.py": "management.using",
     "contrib/test_metrics.py": "contrib.prometheus",
     "contrib/test_openapi.py": "contrib.spectacular",
     "core/test_lending.py": "core.held core.leases",
@@ -46,6 +47,7 @@ TESTED_IN = {
     "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
     "inspection/test_explaining.py": "inspection.explanations inspection.foreseeing",
+    "inspection/test_usage.py": "inspection.spans",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
     "rejections/test_recorder.py": """
         apps core.exits rejections.buffer rejections.testcase rejections.writer""",

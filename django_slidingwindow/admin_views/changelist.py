@@ -15,10 +15,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..conf import conf
+from ..inspection.spans import Span, last
 from ..models import Rejection
 from .filters import TimeFilter
 from .summary import Summary, summarize
-from .times import RECENT, Span, days, last
+from .times import RECENT, days
 from .wording import day_of_month
 
 BEFORE = "before"

@@ -44,11 +44,15 @@ class Chart:
     series: Sequence[Series]
     end: str = ""
     """The label at the right end, where the last column ends."""
+    limit: int | None = None
+    """Drawn as a line across the chart; None for no line."""
+    limit_text: str = ""
+    """The limit as the legend shows it."""
 
     @property
     def top(self) -> int:
         """Return the highest column, rounded up to a number that is easy to read."""
-        return round_up(max((sum(column) for column in self.columns), default=0))
+        return round_up(max((*(sum(column) for column in self.columns), self.limit or 0)))
 
     @property
     def columns(self) -> list[tuple[int, ...]]:
@@ -75,7 +79,7 @@ class Chart:
         return format_html(
             '<svg class="sw-chart" viewBox="0 0 {} {}" role="img" '
             'aria-labelledby="{}-title" aria-describedby="{}-desc">'
-            '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>{}{}{}</svg>',
+            '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>{}{}{}{}</svg>',
             WIDTH,
             HEIGHT,
             self.id,
@@ -86,6 +90,7 @@ class Chart:
             self.description,
             self._scale(),
             self._bars(),
+            self._line(),
             self._marks(),
         )
 
@@ -136,6 +141,20 @@ class Chart:
                     _number(max(bottom - top, 0.5)),
                     f"{label} · {self.series[j].name}: {number(value)}",
                 )
+
+    def _line(self) -> SafeString:
+        """Return the line of the limit."""
+        if self.limit is None:
+            return SafeString()
+        y = _number(self._y(self.limit))
+        return format_html(
+            '<line class="sw-limit" x1="{}" x2="{}" y1="{}" y2="{}"><title>{}</title></line>',
+            LEFT,
+            WIDTH - RIGHT,
+            y,
+            y,
+            self.limit_text,
+        )
 
     def _marks(self) -> SafeString:
         """Return as many labels as there is room for."""

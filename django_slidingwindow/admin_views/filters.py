@@ -14,9 +14,10 @@ from django.utils.translation import pgettext_lazy
 
 from .. import decisions
 from ..inspection import profiles as overview
+from ..inspection.spans import Span
 from ..models import Rejection
 from ..rejections.rows import OVERFLOW, column
-from .times import RECENT, Span, parse_span
+from .times import RECENT, parse_span
 
 REASONS = {
     decisions.LIMIT: _("over the limit"),

@@ -23,7 +23,7 @@ VIEW_OVERRIDE = "django_slidingwindow.view_override"
 
 
 def url(model_admin: ModelAdmin[Rejection], page: str, **query: str) -> str:
-    """Return the URL of a page: changelist, export, live, key, unblock or profiles."""
+    """Return the URL of a page: changelist, export, live, key, unblock, usage or profiles."""
     name = f"admin:django_slidingwindow_rejection_{page}"
     address = reverse(name, current_app=model_admin.admin_site.name)
     given = {key: value for key, value in query.items() if value}

@@ -1,4 +1,4 @@
-"""The page of profiles: their configuration, where they are used, and refusals today."""
+"""The page of profiles: their configuration, where they are used, refusals today, and what if."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ..inspection.profiles import (
 from ..models import Rejection
 from ..policies import Policy
 from ..rejections.text import printable
+from . import what_if
 from .pages import override_links, page, require_view, url
 from .summary import hits_by_profile
 from .times import today
@@ -50,6 +51,8 @@ class Row:
     """Refusals today."""
     log_url: str
     live_url: str
+    usage_url: str
+    what_if_url: str
     override_links: list[dict[str, str]]
 
     @property
@@ -118,6 +121,8 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
             hits.get(state.name, 0),
             url(model_admin, "changelist", profile=state.name),
             url(model_admin, "live", profile=state.name),
+            url(model_admin, "usage", profile=state.name),
+            url(model_admin, "profiles", profile=state.name) + "#what-if",
             [] if state.problems else override_links(model_admin, request, state.name),
         )
         for state in profiles()
@@ -131,6 +136,7 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
         headings=[pgettext("rate limit", key.heading) for key in column_keys()],
         rows=rows,
         since=since,
+        **what_if.context(model_admin, request),
     )
 
 

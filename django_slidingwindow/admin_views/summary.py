@@ -16,13 +16,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..inspection.spans import Span, newest_rows
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
-from .times import Span
 from .wording import day_of_month, number
 
-MOST_ROWS = 300_000
-"""The most rows that a summary reads."""
 OFFENDERS = 5
 _STEPS = (
     (timedelta(hours=1), timedelta(minutes=1)),
@@ -63,17 +61,6 @@ class Summary:
         return number(self.total)
 
 
-def newest_rows(rows: QuerySet[Rejection], span: Span) -> tuple[QuerySet[Rejection], Span]:
-    """Return the rows of the span and the span; if there are too many, those of its end."""
-    within = rows.filter(minute__gte=span.start, minute__lt=span.end)
-    minutes = within.order_by("-minute").values_list("minute", flat=True)
-    # At most one row: the newest one that is left out, found by reading the index.
-    for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
-        start = first_left_out + timedelta(minutes=1)
-        return within.filter(minute__gte=start).order_by(), Span(start, span.end)
-    return within.order_by(), span
-
-
 def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
     """Return the summary of these rows in this span of time."""
     within, shown = newest_rows(rows, span)
@@ -109,7 +96,7 @@ def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
 
 
 def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
-    starts = _columns(span)
+    starts = columns_of(span)
     columns: dict[str, list[int]] = defaultdict(lambda: [0] * len(starts))
     step = starts[1] - starts[0] if len(starts) > 1 else span.length
     for minute, profile, hits in counts:
@@ -130,12 +117,12 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
             total,
         )
         % {"total": number(total)},
-        labels=[_label(start, step) for start in starts],
+        labels=[label_of(start, step) for start in starts],
         series=series,
     )
 
 
-def _columns(span: Span) -> list[datetime]:
+def columns_of(span: Span) -> list[datetime]:
     """Return the start of each column, at a whole number of steps since midnight."""
     step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
     start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
@@ -145,5 +132,5 @@ def _columns(span: Span) -> list[datetime]:
     return [start + i * step for i in range(count)]
 
 
-def _label(start: datetime, step: timedelta) -> str:
+def label_of(start: datetime, step: timedelta) -> str:
     return day_of_month(start) if step >= _DAY else f"{start:%H:%M}"

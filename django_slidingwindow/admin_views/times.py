@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 from django.utils import timezone
 
+from ..inspection.spans import Span, last, now
+
 # The years that every database supports in every time zone.
 _YEARS = range(1970, 9_999)
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span of time from `start` up to, but not including, `end`."""
-
-    start: datetime
-    end: datetime
-
-    @property
-    def length(self) -> timedelta:
-        return self.end - self.start
-
-
-def now() -> datetime:
-    """Return the end of the current minute, in the current time zone."""
-    moment = timezone.now()
-    if timezone.is_aware(moment):
-        moment = timezone.localtime(moment)
-    return moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
-
-
-def last(length: timedelta) -> Span:
-    """Return the span of this length that ends now."""
-    end = now()
-    return Span(end - length, end)
 
 
 def parse_span(text: str) -> Span:

@@ -88,15 +88,11 @@ DEFERRED_DURATION = Metric(
     "deferred.duration", HISTOGRAM, "Time to send a batch of deferred charges.", unit="s"
 )
 LOG_BATCHES = Metric(
-    "log.batches", COUNTER, "Batches of the rejection log, written or failed.", ("outcome",)
+    "log.batches", COUNTER, "Batches of the logs, written or failed.", ("outcome",)
 )
-LOG_WRITTEN = Metric("log.written", COUNTER, "Refusals written to the rejection log.")
-LOG_DROPPED = Metric(
-    "log.dropped", COUNTER, "Refusals that will never be written to the rejection log."
-)
-LOG_DURATION = Metric(
-    "log.duration", HISTOGRAM, "Time to write a batch of the rejection log.", unit="s"
-)
+LOG_WRITTEN = Metric("log.written", COUNTER, "Requests written to the logs.")
+LOG_DROPPED = Metric("log.dropped", COUNTER, "Requests that will never be written to the logs.")
+LOG_DURATION = Metric("log.duration", HISTOGRAM, "Time to write a batch of a log.", unit="s")
 
 METRICS = (
     CHECKS,

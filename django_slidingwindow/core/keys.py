@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ..policies import LETTERS, Policy
+from ..policies import LETTERS, Policy, Profile
 
 MAX_IDENTIFIER = 128
 """Characters of an escaped identifier; a longer one is shortened by a hash."""
@@ -103,6 +103,12 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
 def identifier_in(key: str) -> str:
     """Return the identifier that a key has; a shortened one stays shortened."""
     return unescape(key.partition("{")[2].partition("}")[0])
+
+
+def any_key(prefix: str, profile: Profile, identifier: str) -> str:
+    """Return the key of a window of the identifier, for the log of a request without windows."""
+    policies = profile.policies or (Policy(limit=0, window=1, algorithm=profile.algorithm),)
+    return make_key(prefix, profile.axis, identifier, profile.scope, policies[0])
 
 
 def key_beside(key: str, policy: Policy) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..algorithms.timing import EXACT
-from ..policies import OBSERVE, Policy, Profile
+from ..policies import LOG_ALL, OBSERVE, Policy, Profile
 from ..stores.protocol import WindowRule, WindowRules
 from .caching import BoundedCache
 from .keys import MAX_IDENTIFIER, escape, find_special, key_ends, suffix
@@ -31,6 +31,16 @@ class ProfileCheck(NamedTuple):
     cost: int = 1
 
 
+Logged: TypeAlias = "tuple[Profile, int | None]"
+"""A profile whose admitted requests are logged, and the position of its first window; None if no
+policy counts the identifier."""
+
+
+def logged(profile: Profile, position: int | None) -> tuple[Logged, ...]:
+    """Return the profile and its position if its admitted requests are logged."""
+    return ((profile, position),) if profile.log == LOG_ALL else ()
+
+
 class WindowTemplate:
     """Windows without the identifier that they belong to.
 
@@ -48,6 +58,7 @@ class WindowTemplate:
         "inflight",
         "joined",
         "leased",
+        "logged",
         "may_share",
         "name",
         "named",
@@ -73,13 +84,15 @@ class WindowTemplate:
         may_share: bool = False,
         shares: bool = False,
         decide: Callable[[], Decision] | None = None,
+        logged: tuple[Logged, ...] = (),
     ) -> None:
         """A key is `before`, the identifier, and one of the `endings`.
 
         `name` is that of the first profile. `joined`: of several profiles, so that the keys may
         lie apart in a cluster. `may_share`: two of the windows may have the same key. `shares`:
         two of them have, so that nothing is taken ahead. `decide` makes the decision of a template
-        without windows; None for one without a limit.
+        without windows; None for one without a limit. `logged`: profiles whose admitted requests
+        are logged.
         """
         self.rules = WindowRules(rules)
         self.profiles = profiles
@@ -95,6 +108,7 @@ class WindowTemplate:
         self.joined = joined
         self.may_share = may_share
         self.decide = decide
+        self.logged = logged
         # The positions of windows from which units are taken ahead.
         self.leased: tuple[int, ...] = ()
         if not shares and len(set(endings)) == len(endings):
@@ -226,11 +240,17 @@ def _template(
         name=profile.name,
         before=before,
         endings=tuple(after + suffix(rule.policy) for rule in rules),
+        logged=logged(profile, 0 if policies else None),
     )
 
 
 def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
     ends = [(template.before, ending) for template in templates for ending in template.endings]
+    found: list[Logged] = []
+    first = 0
+    for template in templates:
+        found += [(profile, None if at is None else first + at) for profile, at in template.logged]
+        first += len(template.rules)
     return WindowTemplate(
         tuple(rule for template in templates for rule in template.rules),
         tuple(profile for template in templates for profile in template.profiles),
@@ -238,6 +258,7 @@ def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
         joined=True,
         may_share=len(set(ends)) < len(ends),
         decide=next((template.decide for template in templates if template.decide), None),
+        logged=tuple(found),
     )
 
 
@@ -259,4 +280,5 @@ def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> Win
         name=template.name,
         joined=True,
         shares=True,
+        logged=template.logged,
     )

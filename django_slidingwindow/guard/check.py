@@ -86,8 +86,13 @@ def _decided(
     else:
         state.append(checked)
         state.show(request)
-    if decision is not None and (not decision.allowed or decision.reason == OBSERVED):
-        signals.report_refusal(request, decision)
+    if decision is not None:
+        if not decision.allowed or decision.reason == OBSERVED:
+            signals.report_refusal(request, decision)
+        # A request that was denied before its windows were known has none.
+        windows = checked.windows
+        if windows is not None and windows.template.logged and decision.allowed:
+            signals.report_admission(request, windows, checked.counted)
     return decision if state is None else state.decision(request, requirements)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.caching import BoundedCache
-from ..core.keys import make_key
-from ..core.windows import WindowSet, WindowTemplate
+from ..core.keys import any_key
+from ..core.windows import WindowSet, WindowTemplate, logged
 from ..decisions import BLOCK, EXEMPT, LIMIT, NO_LIMIT, OBSERVED, OVERRIDE, Decision
 from ..policies import IN_FLIGHT, OBSERVE, Policy, Profile
 from . import overriding
@@ -48,11 +49,11 @@ class Override(NamedTuple):
     ) -> WindowSet:
         """Return what an identifier is charged in. Without windows, the template decides."""
         if self.action == BLOCK:
-            key = _any_key(limiter.prefix, profile, identifier)
+            key = any_key(limiter.prefix, profile, identifier)
             decide = partial(_blocked, profile.name, key, self.until)
-            return WindowSet(WindowTemplate((), (), name=profile.name, decide=decide), ())
+            return WindowSet(_template(profile, decide), ())
         if self.action == EXEMPT:
-            return WindowSet(_exempt_template(profile.name), ())
+            return WindowSet(_exempt_template(profile), ())
         profile, policies = self.change(profile, policies)
         return limiter.template(profile, policies, cost).windows(identifier)
 
@@ -90,12 +91,6 @@ def _limited(policy: Policy, limits: Limits, policies: tuple[Policy, ...]) -> Po
     return policy
 
 
-def _any_key(prefix: str, profile: Profile, identifier: str) -> str:
-    """Return the key of a window of the identifier, for the log."""
-    policies = profile.policies or (Policy(limit=0, window=1, algorithm=profile.algorithm),)
-    return make_key(prefix, profile.axis, identifier, profile.scope, policies[0])
-
-
 def _blocked(profile: str, key: str, until: float | None) -> Decision:
     wait = None if until is None else max(0.0, until - overriding.clock())
     return Decision(
@@ -113,8 +108,14 @@ def _blocked(profile: str, key: str, until: float | None) -> Decision:
 
 
 @lru_cache(maxsize=1_024)
-def _exempt_template(profile: str) -> WindowTemplate:
-    return WindowTemplate((), (), name=profile, decide=partial(_exempt, profile))
+def _exempt_template(profile: Profile) -> WindowTemplate:
+    return _template(profile, partial(_exempt, profile.name))
+
+
+def _template(profile: Profile, decide: Callable[[], Decision]) -> WindowTemplate:
+    """Return a template without windows, which decides itself."""
+    logs = logged(profile, None)
+    return WindowTemplate((), (), name=profile.name, decide=decide, logged=logs)
 
 
 def _exempt(profile: str) -> Decision:

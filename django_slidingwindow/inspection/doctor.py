@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ from ..rejections import writer as logwriter
 from ..stores.protocol import Evaluate, WindowRule
 from . import reader as readings
 from .search import configured
+from .usage import percentile
 
 OK, INFO, WARNING, ERROR = "ok", "info", "warning", "error"
 
@@ -116,10 +116,10 @@ def _latency() -> Finding:
 def latency(durations: list[float], budget: float) -> Finding:
     """Compare the durations of checks with the budget. All are in seconds."""
     ordered = sorted(durations)
-    data = {f"p{share}_ms": round(_percentile(ordered, share) * 1000, 3) for share in (50, 95, 99)}
+    data = {f"p{share}_ms": round(percentile(ordered, share) * 1000, 3) for share in (50, 95, 99)}
     data["max_ms"] = round(ordered[-1] * 1000, 3)
     text = ", ".join(f"{name[:-3]} {value} ms" for name, value in data.items())
-    slow = _percentile(ordered, 99) > budget
+    slow = percentile(ordered, 99) > budget
     if slow:
         text += f": p99 is above LATENCY_BUDGET ({budget} s)"
     return Finding(name="latency", level=WARNING if slow else OK, text=text, data=data)
@@ -129,10 +129,6 @@ def _timed(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def _percentile(ordered: list[float], share: int) -> float:
-    return ordered[math.ceil(len(ordered) * share / 100) - 1]
 
 
 def _script() -> Finding:
@@ -227,7 +223,7 @@ def _log() -> Iterator[Finding]:
 def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:
     """Judge the counters of this process's rejection log. `table` describes the database."""
     text = (
-        f"{table}; in this process {stats.written:,} refusals written, {stats.dropped:,} dropped, "
+        f"{table}; in this process {stats.written:,} requests written, {stats.dropped:,} dropped, "
         f"{stats.unwritten:,} waiting, {stats.failed:,} batches failed"
     )
     if stats.deaths:

@@ -112,7 +112,7 @@ class Search:
         for profile in self._profiles:
             # Both as a request resolves it, and as keys and the log show it.
             for identifier in (canonical(profile.axis, self._identifier), self._identifier):
-                policies = _policies(profile, identifier)
+                policies = policies_of(profile, identifier)
                 found |= dict.fromkeys(
                     limiter.windows([ProfileCheck(profile, identifier, policies)]).keys
                 )
@@ -157,9 +157,9 @@ class Search:
 
     def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:
         if not parts.shortened or profile.limit_for is None:
-            return _policies(profile, parts.identifier)
+            return policies_of(profile, parts.identifier)
         # The key has only a hash. The identifier is known if it was given completely.
-        return () if self._identifier is None else _policies(profile, self._identifier)
+        return () if self._identifier is None else policies_of(profile, self._identifier)
 
     @cached_property
     def _profiles(self) -> list[Profile]:
@@ -186,7 +186,8 @@ def configured() -> list[Profile]:
     return profiles
 
 
-def _policies(profile: Profile, identifier: str) -> tuple[Policy, ...]:
+def policies_of(profile: Profile, identifier: str) -> tuple[Policy, ...]:
+    """Return the policies of an identifier; none if the project's function fails."""
     try:
         return profile.policies_for(identifier)
     except Exception:  # noqa: BLE001 -- a limit callable is the project's code

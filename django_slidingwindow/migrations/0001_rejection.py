@@ -113,6 +113,48 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Usage",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("minute", models.DateTimeField(verbose_name="minute")),
+                (
+                    "digest",
+                    models.UUIDField(
+                        editable=False,
+                        help_text="A hash of all values that identify this row, except the minute.",
+                    ),
+                ),
+                ("profile", models.CharField(max_length=100, verbose_name="profile")),
+                (
+                    "identifier",
+                    django_slidingwindow.rejections.fields.ExactTextField(
+                        max_length=200, verbose_name="identifier"
+                    ),
+                ),
+                ("others", models.BooleanField(default=False)),
+                ("view", models.CharField(max_length=200, verbose_name="view")),
+                ("hits", models.PositiveBigIntegerField(verbose_name="hits")),
+                ("cost", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["profile", "minute"], name="slidingwindow_usage_profile"),
+                    models.Index(
+                        fields=["profile", "identifier", "minute"], name="slidingwindow_usage_of"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_usage")
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="OverrideVersion",
             fields=[
                 (

@@ -1,4 +1,4 @@
-"""The buffer of refusals that are not yet written: counts by group, in a bounded number of rows.
+"""The buffer of a log: counts by group that are not yet written, in a bounded number of rows.
 
 There are two bounds: at most `max_rows` rows wait at a time, and at most LOG_ROWS_PER_MINUTE
 new rows are started in a minute.
@@ -7,21 +7,47 @@ new rows are started in a minute.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import conf
-from .rows import Group, Tally, overflow
+
+if TYPE_CHECKING:
+    from .upsert import LogRow
+
+
+class Group(Hashable, Protocol):
+    """The values shared by all requests that are counted in one row."""
+
+    @property
+    def minute(self) -> int:
+        """Minutes since the epoch."""
+
+    def overflow(self) -> Group:
+        """Return the group that collects requests beyond LOG_ROWS_PER_MINUTE."""
+
+    def row(self, tally: Any) -> LogRow:
+        """Return the unsaved row."""
+
+
+class Tally(Protocol):
+    """The counts of a group."""
+
+    hits: int
+
+    def add(self, other: Any) -> None:
+        """Add another tally of the same group."""
 
 
 class Tallies:
-    """Thread-safe counts by group. Refusals that do not fit are counted as dropped."""
+    """Thread-safe counts by group. Requests that do not fit are counted as dropped."""
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.recorded = 0
-        """Refusals that were added, including those that were dropped because it was full."""
+        """Requests that were added, including those that were dropped because it was full."""
         self.dropped = 0
-        """Refusals that will never be written."""
+        """Requests that will never be written."""
         self._lock = threading.Lock()
         self._rows: dict[Group, Tally] = {}
         self._minute = 0
@@ -55,7 +81,7 @@ class Tallies:
                 self._merge(group, tally)
 
     def drop(self, hits: int) -> None:
-        """Count refusals that will never be written."""
+        """Count requests that will never be written."""
         with self._lock:
             self.dropped += hits
 
@@ -68,7 +94,7 @@ class Tallies:
             started.clear()
         if group not in started:
             if len(started) >= conf.log_rows_per_minute:
-                return overflow(group)
+                return group.overflow()
             started.add(group)
         return group
 

@@ -1,9 +1,10 @@
-"""Delete old rows of the rejection log, in batches that hold locks only for a short time."""
+"""Delete old rows of the logs, in batches that hold locks only for a short time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connections
 from django.db.models import QuerySet
@@ -11,7 +12,8 @@ from django.utils import timezone
 
 from ..conf import conf
 from ..models import Rejection
-from .writer import log_alias
+from .upsert import LogRow
+from .writer import MODELS, log_alias
 
 BATCH = 10_000
 
@@ -22,15 +24,20 @@ def cutoff(days: float | None = None) -> datetime:
 
 
 def count_old(before: datetime) -> int:
-    """Return how many rows a purge would delete. Reads that part of the index on `minute`."""
-    return Rejection.objects.using(log_alias()).filter(minute__lt=before).count()
+    """Return how many rows a purge would delete. Reads that part of the indexes on `minute`."""
+    return sum(
+        model._default_manager.using(log_alias(model)).filter(minute__lt=before).count()
+        for model in MODELS
+    )
 
 
-def old_rows(alias: str, before: datetime) -> QuerySet[Rejection, tuple[int, datetime]]:
+def old_rows(
+    alias: str, before: datetime, model: type[LogRow] = Rejection
+) -> QuerySet[Any, tuple[int, datetime]]:
     """Return primary key and minute of the rows that are too old, in the order of the index."""
     # Order by `minute` only. With `id` as well, PostgreSQL would sort all rows of a minute for
     # each batch in it.
-    old = Rejection.objects.using(alias).filter(minute__lt=before).order_by("minute")
+    old = model._default_manager.using(alias).filter(minute__lt=before).order_by("minute")
     return old.values_list("id", "minute")
 
 
@@ -45,18 +52,24 @@ def purge(
     Each batch is one statement in its own transaction and is found through the index on
     `minute`. Deleted batches stay deleted if a later one fails, and new rows never wait.
     """
-    alias = log_alias()
-    old = following = old_rows(alias, before)
+    deleted = 0
+    for model in MODELS:
+        for count in _purged(model, before, batch):
+            deleted += count
+            if progress is not None:
+                progress(deleted)
+    return deleted
+
+
+def _purged(model: type[LogRow], before: datetime, batch: int) -> Iterator[int]:
+    """Delete the old rows of one log, and yield how many each batch has deleted."""
+    alias = log_alias(model)
+    old = following = old_rows(alias, before, model)
     most = connections[alias].features.max_query_params
     size = batch if most is None else min(batch, most)
-    deleted = 0
-    while True:
-        rows = list(following[:size])
-        if not rows:
-            return deleted
-        found, _ = Rejection.objects.using(alias).filter(id__in=[row[0] for row in rows]).delete()
-        deleted += found
+    while rows := list(following[:size]):
+        ids = [row[0] for row in rows]
+        count, _ = model._default_manager.using(alias).filter(id__in=ids).delete()
+        yield count
         # Continue from here: deleted rows stay in the index until the database cleans it up.
         following = old.filter(minute__gte=rows[-1][1])
-        if progress is not None:
-            progress(deleted)

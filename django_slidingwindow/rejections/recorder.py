@@ -1,8 +1,11 @@
-"""Record refusals, and write them to the log in batches from a background thread.
+"""Record requests, and write them to their logs in batches from a background thread.
 
-A request only adds to a count in memory. The thread starts with the first refusal and writes
+Refusals go to the rejection log, and admitted requests of profiles with `"log": "all"` to the usage
+log. Each has a buffer and bounds of its own, so that one cannot displace the other.
+
+A request only adds to a count in memory. The thread starts with the first one and writes
 the counts every `INTERVAL` seconds. If the database is down, requests are not affected; the
-number of waiting rows is bounded, and refusals that do not fit are counted as dropped.
+number of waiting rows is bounded, and requests that do not fit are counted as dropped.
 
 In a TestCase nothing is written before `flush()` is called, which uses the connection and the
 transaction of the test. Other tests can wait for the thread or call `flush()`.
@@ -14,22 +17,28 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from ..core.exits import at_exit
 from ..decisions import Decision
-from .buffer import Tallies
+from ..models import Rejection, Usage
+from .buffer import Group, Tallies, Tally
 from .rows import refusals
-from .testcase import Sandbox, testing
+from .testcase import testing
+from .usage_rows import admissions
 from .writer import LogWriter, error_text, log_alias
+
+if TYPE_CHECKING:
+    from ..core.windows import WindowSet
 
 logger = logging.getLogger("django_slidingwindow.log")
 
 MAX_ROWS = 10_000
-"""The most rows that wait in a process: about 10 MB."""
+"""The most rows of a log that wait in a process: about 10 MB."""
 INTERVAL = 2.0
 """Seconds between two batches."""
 LONGEST_PAUSE = 60.0
@@ -44,16 +53,16 @@ EXIT_PAUSE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counters of the rejection log in this process."""
+    """Counters of both logs in this process."""
 
     recorded: int
-    """All refusals. Each is written, dropped or unwritten."""
+    """All requests that were counted. Each is written, dropped or unwritten."""
     written: int
-    """Refusals that are in the table."""
+    """Requests that are in a table."""
     dropped: int
-    """Refusals that will never be written."""
+    """Requests that will never be written."""
     unwritten: int
-    """Refusals that wait, or are being written now."""
+    """Requests that wait, or are being written now."""
     waiting: int
     """Rows that wait to be written."""
     batches: int
@@ -63,7 +72,7 @@ class Stats:
     down: bool
     """Whether the last attempt found the database down."""
     running: bool
-    """Whether the writing thread is alive. It starts with the first refusal."""
+    """Whether the writing thread is alive. It starts with the first request."""
     deaths: int
     """How often the writing thread died and was replaced."""
     error: str
@@ -71,7 +80,7 @@ class Stats:
 
 
 class Recorder:
-    """The rejection log of one process."""
+    """The logs of one process."""
 
     def __init__(
         self,
@@ -87,9 +96,9 @@ class Recorder:
 
     def begin(self) -> None:
         """Reset all state. A forked child calls this: the waiting rows belong to its parent."""
-        self._tallies = Tallies(self._max_rows)
-        self._sandbox = Sandbox()
-        self._writer = LogWriter(self._tallies, self._sandbox)
+        self._refusals = LogWriter(Rejection, Tallies(self._max_rows))
+        self._usage = LogWriter(Usage, Tallies(self._max_rows))
+        self._writers = (self._refusals, self._usage)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._deaths = 0
@@ -102,10 +111,18 @@ class Recorder:
 
     def record(self, request: Any, decision: Decision) -> None:
         """Count a refusal in memory, without a query."""
-        held = testing() and self._sandbox.holds(log_alias(), self._tallies.take)
+        self._add(self._refusals, refusals(request, decision, time.time()))
+
+    def count(self, request: Any, windows: WindowSet, counted: Mapping[str, Any]) -> None:
+        """Count an admitted request in memory, without a query."""
+        self._add(self._usage, admissions(request, windows, counted, time.time()))
+
+    def _add(self, log: LogWriter, counts: Iterable[tuple[Group, Tally]]) -> None:
+        tallies = log.tallies
+        held = testing() and log.sandbox.holds(log_alias(log.model), tallies.take)
         half_full = False
-        for group, tally in refusals(request, decision, time.time()):
-            half_full |= self._tallies.add(group, tally)
+        for group, tally in counts:
+            half_full |= tallies.add(group, tally)
         if held:
             return
         # `Event.set` takes a lock even if it is set. The thread clears it before it takes rows.
@@ -117,8 +134,9 @@ class Recorder:
             self._start()
 
     def flush(self) -> bool:
-        """Write now, on this thread's connection. Return False if the database is down."""
-        return self._writer.write()
+        """Write now, on this thread's connection. Return False if a database is down."""
+        written = [writer.write() for writer in self._writers]
+        return all(written)
 
     def stop(self, seconds: float = EXIT_SECONDS, longest: float = EXIT_LONGEST) -> None:
         """Let the thread write the waiting rows and end; log what it could not write in time.
@@ -126,24 +144,32 @@ class Recorder:
         Wait up to `seconds` for each batch, and up to `longest` for all of them.
         """
         self._stopping = True
-        thread, writer = self._thread, self._writer
+        thread = self._thread
         if thread is None:
             if self._exit_registered:
                 # The thread, or its replacement after a death, could not be started.
                 self._write()
-                writer.give_up()
+                self._give_up()
             return
         self._due.set()
         self._urgent.set()
         until = time.monotonic() + longest
         batches = None
         # Go on while batches are written: the database is slow, but it is not down.
-        while batches != writer.batches and (left := until - time.monotonic()) > 0:
-            batches = writer.batches
+        while batches != self._batches and (left := until - time.monotonic()) > 0:
+            batches = self._batches
             thread.join(min(seconds, left))
             if not thread.is_alive():
                 break
-        writer.give_up()
+        self._give_up()
+
+    @property
+    def _batches(self) -> int:
+        return sum(writer.batches for writer in self._writers)
+
+    def _give_up(self) -> None:
+        for writer in self._writers:
+            writer.give_up()
 
     def at_exit(self) -> None:
         """Stop, but only once: a forked child also runs the exit handlers of its parent."""
@@ -152,22 +178,23 @@ class Recorder:
             self.stop()
 
     def stats(self) -> Stats:
-        tallies, writer, thread = self._tallies, self._writer, self._thread
+        writers, thread = self._writers, self._thread
         # Read `recorded` last, so that it is never smaller than `written`.
-        written, dropped = writer.written, tallies.dropped
-        recorded = tallies.recorded
+        written = sum(writer.written for writer in writers)
+        dropped = sum(writer.tallies.dropped for writer in writers)
+        recorded = sum(writer.tallies.recorded for writer in writers)
         return Stats(
             recorded=recorded,
             written=written,
             dropped=dropped,
             unwritten=recorded - written - dropped,
-            waiting=len(tallies),
-            batches=writer.batches,
-            failed=writer.failed,
-            down=writer.down,
+            waiting=sum(len(writer.tallies) for writer in writers),
+            batches=self._batches,
+            failed=sum(writer.failed for writer in writers),
+            down=any(writer.down for writer in writers),
             running=thread is not None and thread.is_alive(),
             deaths=self._deaths,
-            error=self._error or writer.error,
+            error=self._error or next((one.error for one in writers if one.error), ""),
         )
 
     def _start(self) -> None:
@@ -181,7 +208,7 @@ class Recorder:
             try:
                 thread.start()
             except RuntimeError as error:
-                # Out of memory or of threads: the next refusal tries again.
+                # Out of memory or of threads: the next request tries again.
                 self._log_error("could not start the thread of the rejection log", error)
             else:
                 self._thread = thread
@@ -207,7 +234,7 @@ class Recorder:
         while True:
             self._due.wait()
             self._urgent.wait(pause)
-            # Read before the write: refusals that arrive during it need another round.
+            # Read before the write: requests that arrive during it need another round.
             stopping = self._stopping
             self._due.clear()
             self._urgent.clear()
@@ -224,7 +251,7 @@ class Recorder:
         done = False
         try:
             try:
-                done = self._writer.write()
+                done = self.flush()
             finally:
                 # Keep no connection: a fork or a failover would leave it in a bad state.
                 connections.close_all()
@@ -244,6 +271,7 @@ class Recorder:
 
 _recorder = Recorder()
 record = _recorder.record
+count = _recorder.count
 flush = _recorder.flush
 stats = _recorder.stats
 # Not every system forks.

@@ -1,4 +1,7 @@
-"""Turn refusals into rows of the log: which ones are counted together, and the column values."""
+"""Turn refusals into rows of the rejection log: which ones are counted together, and the columns.
+
+`usage_rows` does the same for admitted requests.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,50 @@ class Group(NamedTuple):
     reason: str
     source: str
 
+    def overflow(self) -> Group:
+        """Return the group that collects a profile's refusals beyond LOG_ROWS_PER_MINUTE."""
+        return self._replace(policy=None, key="", view="", method="", reason=OVERFLOW, source="")
+
+    def row(self, tally: Tally) -> Rejection:
+        """Return the unsaved row."""
+        axis, identifier, scope = self._identity()
+        policy = self.policy
+        # The key is left out: it may contain an identifier that the log must only store hashed.
+        digest = digest_of((axis, identifier, scope, *self._replace(minute=0, key="")))
+        return Rejection(
+            minute=moment(self.minute * 60),
+            digest=digest,
+            profile=column(self.profile, "profile"),
+            limit=None if policy is None else policy.limit,
+            window=None if policy is None else policy.window,
+            algorithm="" if policy is None else policy.algorithm,
+            override=policy.override if policy is not None else BLOCK * (self.reason == BLOCK),
+            axis=column(axis, "axis"),
+            identifier=identifier,
+            scope=column(scope, "scope"),
+            view=column(self.view, "view"),
+            method=self.method,
+            reason=self.reason,
+            source=self.source,
+            hits=tally.hits,
+            first_at=moment(tally.first),
+            last_at=moment(tally.last),
+            retry_after=tally.retry_after,
+            client=column(tally.client, "client"),
+            user_agent=column(tally.user_agent, "user_agent"),
+        )
+
+    def _identity(self) -> tuple[str, str, str]:
+        """Return axis, identifier and scope; empty where they are not known."""
+        parts = parse_key(self.key, conf.prefix)
+        if parts is not None:
+            return parts.axis, logged_identifier(parts.identifier), parts.scope
+        try:
+            profile = registry.get(self.profile)
+        except ImproperlyConfigured:
+            return "", "", ""
+        return profile.axis, "", profile.scope
+
 
 @dataclass(slots=True)
 class Tally:
@@ -70,9 +117,7 @@ class Tally:
 
 def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, Tally]]:
     """Return what to log for a decision: the refusing policy, or the observed ones."""
-    client, user_agent = _client(request) if conf.log_client else ("", "")
-    match = getattr(request, "resolver_match", None)
-    view = "" if match is None else match.route or match.view_name or ""
+    client, user_agent = _client(request) if conf.log_client and request is not None else ("", "")
     method = getattr(request, "method", None) or ""
     if method not in METHODS and method:
         # A client can make up methods, and each one would be a row.
@@ -83,6 +128,7 @@ def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, 
             verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
     minute, source = int(now // 60), decision.source
+    view = view_of(request)
     # One refusal is one hit, even if several policies refused.
     return [
         (
@@ -101,6 +147,12 @@ def refusal_reason(decision: Decision, refused: Decision | Verdict) -> str:
     return decision.reason
 
 
+def view_of(request: Any) -> str:
+    """Return the route of a request's view; empty if it has none."""
+    match = getattr(request, "resolver_match", None)
+    return "" if match is None else match.route or match.view_name or ""
+
+
 def _client(request: Any) -> tuple[str, str]:
     try:
         address = str(client_address(request))
@@ -108,39 +160,6 @@ def _client(request: Any) -> tuple[str, str]:
         address = ""
     # Cut it here and not when it is written: thousands of rows may wait in memory.
     return address, request.META.get("HTTP_USER_AGENT", "")[: _LENGTHS["user_agent"]]
-
-
-def overflow(group: Group) -> Group:
-    """Return the group that collects a profile's refusals beyond LOG_ROWS_PER_MINUTE."""
-    return group._replace(policy=None, key="", view="", method="", reason=OVERFLOW, source="")
-
-
-def row_of(group: Group, tally: Tally) -> Rejection:
-    """Return the unsaved row for a group."""
-    axis, identifier, scope = _identity(group)
-    policy = group.policy
-    return Rejection(
-        minute=_moment(group.minute * 60),
-        digest=_digest(group, axis, identifier, scope),
-        profile=column(group.profile, "profile"),
-        limit=None if policy is None else policy.limit,
-        window=None if policy is None else policy.window,
-        algorithm="" if policy is None else policy.algorithm,
-        override=policy.override if policy is not None else BLOCK * (group.reason == BLOCK),
-        axis=column(axis, "axis"),
-        identifier=identifier,
-        scope=column(scope, "scope"),
-        view=column(group.view, "view"),
-        method=group.method,
-        reason=group.reason,
-        source=group.source,
-        hits=tally.hits,
-        first_at=_moment(tally.first),
-        last_at=_moment(tally.last),
-        retry_after=tally.retry_after,
-        client=column(tally.client, "client"),
-        user_agent=column(tally.user_agent, "user_agent"),
-    )
 
 
 def logged_identifier(identifier: str) -> str:
@@ -155,31 +174,15 @@ def column(text: str, name: str) -> str:
     return printable(text)[: _LENGTHS[name]]
 
 
-def _identity(group: Group) -> tuple[str, str, str]:
-    """Return axis, identifier and scope of a group; empty where they are not known."""
-    parts = parse_key(group.key, conf.prefix)
-    if parts is not None:
-        return parts.axis, logged_identifier(parts.identifier), parts.scope
-    try:
-        profile = registry.get(group.profile)
-    except ImproperlyConfigured:
-        return "", "", ""
-    return profile.axis, "", profile.scope
-
-
-def _digest(group: Group, *identity: str) -> uuid.UUID:
-    """Hash everything that identifies a row, except the minute.
-
-    The key is left out: it may contain an identifier that the log must only store hashed.
-    """
-    text = repr((*identity, *group._replace(minute=0, key="")))
+def digest_of(values: tuple[object, ...]) -> uuid.UUID:
+    """Hash everything that identifies a row, except the minute."""
     # MariaDB only accepts UUIDs with a version.
-    return uuid.UUID(bytes=blake2b(text.encode(), digest_size=16).digest(), version=5)
+    return uuid.UUID(bytes=blake2b(repr(values).encode(), digest_size=16).digest(), version=5)
 
 
-def _moment(stamp: float) -> datetime:
+def moment(stamp: float) -> datetime:
     """Return a timestamp as the project's databases expect it: naive without USE_TZ."""
-    moment = datetime.fromtimestamp(stamp, datetime_timezone.utc)
+    found = datetime.fromtimestamp(stamp, datetime_timezone.utc)
     if timezone.is_naive(timezone.now()):
-        return timezone.make_naive(moment, timezone.get_default_timezone())
-    return moment
+        return timezone.make_naive(found, timezone.get_default_timezone())
+    return found

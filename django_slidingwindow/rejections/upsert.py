@@ -1,4 +1,4 @@
-"""Write rows to the log, one statement per batch, and add them to the rows that exist.
+"""Write rows to the logs, one statement per batch, and add them to the rows that exist.
 
 Django's own upsert can only overwrite a row.
 """
@@ -6,14 +6,16 @@ Django's own upsert can only overwrite a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from django.db import IntegrityError, connections, transaction
 from django.db.models import Case, F, Q, Value, When
 
-from ..models import Rejection
+from ..models import Rejection, Usage
 
 BATCH_ROWS = 500
+
+LogRow: TypeAlias = "Rejection | Usage"
 
 _ON_CONFLICT = ("ON CONFLICT ({minute}, {digest}) DO UPDATE SET", "excluded.{}")
 # The clause after the rows, and how it refers to the new value of a column.
@@ -23,67 +25,78 @@ CLAUSES = {
     "postgresql": _ON_CONFLICT,
     "mysql": ("ON DUPLICATE KEY UPDATE", "VALUES({})"),
 }
+# How a column of an existing row and the new value become one.
+_SUM = "{old} + {new}"
+_NEWEST = "CASE WHEN {new_last_at} < {old_last_at} THEN {old} ELSE {new} END"
+_LONGEST = "CASE WHEN {old} IS NULL OR {old} > {new} THEN {old} ELSE {new} END"
+_FIRST = "CASE WHEN {old} < {new} THEN {old} ELSE {new} END"
+_LAST = "CASE WHEN {old} > {new} THEN {old} ELSE {new} END"
 # MySQL applies these from left to right, and an assigned column then has its new value.
 # So `last_at`, which other rules compare, comes last.
-_MERGE = {
-    "hits": "{old} + {new}",
-    "client": "CASE WHEN {new_last_at} < {old_last_at} THEN {old} ELSE {new} END",
-    "user_agent": "CASE WHEN {new_last_at} < {old_last_at} THEN {old} ELSE {new} END",
-    "retry_after": "CASE WHEN {old} IS NULL OR {old} > {new} THEN {old} ELSE {new} END",
-    "first_at": "CASE WHEN {old} < {new} THEN {old} ELSE {new} END",
-    "last_at": "CASE WHEN {old} > {new} THEN {old} ELSE {new} END",
+_MERGE: dict[type[LogRow], dict[str, str]] = {
+    Rejection: {
+        "hits": _SUM,
+        "client": _NEWEST,
+        "user_agent": _NEWEST,
+        "retry_after": _LONGEST,
+        "first_at": _FIRST,
+        "last_at": _LAST,
+    },
+    Usage: {"hits": _SUM, "cost": _SUM},
 }
-_FIELDS = [field for field in Rejection._meta.concrete_fields if not field.primary_key]
+_FIELDS = {
+    model: [field for field in model._meta.concrete_fields if not field.primary_key]
+    for model in _MERGE
+}
 
 _Row = TypeVar("_Row")
 
 
-def batches(rows: Sequence[_Row], using: str) -> Iterator[Sequence[_Row]]:
-    """Split rows into batches that one statement can write."""
+def batches(rows: Sequence[_Row], model: type[LogRow], using: str) -> Iterator[Sequence[_Row]]:
+    """Split rows of a model into batches that one statement can write."""
     most = connections[using].features.max_query_params
-    size = BATCH_ROWS if most is None else min(BATCH_ROWS, most // len(_FIELDS))
+    size = BATCH_ROWS if most is None else min(BATCH_ROWS, most // len(_FIELDS[model]))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
-def lock_order(row: Rejection) -> Any:
+def lock_order(row: LogRow) -> Any:
     """Return the sort key that prevents deadlocks between writers."""
     return row.minute, row.digest
 
 
-def write(rows: Sequence[Rejection], using: str) -> None:
-    """Add one batch to the table. Rows are unique and in lock order."""
+def write(rows: Sequence[LogRow], using: str) -> None:
+    """Add one batch to its table. Rows are of one model, unique and in lock order."""
     connection = connections[using]
     if connection.vendor not in CLAUSES:
         _write_each(rows, using)
         return
+    model = type(rows[0])
     values = [
         field.get_db_prep_save(getattr(row, field.attname), connection)
         for row in rows
-        for field in _FIELDS
+        for field in _FIELDS[model]
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_statement(connection, len(rows)), values)
+        cursor.execute(_statement(connection, model, len(rows)), values)
 
 
-def _statement(connection: Any, rows: int) -> str:
+def _statement(connection: Any, model: type[LogRow], rows: int) -> str:
     quote = connection.ops.quote_name
-    table = quote(Rejection._meta.db_table)
+    table = quote(model._meta.db_table)
     conflict, new_value = CLAUSES[connection.vendor]
-    quoted = {field.attname: quote(field.column) for field in _FIELDS}
+    quoted = {field.attname: quote(field.column) for field in _FIELDS[model]}
 
-    def old(name: str) -> str:
-        return f"{table}.{quoted[name]}"
+    def values(name: str, prefix: str = "") -> dict[str, str]:
+        old, new = f"{table}.{quoted[name]}", new_value.format(quoted[name])
+        return {f"old{prefix}": old, f"new{prefix}": new}
 
-    def new(name: str) -> str:
-        return new_value.format(quoted[name])
-
-    last = {"old_last_at": old("last_at"), "new_last_at": new("last_at")}
+    last = values("last_at", "_last_at") if "last_at" in quoted else {}
     merge = ", ".join(
-        f"{quoted[name]} = {rule.format(old=old(name), new=new(name), **last)}"
-        for name, rule in _MERGE.items()
+        f"{quoted[name]} = {rule.format(**values(name), **last)}"
+        for name, rule in _MERGE[model].items()
     )
-    row = f"({', '.join(['%s'] * len(_FIELDS))})"
+    row = f"({', '.join(['%s'] * len(quoted))})"
     return (
         # Only names and rules of this module are formatted; values are parameters.
         f"INSERT INTO {table} ({', '.join(quoted.values())}) "  # noqa: S608
@@ -91,7 +104,7 @@ def _statement(connection: Any, rows: int) -> str:
     )
 
 
-def _write_each(rows: Sequence[Rejection], using: str) -> None:
+def _write_each(rows: Sequence[LogRow], using: str) -> None:
     """Update or insert row by row, for databases that are not in CLAUSES."""
     with transaction.atomic(using=using):
         for row in rows:
@@ -105,23 +118,24 @@ def _write_each(rows: Sequence[Rejection], using: str) -> None:
                 _update(row, using)
 
 
-def _update(row: Rejection, using: str) -> int:
-    def unless(condition: Q, name: str) -> Case:
-        return Case(When(condition, then=F(name)), default=Value(getattr(row, name)))
+def _update(row: LogRow, using: str) -> int:
+    model: Any = type(row)
+    values = {name: _merged(row, name, rule) for name, rule in _MERGE[model].items()}
+    same = model._default_manager.using(using).filter(minute=row.minute, digest=row.digest)
+    return int(same.update(**values))
 
-    newer = Q(last_at__gt=row.last_at)
-    longer = Q(retry_after=None)
-    if row.retry_after is not None:
-        longer |= Q(retry_after__gt=row.retry_after)
-    return (
-        Rejection.objects.using(using)
-        .filter(minute=row.minute, digest=row.digest)
-        .update(
-            hits=F("hits") + row.hits,
-            client=unless(newer, "client"),
-            user_agent=unless(newer, "user_agent"),
-            retry_after=unless(longer, "retry_after"),
-            first_at=unless(Q(first_at__lt=row.first_at), "first_at"),
-            last_at=unless(newer, "last_at"),
-        )
-    )
+
+def _merged(row: Any, name: str, rule: str) -> Any:
+    """Return what a column of the existing row becomes."""
+    new = getattr(row, name)
+    if rule == _SUM:
+        return F(name) + new
+    kept = {
+        _NEWEST: Q(last_at__gt=row.last_at),
+        _LONGEST: Q(**{name: None}),
+        _FIRST: Q(**{f"{name}__lt": new}),
+        _LAST: Q(last_at__gt=row.last_at),
+    }[rule]
+    if rule == _LONGEST and new is not None:
+        kept |= Q(**{f"{name}__gt": new})
+    return Case(When(kept, then=F(name)), default=Value(new))

@@ -1,4 +1,4 @@
-"""Write the buffered refusals to the database of the log, and count successes and failures."""
+"""Write a buffer to the database of its log, and count successes and failures."""
 
 from __future__ import annotations
 
@@ -11,43 +11,52 @@ from typing import TypeAlias
 from django.db import DataError, Error, IntegrityError, OperationalError, router, transaction
 
 from .. import signals
-from ..models import Rejection
+from ..models import Rejection, Usage
 from . import upsert
-from .buffer import Tallies
-from .rows import Group, Tally, row_of
+from .buffer import Group, Tallies, Tally
+from .rows import Group as RefusalGroup
+from .rows import Tally as RefusalTally
 from .testcase import Sandbox
 from .text import printable
 
 logger = logging.getLogger("django_slidingwindow.log")
 
 
-Batch: TypeAlias = "Sequence[tuple[Rejection, Group]]"
+Batch: TypeAlias = "Sequence[tuple[upsert.LogRow, Group]]"
+MODELS: dict[type[upsert.LogRow], tuple[str, str]] = {
+    Rejection: ("rejection log", "refusals"),
+    Usage: ("usage log", "requests"),
+}
+"""The logs, and what messages call them and what they count."""
 
 # MySQL's drivers raise OperationalError for some data errors: out of range, truncated, wrong
 # value, text that the character set of the column cannot store, too long.
 _MYSQL_DATA = {1264, 1265, 1292, 1366, 1406}
 
 
-def log_alias() -> str:
-    """Return the alias of the log's database, as chosen by the project's routers."""
-    return router.db_for_write(Rejection)
+def log_alias(model: type[upsert.LogRow] = Rejection) -> str:
+    """Return the alias of a log's database, as chosen by the project's routers."""
+    return router.db_for_write(model)
 
 
 def try_to_write(alias: str) -> None:
     """Write a row to the log and roll it back. Raise the error of the database, if any."""
     now = int(time.time())
-    group = Group(now // 60, "doctor", None, "", "", "", "", "")
+    group = RefusalGroup(now // 60, "doctor", None, "", "", "", "", "")
     with transaction.atomic(using=alias):
-        upsert.write([row_of(group, Tally(1, now, now, None))], alias)
+        upsert.write([group.row(RefusalTally(1, now, now, None))], alias)
         transaction.set_rollback(True, using=alias)
 
 
 class LogWriter:
     """Write the buffer, one thread at a time. Database errors are handled, not raised."""
 
-    def __init__(self, tallies: Tallies, sandbox: Sandbox) -> None:
+    def __init__(self, model: type[upsert.LogRow], tallies: Tallies) -> None:
+        self.model = model
+        self.tallies = tallies
+        self.sandbox = Sandbox()
         self.written = 0
-        """Refusals that are in the table."""
+        """Requests that are in the table."""
         self.batches = 0
         """Statements that succeeded."""
         self.failed = 0
@@ -56,8 +65,7 @@ class LogWriter:
         """Whether the last attempt found the database down."""
         self.error = ""
         """The error of that attempt; empty if the database was not down."""
-        self._tallies = tallies
-        self._sandbox = sandbox
+        self._name, self._noun = MODELS[model]
         self._lock = threading.Lock()
         self._taken: dict[Group, Tally] = {}
         self._dropped_reported = 0
@@ -65,39 +73,41 @@ class LogWriter:
     def write(self) -> bool:
         """Write all waiting rows. Return False, and keep them, if the database is down."""
         with self._lock:
-            alias = log_alias()
-            self._taken = self._tallies.take()
+            alias = log_alias(self.model)
+            self._taken = self.tallies.take()
             try:
                 return self._write(self._taken, alias)
             finally:
                 self._taken = {}
 
     def give_up(self) -> None:
-        """Count and log the refusals that are lost because the process exits.
+        """Count and log the requests that are lost because the process exits.
 
         Takes no lock, because a write may hang.
         """
-        rows = [*self._taken.values(), *self._tallies.take().values()]
+        rows = [*self._taken.values(), *self.tallies.take().values()]
         if not rows:
             return
         lost = sum(tally.hits for tally in rows)
-        self._tallies.drop(lost)
+        self.tallies.drop(lost)
         logger.error(
-            "the process exits before the rejection log is written: %d refusals are lost",
+            "the process exits before the %s is written: %d %s are lost",
+            self._name,
             lost,
+            self._noun,
             extra={"hits": lost},
         )
         self._send_signal(len(rows), lost, 0.0, OperationalError("the process exits"))
 
     def _write(self, waiting: dict[Group, Tally], alias: str) -> bool:
-        if not self._sandbox.permits(alias):
+        if not self.sandbox.permits(alias):
             self._drop(waiting)
             return True
         try:
             self._write_all(waiting, alias)
         except Error as error:
             # If the rows were written and only the reply was lost, they will count twice.
-            self._tallies.put_back(waiting)
+            self.tallies.put_back(waiting)
             self._note_outage(alias, error)
             return False
         except BaseException:
@@ -109,32 +119,35 @@ class LogWriter:
 
     def _write_all(self, waiting: dict[Group, Tally], alias: str) -> None:
         """Write `waiting`, and remove from it the rows that are written or lost."""
-        rows = [(row_of(group, tally), group) for group, tally in waiting.items()]
+        rows = [(group.row(tally), group) for group, tally in waiting.items()]
         rows.sort(key=lambda pair: upsert.lock_order(pair[0]))
         lost = sum(
-            self._write_batch(batch, waiting, alias) for batch in upsert.batches(rows, alias)
+            self._write_batch(batch, waiting, alias)
+            for batch in upsert.batches(rows, self.model, alias)
         )
         if lost:
             logger.error(
-                "the database rejected rows of the rejection log: %d refusals are lost",
+                "the database rejected rows of the %s: %d %s are lost",
+                self._name,
                 lost,
+                self._noun,
                 extra={"alias": alias, "hits": lost},
             )
 
     def _write_batch(self, batch: Batch, waiting: dict[Group, Tally], alias: str) -> int:
-        """Write a batch. Return the number of refusals in rows that the database rejected."""
+        """Write a batch. Return the number of requests in rows that the database rejected."""
         lost = 0
         if not self._execute([row for row, _ in batch], alias):
             if len(batch) > 1:
                 # Write row by row, so that only the wrong row is lost.
                 return sum(self._write_batch([pair], waiting, alias) for pair in batch)
             lost = batch[0][0].hits
-            self._tallies.drop(lost)
+            self.tallies.drop(lost)
         for _, group in batch:
             del waiting[group]
         return lost
 
-    def _execute(self, rows: list[Rejection], alias: str) -> bool:
+    def _execute(self, rows: list[upsert.LogRow], alias: str) -> bool:
         """Write the rows. Return False if they are invalid; raise if a retry may succeed."""
         start = time.monotonic()
         hits = sum(row.hits for row in rows)
@@ -153,10 +166,10 @@ class LogWriter:
         return error is None
 
     def _drop(self, waiting: dict[Group, Tally]) -> None:
-        self._tallies.drop(sum(tally.hits for tally in waiting.values()))
+        self.tallies.drop(sum(tally.hits for tally in waiting.values()))
 
     def _send_signal(self, rows: int, hits: int, seconds: float, error: Error | None) -> None:
-        dropped = self._tallies.dropped
+        dropped = self.tallies.dropped
         new, self._dropped_reported = dropped - self._dropped_reported, dropped
         signals.send(
             signals.log_written,
@@ -173,18 +186,22 @@ class LogWriter:
         if not self.down:
             self.down = True
             logger.warning(
-                "cannot write the rejection log (%s); refusals are kept in memory until it works",
+                "cannot write the %s (%s); %s are kept in memory until it works",
+                self._name,
                 self.error,
-                extra={"alias": alias, "waiting": len(self._tallies)},
+                self._noun,
+                extra={"alias": alias, "waiting": len(self.tallies)},
             )
 
     def _note_recovery(self, alias: str) -> None:
         self.down = False
         self.error = ""
         logger.warning(
-            "the rejection log is being written again; %d refusals were lost since the start",
-            self._tallies.dropped,
-            extra={"alias": alias, "dropped": self._tallies.dropped},
+            "the %s is being written again; %d %s were lost since the start",
+            self._name,
+            self.tallies.dropped,
+            self._noun,
+            extra={"alias": alias, "dropped": self.tallies.dropped},
         )
 
 

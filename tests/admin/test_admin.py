@@ -27,6 +27,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import usages
 from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.guard.requirements import Requirement
+from django_slidingwindow.inspection import spans
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import rows as rejections
@@ -398,7 +399,7 @@ class TestSummary:
     def test_summary_is_partial_when_the_log_is_busy(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(summary, "MOST_ROWS", 5)
+        monkeypatch.setattr(spans, "MOST_ROWS", 5)
         minute = timezone.now().replace(second=0, microsecond=0)
         for i in range(8):
             save(minute=minute - timedelta(minutes=i), identifier=str(i))
@@ -783,7 +784,7 @@ class TestLive:
         name = "\x1b" + "i" * 200
         key = block(name)
         ((group, tally),) = rejections.refusals(None, limits.peek("login", name), 0.0)
-        one = rejections.row_of(group, tally)
+        one = group.row(tally)
         one.save()
         text = get(admin_client, "change", "", one.pk).content.decode()
         link = html.unescape(re.search(r'href="([^"]*/live/[^"]*identifier[^"]*)"', text)[1])

@@ -20,10 +20,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from django_slidingwindow import limits
-from django_slidingwindow.models import Rejection
+from django_slidingwindow.models import Rejection, Usage
 from tests.support.browser import next_page
 from tests.support.content_security import errors, strict
 from tests.support.rejections import row
+from tests.support.usage import usage_row
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
 
@@ -33,6 +34,7 @@ PROFILES = {
     "login": {"axis": "ip", "rates": ["5/m", "20/h"]},
     "tenant_free": {"axis": "tenant", "rate": "100/d"},
     "reports": {"axis": "tenant", "rate": "4/m", "mode": "observe", "algorithm": "log"},
+    "stripe": {"axis": "tenant", "rates": ["100/m", "20000/d"], "log": "all"},
 }
 
 
@@ -150,6 +152,27 @@ def log() -> None:
     ]
     rows.append(row(identifier=HOSTILE.replace("\x1b", "%1B").replace("\u202e", "%E2%80%AE")))
     Rejection.objects.bulk_create(rows)
+
+
+@pytest.fixture
+def usage_log() -> None:
+    """Fill the usage log with a day of three tenants, one of which was refused."""
+    now = timezone.now().replace(second=0, microsecond=0)
+    stored = HOSTILE.replace("\x1b", "%1B").replace("\u202e", "%E2%80%AE")
+    Usage.objects.bulk_create(
+        usage_row(
+            profile="stripe",
+            identifier=who,
+            minute=now - timedelta(minutes=i),
+            hits=1 + (i * 7919 + len(who)) % size,
+        )
+        for i in range(0, 1_400, 3)
+        for who, size in (("acme", 100), ("globex", 30), (stored, 7))
+    )
+    Rejection.objects.bulk_create(
+        row(profile="stripe", identifier="acme", minute=now - timedelta(minutes=i), hits=i % 40)
+        for i in range(9, 600, 21)
+    )
 
 
 @pytest.fixture
@@ -314,3 +337,40 @@ def test_pages_escape_a_hostile_identifier(operator: Operator) -> None:
     for page, query in (("changelist", "?q=<*"), ("live", "?axis=tenant&identifier=<*")):
         operator.open(page, query, seen_as=f"hostile-{page}")
         assert "<script>alert(1)</script>%1B[31m%E2%80%AEgnp.exe" in operator.text
+
+
+@pytest.mark.usefixtures("usage_log", "redis")
+def test_usage_of_a_profile_leads_to_an_identifier_over_time(viewer: Operator) -> None:
+    viewer.open("usage", seen_as="usage-profile")
+    assert viewer.all("select[name=profile] option:checked")[0].text == "stripe"
+    assert [cell.text for cell in viewer.all("#windows tbody th")] == [
+        "100 / 1 min",
+        "20,000 / 1 d",
+    ]
+    assert not viewer.all("#content script")
+    viewer.follow(viewer.all("#busiest a")[0])
+    assert viewer.all("h2.sw-subtitle")[0].text == "acme"
+    lines = viewer.all("line.sw-limit")
+    assert len(lines) == 2
+    assert lines[0].value_of_css_property("stroke-dasharray") == "6px, 4px"
+    viewer.look("usage-identifier")
+    viewer.open("usage", "?profile=stripe&identifier=acme&when=7d", seen_as="usage-week")
+    viewer.resize(400)
+    assert not viewer.browser.execute_script(
+        "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    )
+
+
+@pytest.mark.usefixtures("usage_log", "redis")
+def test_what_if_answers_on_the_page_of_profiles(viewer: Operator) -> None:
+    viewer.open("profiles")
+    viewer.follow(viewer.all("#profiles a[href*='profile=stripe'][href$='#what-if']")[0])
+    viewer.all("#what-if input[name=limit]")[0].send_keys("50/m")
+    viewer.follow(viewer.all("#what-if input[type=submit]")[0])
+    answer = viewer.all("#answer")[0].text
+    assert "50 / 1 min" in answer
+    assert "What the logs cannot tell:" in viewer.text
+    assert not viewer.all("#content script")
+    viewer.look("what-if")
+    viewer.open("profiles", "?profile=stripe&limit=many&when=1h", seen_as="what-if-error")
+    assert viewer.all("#what-if [role=alert]")

@@ -368,6 +368,7 @@ class TestProfiles:
             "count_rejected": False,
             "penalty": None,
             "anonymous": "ip",
+            "log": "refused",
             "dynamic": False,
             "tiers": None,
             "policies": [

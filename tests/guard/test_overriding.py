@@ -367,7 +367,7 @@ def test_log_row_of_a_block_names_the_identifier() -> None:
     request = RequestFactory().get("/", REMOTE_ADDR=ADDRESS)
     rate_limit("one")(view)(request)
     ((group, tally),) = rows.refusals(request, request.rate_limit, 0.0)
-    row = rows.row_of(group, tally)
+    row = group.row(tally)
     assert (row.identifier, row.reason, row.override) == (ADDRESS, "block", "block")
     assert (row.limit, row.window, row.retry_after) == (None, None, pytest.approx(60, abs=1))
 
@@ -377,7 +377,7 @@ def test_log_row_has_the_effective_limit() -> None:
     request = RequestFactory().get("/", REMOTE_ADDR=ADDRESS)
     rate_limit("one")(view)(request)
     ((group, tally),) = rows.refusals(request, request.rate_limit, 0.0)
-    row = rows.row_of(group, tally)
+    row = group.row(tally)
     assert (row.limit, row.override) == (0, "limit")
 
 

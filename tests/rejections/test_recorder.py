@@ -25,7 +25,7 @@ from django_slidingwindow.rejections import testcase as sandbox
 from django_slidingwindow.rejections import upsert
 from django_slidingwindow.rejections.buffer import Tallies
 from django_slidingwindow.rejections.recorder import Recorder
-from django_slidingwindow.rejections.rows import OVERFLOW, Tally, refusals, row_of
+from django_slidingwindow.rejections.rows import OVERFLOW, Tally, refusals
 from django_slidingwindow.rejections.writer import try_to_write
 from tests.support.databases import ALIAS, on_every_database
 from tests.support.rejections import refusal, request, verdict
@@ -600,7 +600,7 @@ def test_try_to_write_leaves_no_row(log_database: str) -> None:
 
 def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:
     """Return the hits by minute, identifier and reason."""
-    rows = [row_of(group, tally) for group, tally in tallies.take().items()]
+    rows = [group.row(tally) for group, tally in tallies.take().items()]
     return {
         (int(row.minute.timestamp() // 60), row.identifier, row.reason): row.hits for row in rows
     }
@@ -620,7 +620,7 @@ def test_tallies_collect_overflow_in_one_row_per_profile() -> None:
     tally(tallies, "g", profile="api")
     tally(tallies, "a", 60.0)
     limit, beyond = decisions.LIMIT, OVERFLOW
-    rows = [row_of(group, counted) for group, counted in tallies.take().items()]
+    rows = [group.row(counted) for group, counted in tallies.take().items()]
     assert sum(row.hits for row in rows) == tallies.recorded == 10
     found = {(row.first_at.minute, row.profile, row.identifier, row.reason): row for row in rows}
     assert {key: row.hits for key, row in found.items()} == {
@@ -693,7 +693,7 @@ def test_first_refusal_loads_the_recorder(monkeypatch: pytest.MonkeyPatch) -> No
     recorded: list[Any] = []
     monkeypatch.setattr(module, "record", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(signals, "refusal_log", None)
-    signals.refusal_log = apps._start_log
+    signals.refusal_log = apps._start_refusals
     http_request, refused = request(), refusal()
     signals.report_refusal(http_request, refused)
     assert signals.refusal_log is module.record

@@ -1,4 +1,4 @@
-"""`refusals` and `row_of` turn a decision into rows of the log."""
+"""`refusals` and `Group.row` turn a decision into rows of the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django_slidingwindow.decisions import Decision
 from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.policies import Policy
-from django_slidingwindow.rejections.rows import Group, Tally, refusals, row_of
+from django_slidingwindow.rejections.rows import Group, Tally, refusals
 from tests.support.rejections import POLICY, refusal, request, verdict
 
 NOW = 1_794_832_496.5  # 34 minutes and 56.5 seconds past the hour
@@ -24,7 +24,7 @@ HOUR = Policy(limit=20, window=3600)
 
 def rows(decision: Decision, http_request: Any = None, now: float = NOW) -> list[Rejection]:
     http_request = request() if http_request is None else http_request
-    return [row_of(group, tally) for group, tally in refusals(http_request, decision, now)]
+    return [group.row(tally) for group, tally in refusals(http_request, decision, now)]
 
 
 def row(decision: Decision | None = None, http_request: Any = None, now: float = NOW) -> Rejection:
@@ -196,9 +196,9 @@ def test_row_cuts_long_texts_to_their_columns() -> None:
 def test_digest_differs_for_every_group(change: dict[str, Any]) -> None:
     group = Group(0, "login", POLICY, verdict().key, "login/", "GET", "limit", "redis")
     tally = Tally(1, NOW, NOW, 1.0)
-    one, two = row_of(group, tally), row_of(group._replace(**change), tally)
+    one, two = group.row(tally), group._replace(**change).row(tally)
     assert one.digest != two.digest
-    assert one.digest == row_of(group._replace(minute=99), tally).digest
+    assert one.digest == group._replace(minute=99).row(tally).digest
 
 
 def test_minute_is_naive_when_use_tz_is_false() -> None:

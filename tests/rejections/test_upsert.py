@@ -102,7 +102,7 @@ def test_write_uses_one_statement_per_batch(log_database: str) -> None:
     rows = [row(number) for number in range(1, 1201)]
     written = 0
     with CaptureQueriesContext(connections[log_database]) as queries:
-        for batch in upsert.batches(rows, log_database):
+        for batch in upsert.batches(rows, Rejection, log_database):
             upsert.write(batch, log_database)
             written += 1
     assert len(queries) == written
@@ -113,9 +113,9 @@ def test_batches_fit_max_query_params(monkeypatch: pytest.MonkeyPatch) -> None:
     features = connections["default"].features
     assert len(Rejection._meta.concrete_fields) == 21
     monkeypatch.setattr(type(features), "max_query_params", 999)
-    assert [len(b) for b in upsert.batches(range(100), "default")] == [49, 49, 2]
+    assert [len(b) for b in upsert.batches(range(100), Rejection, "default")] == [49, 49, 2]
     monkeypatch.setattr(type(features), "max_query_params", None)
-    assert [len(b) for b in upsert.batches(range(1100), "default")] == [500, 500, 100]
+    assert [len(b) for b in upsert.batches(range(1100), Rejection, "default")] == [500, 500, 100]
 
 
 @on_every_database

@@ -237,7 +237,7 @@ class LogRouter:
     """Sends the log to another database, as a project's own router would."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
-        return ALIAS if model._meta.model_name == "rejection" else None
+        return ALIAS if model._meta.model_name in ("rejection", "usage") else None
 
     db_for_write = db_for_read
 

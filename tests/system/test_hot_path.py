@@ -48,6 +48,7 @@ PROFILES = {
     "everyone": {"axis": "global", "limit": 1_000_000, "window": 60},
     "site": {"axis": "ip", "limit": 1_000_000, "window": 3_600},
     "closed": {"axis": "ip", "limit": 0, "window": 60},
+    "audited": {"axis": "ip", "limit": 1_000_000, "window": 60, "log": "all"},
     "leased": {"axis": "ip", "limit": 1_000_000, "window": 86_400, "lease": 100},
 }
 
@@ -369,6 +370,18 @@ def test_refusal_with_its_log_row_makes_few_calls(settings: Any) -> None:
     finally:
         # Written now, and not by the log's thread during another test.
         recorder.flush()
+
+
+@pytest.mark.django_db
+def test_admission_with_its_log_row_makes_few_calls(settings: Any) -> None:
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LOG": True}
+    plain = functions_of(lambda: limits.check("wide", "203.0.113.9"))
+    try:
+        logged = functions_of(lambda: limits.check("audited", "203.0.113.9"))
+    finally:
+        recorder.flush()
+    # Some of these ask which test is running, and so when rows are written.
+    assert logged - plain <= 15
 
 
 def test_async_code_makes_few_calls() -> None:

@@ -1,4 +1,4 @@
-"""manage.py slidingwindow: show windows and profiles, unblock, check health, replay, explain."""
+"""manage.py slidingwindow: a subcommand for each thing that an operator wants to know or do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...inspection import windows as inspection
 from ...inspection.search import Filters
 from ...overrides import changes
 from ...rejections import purge as purging
-from .. import drilling, explaining, loading, replaying
+from .. import drilling, explaining, loading, replaying, using
 from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.exits import AWAY, NOT_FOUND, WRONG
@@ -52,6 +52,7 @@ class Command(BaseCommand):
             ),
             "profiles": ("list the configured profiles", None),
             "watch": ("show a live view of the most used windows; q quits", arguments.add_watch),
+            "usage": ("show how much of its limits a profile uses", using.add_arguments),
             "override": (
                 "change a limit now, for an identifier or all",
                 arguments.add_override,
@@ -214,6 +215,9 @@ class Command(BaseCommand):
         cutoff = before.isoformat(timespec="seconds")
         record = {"before": cutoff, "rows": count, "deleted": not dry_run}
         self.output.facts(layouts.PURGE, record)
+
+    def usage(self, **options: Any) -> None:
+        using.run(self.output, options)
 
     def replay(self, **options: Any) -> None:
         replaying.run(self.output, options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...durations import duration_exact, rate_exact
 from ...inspection.profiles import column_keys, remarks
+from ...inspection.usage import SHARES
 from ...policies import SLOTS
 from ...profile_keys import ProfileKey
 from ...replay.wording import name_of, refused_text, share_text, wait_text
@@ -166,16 +167,16 @@ def _override(record: Record) -> Cell:
     return Cell(text, _ACTIONS.get(record["action"], "") if record["in_force"] else DIM)
 
 
-def _overridden(record: Record) -> Cell:
-    identifier = record["identifier"] or "(all)"
-    # It is stored with its unprintable characters as %xx, unless code has stored it.
-    return Cell(identifier if identifier.isprintable() else harmless(identifier))
+def _stored(name: str, empty: str = "-") -> Callable[[Record], Cell]:
+    """Return a cell for an identifier of a table, whose unprintable characters are %xx."""
+    # Unless code has stored it.
+    return lambda record: Cell(as_key(record[name] or empty))
 
 
 OVERRIDES = Layout(
     [
         Column("profile", _plain("profile"), 20),
-        Column("identifier", _overridden, 24),
+        Column("identifier", _stored("identifier", "(all)"), 24),
         Column("override", _override, 14),
         Column("until", lambda r: Cell(r["until"] or "-"), 25),
         Column("by", lambda r: Cell(harmless(r["created_by"] or "-")), 10),
@@ -223,5 +224,46 @@ AFFECTED = Layout(
         Column("refused", _plain("refused", number), 9, right=True),
         Column("requests", _plain("requests", number), 9, right=True),
         Column("identifier", _plain("identifier")),
+    ]
+)
+
+
+def _above(name: str) -> Callable[[Record], Cell]:
+    """Return a cell that is highlighted if the value is above the limit."""
+
+    def cell(record: Record) -> Cell:
+        limit = record["limit_in_minutes"]
+        above = limit is not None and record[name] is not None and record[name] > limit
+        return Cell(number(record[name]), BAD if above else "")
+
+    return cell
+
+
+USAGE = Layout(
+    [
+        Column("limit", _plain("limit", number), 9, right=True),
+        Column("window", _plain("window", duration_exact), 8),
+        Column("counted in", lambda r: Cell(duration_exact(60 * r["minutes"])), 10),
+        Column("windows", _plain("windows", number), 9, right=True),
+        *(Column(f"{share} %", _above(f"p{share}"), 9, right=True) for share in SHARES),
+        Column("most", _above("most"), 9, right=True),
+    ]
+)
+
+BUSIEST = Layout(
+    [
+        Column("admitted", _plain("admitted", number), 9, right=True),
+        Column("refused", _plain("refused", number), 9, right=True),
+        Column("identifier", _stored("identifier")),
+    ]
+)
+
+TRAIL = Layout(
+    [
+        Column("minute", _plain("minute"), 22),
+        Column("admitted", _plain("admitted", number), 9, right=True),
+        Column("cost", _plain("cost", number), 9, right=True),
+        Column("refused", _plain("refused", number), 9, right=True),
+        Column("view", _plain("view", _or_dash)),
     ]
 )

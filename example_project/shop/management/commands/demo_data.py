@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.models import Override, Rejection
 from django_slidingwindow.registry import registry
-from django_slidingwindow.rejections.rows import Group, Tally, row_of
+from django_slidingwindow.rejections.rows import Group, Tally
 from shop.models import Tenant, digest
 
 TENANTS = (
@@ -121,4 +121,4 @@ def _row(
     )
     # The penalty of the login ends its first block after a minute.
     wait = 60.0 if reason else policy.window * 0.4
-    return row_of(group, Tally(hits, minute * 60 + 1.0, minute * 60 + 58.0, wait))
+    return group.row(Tally(hits, minute * 60 + 1.0, minute * 60 + 58.0, wait))

@@ -1,0 +1,62 @@
+"""Spans of time, and the rows of a log in one of them: never more than can be read at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+MOST_ROWS = 300_000
+"""The most rows that a page or a command reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of time from `start` up to, but not including, `end`."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def length(self) -> timedelta:
+        return self.end - self.start
+
+    @property
+    def minutes(self) -> range:
+        """The minutes since the epoch that it covers."""
+        return range(minute_number(self.start), minute_number(self.end))
+
+
+def now() -> datetime:
+    """Return the end of the current minute, in the current time zone."""
+    moment = timezone.now()
+    if timezone.is_aware(moment):
+        moment = timezone.localtime(moment)
+    return moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def last(length: timedelta) -> Span:
+    """Return the span of this length that ends now."""
+    end = now()
+    return Span(end - length, end)
+
+
+def minute_number(moment: datetime) -> int:
+    """Return the minutes since the epoch of a time as the log stores it."""
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment)
+    return int(moment.timestamp() // 60)
+
+
+def newest_rows(rows: QuerySet[Any], span: Span) -> tuple[QuerySet[Any], Span]:
+    """Return the rows of the span and the span; if there are too many, those of its end."""
+    within = rows.filter(minute__gte=span.start, minute__lt=span.end)
+    minutes = within.order_by("-minute").values_list("minute", flat=True)
+    # At most one row: the newest one that is left out, found by reading the index.
+    for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
+        start = first_left_out + timedelta(minutes=1)
+        return within.filter(minute__gte=start).order_by(), Span(start, span.end)
+    return within.order_by(), span

@@ -1,0 +1,83 @@
+"""Turn admitted requests into rows of the usage log, for profiles with `"log": "all"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..conf import conf
+from ..core.keys import any_key, parse_key
+from ..guard.state import STATE
+from ..models import Usage
+from .rows import column, digest_of, logged_identifier, moment, view_of
+
+if TYPE_CHECKING:
+    from ..core.windows import WindowSet
+
+
+class UsageGroup(NamedTuple):
+    """The values shared by all admitted requests that are counted in one row."""
+
+    minute: int
+    """Minutes since the epoch."""
+    profile: str
+    key: str
+    """A key of the identifier; empty for all others beyond LOG_ROWS_PER_MINUTE."""
+    view: str
+
+    def overflow(self) -> UsageGroup:
+        """Return the group that collects a profile's requests beyond LOG_ROWS_PER_MINUTE."""
+        return self._replace(key="", view="")
+
+    def row(self, tally: UsageTally) -> Usage:
+        """Return the unsaved row."""
+        parts = parse_key(self.key, conf.prefix)
+        identifier = "" if parts is None else logged_identifier(parts.identifier)
+        others = parts is None
+        return Usage(
+            minute=moment(self.minute * 60),
+            digest=digest_of((identifier, others, self.profile, self.view)),
+            profile=column(self.profile, "profile"),
+            identifier=identifier,
+            others=others,
+            view=column(self.view, "view"),
+            hits=tally.hits,
+            cost=tally.cost,
+        )
+
+
+@dataclass(slots=True)
+class UsageTally:
+    """The counts of a group."""
+
+    hits: int
+    """Requests."""
+    cost: int
+    """What they cost together."""
+
+    def add(self, other: UsageTally) -> None:
+        """Add another tally of the same group."""
+        self.hits += other.hits
+        self.cost += other.cost
+
+
+def admissions(
+    request: Any, windows: WindowSet, counted: Mapping[str, Any], now: float
+) -> list[tuple[UsageGroup, UsageTally]]:
+    """Return what to log for an admitted request, which is None for a call of `limits`.
+
+    `counted` has identifier and cost by profile.
+    """
+    template, keys = windows
+    minute, view = int(now // 60), view_of(request)
+    earlier = getattr(request, STATE, ())[:-1]
+    found = []
+    for profile, position in template.logged:
+        identifier, cost = counted[profile.name]
+        key = any_key(conf.prefix, profile, identifier) if position is None else keys[position]
+        # A later check of the request pays the difference to a higher cost.
+        again = earlier and any(check.counted.get(profile.name) for check in earlier)
+        hits = 0 if again else 1
+        found.append((UsageGroup(minute, profile.name, key, view), UsageTally(hits, cost)))
+    return found

@@ -1,0 +1,219 @@
+"""Usage from the logs: percentiles in windows, the busiest, and one identifier over time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard.identity import canonical
+from django_slidingwindow.guard.override import Override
+from django_slidingwindow.inspection import spans, usage
+from django_slidingwindow.inspection.spans import Span, last, minute_number
+from django_slidingwindow.inspection.what_if import what_if
+from django_slidingwindow.models import Usage
+from django_slidingwindow.policies import Policy, Profile
+from django_slidingwindow.registry import read_profile
+from tests.support.databases import on_every_database
+from tests.support.rejections import row
+from tests.support.usage import usage_row
+
+pytestmark = pytest.mark.django_db
+
+PROFILE = Profile(
+    name="api",
+    axis="tenant",
+    policies=(Policy(limit=10, window=60), Policy(limit=3, window=7), Policy(limit=99, window=150)),
+    log="all",
+)
+DAY = timedelta(days=1)
+
+
+def minute(back: int) -> Any:
+    return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=back)
+
+
+def test_read_joins_both_logs_by_identifier_and_minute() -> None:
+    usage_row(minute=minute(3), hits=4, cost=9).save()
+    usage_row(minute=minute(3), hits=1, view="other/").save()
+    usage_row(minute=minute(2), identifier="globex").save()
+    usage_row(minute=minute(3), profile="other").save()
+    usage_row(minute=minute(5_000)).save()
+    row(profile="api", identifier="acme", minute=minute(3), hits=2).save()
+    row(profile="api", identifier="acme", minute=minute(3), hits=2, reason="observe").save()
+    row(profile="api", identifier="", minute=minute(3), hits=7, reason="overflow").save()
+    usage_row(minute=minute(1), identifier="", others=True, hits=5).save()
+    found = usage.read(PROFILE, last(DAY))
+    at = minute_number(minute(0))
+    assert found.by_identifier == {
+        "acme": {at - 3: usage.Count(5, 10, 2)},
+        "globex": {at - 2: usage.Count(1, 1, 0)},
+    }
+    assert found.others == usage.Count(5, 5, 7)
+    assert found.total == usage.Count(11, 16, 9)
+    assert [who for who, _ in usage.busiest(found)] == ["acme", "globex"]
+
+
+def test_read_of_an_identifier_finds_all_its_spellings() -> None:
+    by_header = Profile(name="api", axis="header:X-Key", policies=PROFILE.policies, log="all")
+    usage_row(identifier=canonical("header:X-Key", "s3cret")).save()
+    usage_row(identifier="other").save()
+    usage_row(identifier="", others=True).save()
+    assert usage.read(by_header, last(DAY), "s3cret").total.admitted == 1
+    assert usage.read(by_header, last(DAY), "other").total.admitted == 1
+    assert usage.read(by_header, last(DAY), "").total.admitted == 0
+
+
+def test_only_the_newest_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for back in range(8):
+        usage_row(minute=minute(back)).save()
+        row(profile="api", identifier="acme", minute=minute(2 * back)).save()
+    monkeypatch.setattr(spans, "MOST_ROWS", 6)
+    found = usage.read(PROFILE, last(DAY))
+    assert found.span.start == minute(5)
+    # Both logs from the same minute on: that of the refusals reaches further back.
+    assert found.total == usage.Count(6, 6, 3)
+
+
+def test_percentiles_equal_brute_force() -> None:
+    rng = random.Random(5)
+    samples: dict[int, Counter[tuple[int, int]]] = {1: Counter(), 3: Counter()}
+    for _ in range(300):
+        who, back, hits = rng.randrange(9), rng.randrange(200), rng.randrange(1, 30)
+        usage_row(identifier=f"t{who}", minute=minute(back), hits=hits).save()
+        for length, found in samples.items():
+            found[who, minute_number(minute(back)) // length] += hits
+    windows = usage.window_uses(PROFILE, usage.read(PROFILE, last(DAY)))
+    assert [(use.limit, use.window, use.minutes) for use in windows] == [
+        (10, 60, 1),
+        (3, 7, 1),
+        (99, 150, 3),
+    ]
+    assert [use.limit_in_minutes for use in windows] == [10, 25, 118]
+    for use in windows:
+        ordered = sorted(samples[use.minutes].values())
+        assert use.samples == len(ordered)
+        assert use.most == ordered[-1]
+        for share, value in use.percentiles.items():
+            assert sum(one <= value for one in ordered) / len(ordered) >= share / 100
+            assert sum(one < value for one in ordered) / len(ordered) < share / 100
+
+
+def test_percentiles_of_nothing_are_empty() -> None:
+    (use, *_) = usage.window_uses(PROFILE, usage.read(PROFILE, last(DAY)))
+    assert (use.samples, use.percentiles, use.most) == (0, {}, 0)
+
+
+@pytest.mark.parametrize("window", [30, 60, 150, 900])
+def test_fullest_equals_brute_force(window: float) -> None:
+    rng = random.Random(7)
+    minutes = {rng.randrange(100): usage.Count(1, rng.randrange(9), 3) for _ in range(40)}
+    length = usage.whole_minutes(window)
+    expected = [
+        sum(count.cost for at, count in minutes.items() if minute - length < at <= minute)
+        for minute in range(20, 90)
+    ]
+    assert usage.fullest(minutes, window, range(20, 90)) == expected
+
+
+def test_trail_lists_each_minute_and_view() -> None:
+    usage_row(minute=minute(3), hits=2, cost=6).save()
+    usage_row(minute=minute(2), view="b/").save()
+    usage_row(minute=minute(2), view="a/").save()
+    row(profile="api", identifier="acme", minute=minute(2), hits=9, view="a/").save()
+    row(profile="api", identifier="other", minute=minute(2)).save()
+    records, shown = usage.trail(PROFILE, last(DAY), "acme")
+    assert shown == last(DAY)
+    facts = ("view", "admitted", "cost", "refused")
+    assert [tuple(one[name] for name in facts) for one in records] == [
+        ("api/orders/", 2, 6, 0),
+        ("a/", 1, 1, 9),
+        ("b/", 1, 1, 0),
+    ]
+    assert {(one["profile"], one["identifier"]) for one in records} == {("api", "acme")}
+    assert records[0]["minute"] == minute(3).isoformat(timespec="minutes")
+
+
+def by_function(identifier: str, request: Any) -> list[str] | None:
+    return None if identifier == "free" else ["5/m", "100/h"]
+
+
+def tier(identifier: str, request: Any) -> str:
+    return "paid" if identifier == "acme" else "free"
+
+
+def test_limits_of_a_profile_and_of_an_identifier() -> None:
+    assert usage.limits_of(PROFILE) == [(10, 60), (3, 7), (99, 150)]
+    dynamic = Profile(name="api", axis="tenant", limit_for=by_function)
+    assert usage.limits_of(dynamic) == [(None, 60.0)]
+    assert usage.limits_of(dynamic, "acme") == [(5, 60), (100, 3600)]
+    assert usage.limits_of(dynamic, "free") == []
+    tiers = {"paid": ["20/s", "1000/d"], "free": None}
+    profile = read_profile("api", {"axis": "tenant", "tiers": tiers, "tier": tier})
+    assert usage.limits_of(profile) == [(None, 1.0), (None, 86400.0)]
+    assert usage.limits_of(profile, "acme") == [(20, 1.0), (1000, 86400.0)]
+    nothing = read_profile("api", {"axis": "tenant", "tiers": {"free": None}, "tier": tier})
+    assert usage.limits_of(nothing) == [(None, 60.0)]
+    with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"}):
+        # The function cannot be asked about a hash.
+        assert usage.limits_of(dynamic, "acme") == [(None, 60.0)]
+
+
+@pytest.mark.parametrize(("action", "expected"), [("limit", [(7, 60)]), ("exempt", [])])
+def test_limits_of_an_identifier_are_those_of_its_override(action: str, expected: Any) -> None:
+    profile = Profile(name="api", axis="tenant", policies=(Policy(limit=10, window=60),))
+    overrides = overriding.ProfileOverrides()
+    overrides.everybody = (Override(action, ((7, 60.0),)),)
+    overriding.publish(overriding.Snapshot({"api": overrides}))
+    try:
+        assert usage.limits_of(profile, "acme") == expected
+    finally:
+        overriding.publish(None)
+
+
+@override_settings(USE_TZ=False)
+def test_minutes_of_naive_times_are_those_of_the_default_zone() -> None:
+    assert minute_number(timezone.make_naive(timezone.make_aware(minute(0)))) == minute_number(
+        timezone.make_aware(minute(0))
+    )
+    assert len(Span(minute(10), minute(0)).minutes) == 10
+
+
+@on_every_database
+def test_queries_use_an_index_when_the_log_is_large(log_database: str) -> None:
+    connection = connections[log_database]
+    Usage.objects.using(log_database).bulk_create(
+        (
+            usage_row(
+                profile=("api", "b", "c", "d", "e")[number % 5],
+                identifier=f"t{number % 997}",
+                minute=minute(number),
+            )
+            for number in range(30 * 1_440)
+        ),
+        batch_size=2_000,
+    )
+    table = Usage._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ANALYZE TABLE {table}" if connection.vendor == "mysql" else "ANALYZE")
+    with CaptureQueriesContext(connection) as captured:
+        assert usage.read(PROFILE, last(DAY)).total.admitted == 1_440 // 5
+        assert usage.read(PROFILE, last(30 * DAY), "t15").total.admitted > 1
+        assert usage.trail(PROFILE, last(30 * DAY), "t15")[0]
+        assert what_if(PROFILE, PROFILE.policies[:1], last(DAY)).requests == 1_440 // 5
+    statements = [query["sql"] for query in captured if table in query["sql"]]
+    assert len(statements) >= 8
+    for sql in statements:
+        with connection.cursor() as cursor:
+            explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+            cursor.execute(f"{explain} {sql}")
+            plan = str(cursor.fetchall())
+        assert "slidingwindow_usage_" in plan, f"{sql}\n{plan}"
