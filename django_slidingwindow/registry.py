@@ -12,7 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from .conf import NAME, conf, on_change
 from .exceptions import Text
 from .policies import Profile
-from .profile_keys import PROFILE_KEYS, config_problems, profile_fields
+from .profiles.keys import PROFILE_KEYS
+from .profiles.reading import config_problems, profile_fields
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},

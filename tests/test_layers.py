@@ -17,7 +17,7 @@ LAYERS = [
     {"algorithms"},
     {"stores", "cluster"},
     {"core"},
-    {"conf", "profile_keys", "profile_values", "registry", "signals"},
+    {"conf", "profiles", "registry", "signals"},
     {"guard", "limits", "testing", "pytest_plugin"},
     {"http"},
     {"decorators", "middleware", "views", "contrib"},

@@ -68,7 +68,7 @@ TESTED_IN = {
     "test_middleware.py": "guard.rules",
     "test_models.py": "rejections.fields",
     "test_policies.py": "rates",
-    "test_profile_keys.py": "profile_values",
+    "profiles/test_keys.py": "profiles.reading profiles.values",
     "test_testing.py": "pytest_plugin",
     "test_views.py": "guard.looking",
 }

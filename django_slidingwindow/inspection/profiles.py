@@ -10,7 +10,7 @@ from ..conf import conf
 from ..core.tiers import Tiers
 from ..exceptions import Text
 from ..policies import Policy, Profile, slots_policies
-from ..profile_keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
+from ..profiles.keys import IN_POLICIES, PROFILE_KEYS, ProfileKey
 from ..registry import BUILT_IN, profile_problems, registry
 
 SETTINGS, REGISTERED, BUILT = "settings", "registered", "built in"

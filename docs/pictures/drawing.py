@@ -105,7 +105,7 @@ _LAYERS = (
     ("algorithms/", "Lua scripts, their arithmetic in memory, and how values are read"),
     ("stores/", "Redis, Cluster, memory; net/ has connections, Sentinel, routing"),
     ("core/", "a check without settings or HTTP: windows, limiter, breaker, shield, fallback"),
-    ("settings", "conf · profile_keys · registry · signals"),
+    ("settings", "conf · profiles · registry · signals"),
     ("guard/", "a request and the settings to a decision; limits for other code"),
     ("http/", "fields and refusals: what the client sees"),
     ("edges", "decorators · middleware · contrib/ (DRF, ninja, Prometheus, OpenTelemetry)"),

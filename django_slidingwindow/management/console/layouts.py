@@ -9,7 +9,7 @@ from ...durations import duration_exact, rate_exact
 from ...inspection.profiles import column_keys, remarks
 from ...inspection.usage import SHARES
 from ...policies import SLOTS
-from ...profile_keys import ProfileKey
+from ...profiles.keys import ProfileKey
 from ...replay.wording import name_of, refused_text, share_text, wait_text
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
 from .text import as_key, bar, harmless, number, percent, size, wait

@@ -23,8 +23,8 @@ from django_slidingwindow.algorithms.penalties import Penalty
 from django_slidingwindow.exceptions import PolicyError
 from django_slidingwindow.inspection.profiles import ProfileState, remarks
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.profile_keys import IN_POLICIES, POLICIES, PROFILE_KEYS, TIER, ProfileKey
-from django_slidingwindow.profile_values import read_penalty
+from django_slidingwindow.profiles.keys import IN_POLICIES, POLICIES, PROFILE_KEYS, TIER, ProfileKey
+from django_slidingwindow.profiles.values import read_penalty
 from django_slidingwindow.registry import profile_problems, read_profile, registry
 from tests.support.docs_pages import table
 

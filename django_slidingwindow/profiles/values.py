@@ -7,9 +7,9 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from .algorithms.penalties import Penalty
-from .exceptions import PolicyError, Text, text_of
-from .policies import (
+from ..algorithms.penalties import Penalty
+from ..exceptions import PolicyError, Text, text_of
+from ..policies import (
     ALGORITHMS,
     DEFERRED,
     NO_INFLIGHT_DEFERRED,
@@ -17,7 +17,7 @@ from .policies import (
     SLOTS,
     Policy,
 )
-from .rates import parse_limit, parse_rate, parse_window
+from ..rates import parse_limit, parse_rate, parse_window
 
 INFLIGHT, HOLD = "inflight", "hold"
 """The keys that make the policy for requests in flight."""

@@ -1,4 +1,4 @@
-"""The keys of a profile's dict in one table: reading, checking, building and showing follow it.
+"""The keys of a profile's dict in one table: reading, checking and showing follow it.
 
 To add a key, add a row to `PROFILE_KEYS`, and its field to `Profile` if there is none yet. The
 tests print the row that docs/profiles.md needs.
@@ -6,13 +6,12 @@ tests print the row that docs/profiles.md needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .conf import conf
-from .core.tiers import Tiers
-from .exceptions import Text, gettext_noop, pgettext_noop, text_of
-from .policies import (
+from ..conf import conf
+from ..exceptions import gettext_noop, pgettext_noop, text_of
+from ..policies import (
     ANONYMOUS,
     DEFAULT_HOLD,
     ENFORCE,
@@ -20,17 +19,13 @@ from .policies import (
     LOG_REFUSED,
     LOGS,
     MODES,
-    NO_COUNTER_LEASE,
     OBSERVE,
-    Policy,
-    no_penalty_with,
-    slots_policies,
 )
-from .profile_values import (
+from ..rates import parse_inflight, parse_lease, parse_window
+from .values import (
     HOLD,
     INFLIGHT,
     in_policy,
-    inflight_problems,
     one_of,
     penalty_problems,
     rate_fields,
@@ -44,7 +39,6 @@ from .profile_values import (
     read_tiers,
     string_value,
 )
-from .rates import parse_inflight, parse_lease, parse_window
 
 POLICIES = "policies"
 """The field of the keys limit, rate, rates and tiers."""
@@ -109,51 +103,6 @@ class ProfileKey(NamedTuple):
                 self.read_item(item)
             except ValueError as error:
                 yield f"[{i}]", text_of(error)
-
-
-def config_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the known keys of a profile's dict, as (path, problem)."""
-    for key in PROFILE_KEYS.values():
-        if key.required or key.name in config:
-            for below, problem in key.problems(config.get(key.name)):
-                yield f"[{key.name!r}]{below}", problem
-    given = [
-        key.name for key in PROFILE_KEYS.values() if key.field == POLICIES and key.name in config
-    ]
-    if len(given) > 1 or (not given and INFLIGHT not in config):
-        found = ", ".join(given) or "-"
-        problem = "needs exactly one of limit, rate, rates and tiers; found: {found}"
-        yield "", Text(problem, found=found)
-    elif given == ["limit"] and "window" not in config:
-        yield "", Text("limit needs a window, such as 60 or '1m'.")
-    elif given != ["limit"] and "window" in config:
-        yield "['window']", Text("is only for limit: a rate includes its window.")
-    if ("tiers" in config) != (TIER in config):
-        yield "", Text("tiers and tier need each other.")
-    if config.get("algorithm") == "counter" and config.get("lease"):
-        yield "['lease']", NO_COUNTER_LEASE
-    if "penalty" in config:
-        for other in no_penalty_with(config.get("mode"), config.get("lease")):
-            yield "['penalty']", other
-    yield from inflight_problems(config)
-
-
-def profile_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the `Profile` that a dict without problems describes."""
-    fields = {
-        key.field: key.value(config[key.name])
-        for key in PROFILE_KEYS.values()
-        if key.name in config
-    }
-    rates = fields.pop(POLICIES, ())
-    if TIER in fields:
-        rates = Tiers(rates, fields.pop(TIER))
-    if callable(rates):
-        return {**fields, "limit_for": rates}
-    shared = {name: fields.pop(name) for name in IN_POLICIES if name in fields}
-    policies = tuple(Policy(**{**shared, **rate}) for rate in rates)
-    slots = slots_policies(fields.pop(INFLIGHT, 0), fields.pop(HOLD, DEFAULT_HOLD))
-    return {**fields, POLICIES: (*policies, *slots)}
 
 
 _TABLE = (
