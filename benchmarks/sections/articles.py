@@ -80,7 +80,7 @@ def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> Round:
             [*map(str.encode, command), *arguments], capture_output=True, check=False
         )
     used = server.cpu() - before
-    # One line of titles and one of numbers, of which the first is the command as it is.
+    # One line of titles and one of numbers. The first title is the command.
     lines = done.stdout.decode(errors="replace").splitlines()
     if done.returncode or len(lines) < 2:
         raise RuntimeError(f"redis-benchmark said {done.stderr or done.stdout[-300:]!r}")

@@ -1,7 +1,7 @@
 """Requests in flight, in memory: the arithmetic of lua/slots.lua.
 
-A slot belongs to the token of the call that took it. Only that token gives it back, so whoever
-gives back twice, or after the slot's time was up, frees nobody else's.
+A slot belongs to the token of the call that took it. Only that token gives it back, so a
+call that gives back twice, or after the slot's time was up, does not free another slot.
 """
 
 from __future__ import annotations

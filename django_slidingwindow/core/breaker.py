@@ -21,7 +21,7 @@ _PROBE_LOST = 5.0
 
 
 def most_probes(seconds: float) -> int:
-    """Return how many probes a breaker sends at most while it is open for so many seconds."""
+    """Return how many probes a breaker sends at most while it is open for `seconds`."""
     probes, delay = 0, _FIRST_DELAY
     left = seconds - delay * (1 - _JITTER)
     while left >= 0:

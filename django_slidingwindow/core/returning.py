@@ -68,7 +68,7 @@ class Returner:
                 with self._lock:
                     self._wakes = due = self._leases.due
                     if due == math.inf:
-                        # Within the lock, so that whoever comes next starts another thread.
+                        # Within the lock, so that the next caller starts another thread.
                         self._thread = None
                         return
                     self._sooner.clear()

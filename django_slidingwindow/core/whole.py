@@ -1,4 +1,4 @@
-"""Checks that take slots: whoever is cancelled while Redis answers must not keep them."""
+"""Checks that take slots: one that is cancelled while Redis answers must not keep them."""
 
 from __future__ import annotations
 

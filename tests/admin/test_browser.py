@@ -156,7 +156,7 @@ def log() -> None:
 
 @pytest.fixture
 def usage_log() -> None:
-    """Fill the usage log with a day of three tenants, one of which was refused."""
+    """Fill the usage log with a day of three tenants; one was refused."""
     now = timezone.now().replace(second=0, microsecond=0)
     stored = HOSTILE.replace("\x1b", "%1B").replace("\u202e", "%E2%80%AE")
     Usage.objects.bulk_create(

@@ -66,7 +66,7 @@ class Site:
         self.clock.now += round(seconds * SECOND)
 
     def refuse(self, *profiles: Profile, times: int) -> Decision:
-        """Be refused by the store so many times: the shield forgets each time."""
+        """Be refused by the store `times` times: the shield forgets each time."""
         for _ in range(times):
             decision = self.check(*profiles)
             assert not decision.allowed
