@@ -13,13 +13,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext, pgettext_lazy
 
-from ..exceptions import PolicyError
+from ..exceptions import PolicyError, text_of
 from ..inspection.search import configured
 from ..inspection.spans import last
 from ..inspection.what_if import Affected, Bounds, WhatIf, what_if
 from ..models import Rejection
 from ..policies import LOG_ALL, Policy, Profile
-from ..texts import text_of
 from .pages import url
 from .times import RECENT
 from .usage import SPANS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -317,3 +318,40 @@ def test_admin_shows_a_block_and_unblocks(redis: Redis, admin_client: Client) ->
     assert limits.check("login", ADDRESS).allowed
     reasons = admin_client.get(reverse(f"{pages}changelist")).content.decode()
     assert "penalty" in reasons
+
+
+@pytest.mark.parametrize("in_memory", [False, True], ids=["redis", "memory"])
+def test_penalty_stands_beside_rates_and_requests_in_flight(
+    settings: Any, redis: Redis, in_memory: bool
+) -> None:
+    settings.SLIDING_WINDOW = {
+        "PROFILES": {
+            "busy": {
+                "axis": "tenant",
+                "rate": "10/m",
+                "inflight": 1,
+                "penalty": {"after": "2/10m", "steps": ["1m"]},
+            }
+        },
+        "LATENCY_BUDGET": 60,
+    }
+    with limits_in_memory() if in_memory else nullcontext():
+        first = limits.check("busy", "acme")
+        assert first.allowed
+        # The slot is taken: two refusals are tolerated, and the third one blocks.
+        assert [limits.check("busy", "acme").reason for _ in range(4)] == [
+            decisions.LIMIT,
+            decisions.LIMIT,
+            decisions.PENALTY,
+            decisions.PENALTY,
+        ]
+        # A slot and a hit.
+        assert limits.refund(first) == 2
+        blocked = limits.check("busy", "acme")
+        assert (blocked.allowed, blocked.reason) == (False, decisions.PENALTY)
+        assert blocked.retry_after == pytest.approx(60, abs=10)
+        assert limits.check("busy", "globex").allowed
+        assert limits.reset("busy", "acme")
+        again = limits.check("busy", "acme")
+        assert again.allowed
+        assert limits.refund(again) == 2
