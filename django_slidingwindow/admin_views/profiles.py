@@ -84,12 +84,9 @@ class Row:
 
     @property
     def policies(self) -> list[tuple[str, str]]:
-        """Return the rate of each policy, and its algorithm and options."""
+        """Return the rate of each policy, and how it is counted."""
         return [
-            (
-                rate(one.limit, one.window, inflight=one.inflight),
-                f"{one.algorithm}{_options(one)}",
-            )
+            (rate(one.limit, one.window, inflight=one.inflight), _counting(one))
             for one in self.state.policies
         ]
 
@@ -102,10 +99,11 @@ class Row:
         ]
 
 
-def _options(policy: Policy) -> str:
+def _counting(policy: Policy) -> str:
     if policy.inflight:
-        return f", hold {duration_exact(policy.window)}"
-    return f", lease {number(policy.lease)}" if policy.lease else ""
+        return f"hold {duration_exact(policy.window)}"
+    lease = f", lease {number(policy.lease)}" if policy.lease else ""
+    return f"{policy.algorithm}{lease}"
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:

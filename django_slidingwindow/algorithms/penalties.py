@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..durations import seconds_exact
+from ..durations import duration_exact, rate_exact
 from ..policies import PENALTY, Policy
 from ..rates import parse_limit, parse_window
 
@@ -38,8 +38,9 @@ class Penalty(Policy):
 
     @property
     def text(self) -> str:
-        """What it says, for people: 3/600s, then 60s, 600s."""
-        return f"{self.label}, then {', '.join(f'{seconds_exact(step)}s' for step in self.steps)}"
+        """What it says, for people: 3 / 10 min, then 1 min, 10 min."""
+        steps = ", ".join(map(duration_exact, self.steps))
+        return f"{rate_exact(self.limit, self.window)}, then {steps}"
 
 
 def has_penalty(policies: Iterable[Policy]) -> bool:

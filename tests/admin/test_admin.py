@@ -697,7 +697,7 @@ class TestLive:
             assert self.rows(admin_client) == []
             text = get(admin_client, "profiles").content.decode()
             assert "1 in flight" in text
-            assert "slots, hold 1 h" in text
+            assert ">hold 1 h<" in text
         row = Rejection(limit=5, window=3600.0, algorithm="slots")
         assert wording.policy(row) == "5 in flight"
 

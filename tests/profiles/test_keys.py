@@ -200,7 +200,7 @@ class TestPenalty:
         penalty = {"after": "3/10m", "steps": ["1m", "90s"]}
         config = {"axis": "ip", "rate": "5/m", "penalty": penalty}
         state = ProfileState(name="login", origin="settings", profile=read_profile("login", config))
-        assert remarks(state.record()) == ["penalty: 3/600s, then 60s, 90s"]
+        assert remarks(state.record()) == ["penalty: 3 / 10 min, then 1 min, 1 min 30 s"]
         assert json.dumps(state.record())
 
     @pytest.mark.parametrize("penalty", [None, "3/10m", ["1m"]])

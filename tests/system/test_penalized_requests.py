@@ -287,7 +287,7 @@ def test_commands_show_and_remove_a_block(redis: Redis) -> None:
     ]
     assert (shown["algorithm"], shown["blocked"]) == ("penalty", True)
     assert KEY in run("keys", "--blocked")
-    assert "penalty: 2/600s, then 3600s, 86400s" in run("profiles")
+    assert "penalty: 2 / 10 min, then 1 h, 1 d" in run("profiles")
     run("reset", "--profile", "login", "--id", ADDRESS, "--yes")
     assert redis.keys() == []
     assert limits.check("login", ADDRESS).allowed
