@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-SHARED_GROUPS = ("cluster", "sentinels", "log_database")
+SHARED_GROUPS = ("cluster", "sentinels", "log_database", "written")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Send the tests of one group of servers to one worker: it is started once."""
+    """Send the tests that share a server or a run of the benchmarks to one worker."""
     for item in items:
         for name in SHARED_GROUPS:
             if name in getattr(item, "fixturenames", ()):

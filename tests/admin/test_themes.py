@@ -138,7 +138,7 @@ def test_operator_reads_the_log_and_unblocks_a_client(operator: Operator) -> Non
     assert operator.all(".sw-subtitle")[0].text == "127.0.0.1"
     operator.look("unblock")
     operator.leave(operator.all(".sw-buttons input")[0])
-    assert "Unblocked: 127.0.0.1. 2 windows were deleted." in operator.browser.page_source
+    assert "Unblocked: 127.0.0.1. 3 windows were deleted." in operator.browser.page_source
 
     operator.open(f"key/{KEY}")
     assert operator.all(".errornote")[0].text == "There is no such window: it has no hits."
