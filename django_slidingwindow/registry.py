@@ -12,8 +12,6 @@ from django.core.exceptions import ImproperlyConfigured
 from .conf import NAME, conf, on_change
 from .exceptions import Text
 from .policies import Profile
-from .profiles.keys import PROFILE_KEYS
-from .profiles.reading import config_problems, profile_fields
 
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "ip_public": {"axis": "ip", "limit": 120, "window": 60},
@@ -39,6 +37,9 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def read_profile(name: str, config: Any) -> Profile:
     """Return the profile that a dict in the settings describes."""
+    # Not every process that starts Django checks a limit.
+    from .profiles.reading import profile_fields
+
     for path, problem in profile_problems(name, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
     return config if isinstance(config, Profile) else Profile(name=name, **profile_fields(config))
@@ -57,6 +58,9 @@ def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(config, Mapping):
         yield path, Text("must be a dict, not {type}.", type=type(config).__name__)
         return
+    from .profiles.keys import PROFILE_KEYS
+    from .profiles.reading import config_problems
+
     for key in config:
         if key not in PROFILE_KEYS:
             hint = near(str(key), PROFILE_KEYS)
