@@ -31,7 +31,6 @@ from django_slidingwindow.inspection import spans
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import rows as rejections
-from tests.support.databases import on_every_database
 from tests.support.rejections import row
 
 pytestmark = pytest.mark.django_db
