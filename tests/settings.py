@@ -46,3 +46,5 @@ CACHES = {
 }
 
 SLIDING_WINDOW: dict[str, object] = {}
+# From Django 6.1 on, mail needs a mailer by name.
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
