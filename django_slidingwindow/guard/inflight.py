@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -83,6 +84,7 @@ def hold(request: HttpRequest, state: RequestState, limiter: Limiter) -> None:
     task, found = _running_task(), ref(held)
     if task is not None:
         task.add_done_callback(lambda ended: _ended(ended, found()))
+        _in_task.set(found)
     elif isinstance(request, ASGIRequest):
         _here.held = found
 
@@ -120,15 +122,21 @@ class _Here(threading.local):
 
 
 _here = _Here()
+# What the task of a request holds. From Django 6.0 on, that task is not cancelled when the client
+# goes away: only what it waits for is, and then it sends `request_finished`.
+_in_task: ContextVar[ref[HeldSlots] | None] = ContextVar("_in_task", default=None)
 
 
 @receiver(request_finished)
 def _finished(**kwargs: Any) -> None:
-    """Free the slots that a view took in this thread, if Django has not closed its response."""
-    found, _here.held = _here.held, None
-    held = None if found is None else found()
-    if held is not None:
-        held.leave()
+    """Free what this thread and task have taken, if Django has not closed the response."""
+    places = (_here.held, _in_task.get())
+    _here.held = None
+    _in_task.set(None)
+    for found in places:
+        held = None if found is None else found()
+        if held is not None:
+            held.leave()
 
 
 def _release(limiter: Limiter, decision: Decision) -> None:
