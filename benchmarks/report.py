@@ -66,13 +66,13 @@ def _goals(results: Results, page: str) -> str:
     for goal in GOALS:
         value, peers = goal.measure(results), goal.peers(results)
         if value is None:
-            told, verdict = "", "not measured"
+            measured, verdict = "", "not measured"
         else:
-            told, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
+            measured, verdict = f"{value:.2f}", "yes" if goal.reached(value) else "**no**"
             if goal.spent and not goal.reached(value):
                 missed.append(f"**{goal.case}**: {flat(goal.spent)}{_possible(goal, results)}\n")
         best = "" if peers is None else f"{peers:.2f}"
-        rows.append([goal.case, goal.aim, told, verdict, best])
+        rows.append([goal.case, goal.aim, measured, verdict, best])
     head = ["case", "goal", "measured", "reached", "best peer"]
     intro = flat(GOALS_HEAD.format(page=page))
     return "\n".join(["# Benchmark goals\n", f"{intro}\n", table(head, rows), *missed])

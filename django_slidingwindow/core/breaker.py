@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
 
 THRESHOLD = 3
-"""Consecutive failures that open it: one lost packet is no outage."""
+"""Consecutive failures that open it: one lost packet is not an outage."""
 # Seconds between probes: doubled from the first to the last, less up to a quarter,
 # so that the processes of a site do not probe in step. The last one keeps recovery
 # within a second of the store's return.

@@ -136,7 +136,7 @@ def client_of(request: HttpRequest, passed: list[tuple[str, Hop | None]] | None 
     Where a proxy wrote something that is no address, the proxy itself is the client:
     many share its limit then, but nobody escapes one. Raises UnknownClientError for a
     request that has no address at all. `passed` gets every hop that was looked at, the nearest
-    first, with its text; None for a text that is no address.
+    first, with its text; None for a text that is not an address.
     """
     meta = request.META
     trust = _trust()

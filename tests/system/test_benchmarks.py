@@ -150,8 +150,7 @@ def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
 def test_memory_and_growth_are_described_by_their_points(results: Results) -> None:
     (case, many) = results.cases("memory")
     assert (results.value("memory", case, OURS, "10") or 0) > 50
-    # So few keys may take less than the allocator of the server had left over.
-    assert results.value("memory", many, OURS, "bytes each") is not None
+    assert (results.value("memory", many, OURS, "bytes each") or 0) > 50
     assert len(results.cases("growth")) == 8
     assert (results.value("growth", "policies: server", OURS, "8") or 0) > 0
 
@@ -160,11 +159,10 @@ def test_keys_are_filled_by_checks_and_expire(results: Results) -> None:
     filled, checked, expired = results.cases("keys")
     size = SIZES["tiny"]
     assert [row.contender for row in results.of("keys", filled)] == [
-        f"ours, {count:,} keys" for count in (2, 20, size.filled_keys)
+        f"ours, {count:,} keys" for count in (40, 400, size.filled_keys)
     ]
     most = f"ours, {size.filled_keys:,} keys"
-    # Few keys take less than what else the server's memory varies by.
-    assert results.value("keys", filled, most, "bytes each") is not None
+    assert (results.value("keys", filled, most, "bytes each") or 0) > 50
     assert (results.value("keys", checked, most, "99 %, µs") or 0) > 0
     (row,) = results.of("keys", expired)
     assert 0 <= row.values["left after 0 s"] <= size.expiring_keys
