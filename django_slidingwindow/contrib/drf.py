@@ -42,8 +42,14 @@ _of_views: BoundedCache[tuple[str, ...], tuple[Requirement, ...]] = BoundedCache
 
 def requirements_in(view: APIView) -> Requirements:
     """Return what all ProfileThrottles of a view require."""
-    throttles = [item for item in view.get_throttles() if isinstance(item, ProfileThrottle)]
-    return joined(each for throttle in throttles for each in throttle.requirements(view))
+    return joined(
+        [
+            each
+            for throttle in view.get_throttles()
+            if isinstance(throttle, ProfileThrottle)
+            for each in throttle.requirements(view)
+        ]
+    )
 
 
 class StoreAwayError(APIException):

@@ -51,6 +51,8 @@ class Check:
 class RequestState(list[Check]):
     """The checks of one request. All that is asked of it is read from them."""
 
+    __slots__ = ()
+
     def unmet(self, requirements: Requirements) -> list[Requirement]:
         """Return the requirements that are left to check."""
         if self[0].exempt:

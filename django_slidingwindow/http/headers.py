@@ -119,16 +119,17 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
     if len(decisions) == 1:
         # In less time, for most responses (`python -m benchmarks views`).
         decision = decisions[0]
-        _, windows, rules, *made = decision.answer
+        answer = decision.answer
+        windows = answer[1]
         if windows is not None:
             template = windows.template
             prepared = _prepared.get(template) or _prepare(template)
             if type(prepared) is _Form:
                 # Its limit may be this process's share.
-                form = prepared if template.rules is rules else _form(decision)
-                return _known[form, decision.remaining, client_seconds(decision)]
-            if type(prepared) is _Several and decision.allowed and template.rules is rules:
-                return _fields_of_several(prepared, decision, made[0])
+                form = prepared if template.rules is answer[2] else _form(decision)
+                return form.fields(decision.remaining, client_seconds(decision))
+            if type(prepared) is _Several and decision.allowed and template.rules is answer[2]:
+                return _fields_of_several(prepared, decision, answer[3])
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
@@ -141,7 +142,7 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
         # The older fields have no unit, so they show rates alone.
         tightest = strictest([v for v in verdicts if not v.policy.inflight] or verdicts)
     form = _form(tightest)
-    fields = _known[form, tightest.remaining, client_seconds(tightest)]
+    fields = form.fields(tightest.remaining, client_seconds(tightest))
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
         return fields | _draft_fields(verdicts, form.keyed)
     return fields
@@ -174,34 +175,18 @@ class _Form:
                 self.remaining.append((remaining.lower(), remaining))
                 self.reset.append((reset.lower(), reset))
 
-    def fields(self, remaining: str, seconds: int | None) -> _Fields:
+    def fields(self, remaining: int, seconds: int | None) -> _Fields:
         """Return all of them, with what is left now."""
         fields = self.fixed.copy()
         if self.quoted is not None:
-            text = f"{self.quoted};r={remaining}"
-            unknown = seconds is None or self.policy.inflight
-            fields[_LEFT_KEY] = _LEFT, text if unknown else f"{text};t={seconds}"
+            wait = "" if seconds is None or self.policy.inflight else f";t={seconds}"
+            fields[_LEFT_KEY] = _LEFT, f"{self.quoted};r={remaining}{wait}"
         for key, name in self.remaining:
-            fields[key] = name, remaining
+            fields[key] = name, str(remaining)
         if seconds is not None:
             for key, name in self.reset:
                 fields[key] = name, str(seconds)
         return fields
-
-
-class _Known(BoundedCache[tuple[_Form, int, "int | None"], _Fields]):
-    """Fields by form, remaining hits and seconds, made when they are first looked up.
-
-    Do not change them: responses with the same values share them. A flood of refusals needs few
-    of them, and a limit of a hundred hits a minute as well. Each takes less than a kilobyte.
-    """
-
-    def __missing__(self, what: tuple[_Form, int, int | None]) -> _Fields:
-        form, remaining, seconds = what
-        return self.keep(what, form.fields(str(remaining), seconds))
-
-
-_known = _Known(2_048)
 
 
 # By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
@@ -246,7 +231,7 @@ def _prepare(template: WindowTemplate) -> _Form | _Several | str:
 def _fields_of_several(prepared: _Several, decision: Decision, reply: Sequence[int]) -> _Fields:
     """Return the fields of a decision that admits, by the store's reply."""
     form = _form(decision)
-    fields = _known[form, decision.remaining, client_seconds(decision)]
+    fields = form.fields(decision.remaining, client_seconds(decision))
     if form.quoted is None:
         return fields
     left = [
@@ -295,6 +280,5 @@ def _once(verdicts: list[Verdict]) -> list[Verdict]:
     return [*found.values()]
 
 
-on_change(_known.clear)
 on_change(_forms.clear)
 on_change(_prepared.clear)

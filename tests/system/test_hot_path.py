@@ -295,18 +295,18 @@ def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str)
 # Lower them with the code. They leave room for what differs between releases of Python.
 MOST_CALLS = {
     "check": 46,
-    "refused check": 30,
-    "leased check": 29,
-    "decorator": 68,
-    "tenant": 69,
-    "limit by function": 112,
-    "profile and cost by function": 110,
-    "three profiles": 132,
-    "refused": 55,
+    "refused check": 27,
+    "leased check": 26,
+    "decorator": 66,
+    "tenant": 68,
+    "limit by function": 90,
+    "profile and cost by function": 92,
+    "three profiles": 106,
+    "refused": 62,
     "leased": 52,
-    "two decorators": 149,
-    "middleware": 80,
-    "middleware and decorator": 172,
+    "two decorators": 128,
+    "middleware": 78,
+    "middleware and decorator": 150,
 }
 
 
