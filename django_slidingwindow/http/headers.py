@@ -84,7 +84,6 @@ def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
     else:
-        fields = fields.copy()
         for key in list(fields):
             if key not in stored or stored[key] == before.get(key):
                 stored[key] = fields[key]
