@@ -6,6 +6,7 @@ from shop.api import api
 urlpatterns = [
     path("", include("live.urls")),
     path("status/", views.status, name="status"),
+    path("limits/", views.limits, name="limits"),
     path("metrics", views.metrics, name="metrics"),
     path("admin/", admin.site.urls),
     path("api/login/", views.login, name="login"),

@@ -22,6 +22,7 @@ from rest_framework.views import APIView
 
 from django_slidingwindow.contrib.drf import ProfileThrottle
 from django_slidingwindow.decorators import RateLimitMixin, rate_limit
+from django_slidingwindow.views import limits_view
 
 from .jobs import start_report
 from .models import Report, Tenant
@@ -32,6 +33,10 @@ from .tenants import paid_plan_required, plan, tenant_of, tenant_required, unkno
 def status(request: HttpRequest) -> HttpResponse:
     """A public page: 120 a minute for each address."""
     return HttpResponse("All systems work.\n", content_type="text/plain")
+
+
+# What is left of the caller's own limits, for an account page. A look costs nothing.
+limits = limits_view(["ip_public", plan])
 
 
 @rate_limit(profile=plan)

@@ -87,6 +87,16 @@ def test_without_a_key_only_the_address_is_counted(demo: Demo, path: str) -> Non
     assert response.headers["RateLimit-Policy"] == '"ip_public";q=120;w=60'
 
 
+def test_callers_see_what_is_left_of_their_own_limits(demo: Demo) -> None:
+    demo.get("/api/orders/", key="globex")
+    seen, again = (json.loads(demo.get("/limits/", key="globex").text) for _ in range(2))
+    assert [limit["name"] for limit in seen["limits"]] == ["ip_public", "tenant_paid"]
+    left = [[limit["remaining"] for limit in one["limits"]] for one in (seen, again)]
+    assert left[0][1] < 10_000
+    assert left[0][1] == left[1][1], "a look costs nothing"
+    assert "meter" in demo.get("/limits/?format=html").text
+
+
 def test_exports_have_the_limit_of_the_paid_plan(demo: Demo) -> None:
     exported = demo.get("/api/exports/", key="globex")
     assert exported.status == 200
