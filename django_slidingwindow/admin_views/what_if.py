@@ -151,6 +151,12 @@ class Answer:
                 "are not known."
             )
             remarks.append(text % {"count": number(found.others)})
+        if found.for_other_reasons:
+            text = _(
+                "%(count)s requests were refused for other reasons than the limit, such as a "
+                "penalty or an override, and are left out."
+            )
+            remarks.append(text % {"count": number(found.for_other_reasons)})
         others = _sharing(profile)
         if others:
             text = _("Requests counted by %(profiles)s share these windows and are left out.")

@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db.models import Sum
 
-from ..decisions import FALLBACK, LIMIT, OBSERVED
+from ..decisions import FALLBACK, LIMIT, OBSERVED, OBSERVED_PENALTY
 from ..models import Rejection, Usage
 from ..policies import LOG_ALL, Policy, Profile
 from ..rejections.rows import OVERFLOW, column
@@ -31,6 +31,7 @@ from .usage import Counts, read
 
 _MINUTE = 60
 MOST_AFFECTED = 10
+_BY_LIMIT = (LIMIT, FALLBACK, OBSERVED, OVERFLOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +77,24 @@ class WhatIf:
     """Requests beyond LOG_ROWS_PER_MINUTE, which are left out."""
     has_costs: bool = False
     """Whether requests cost other than one hit, so that the bounds do not hold."""
+    for_other_reasons: int = 0
+    """Requests that a penalty or an override refused, for example; they are left out."""
 
 
 def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
     """Return what these policies would have refused in place of the profile's own."""
-    if profile.log != LOG_ALL:
-        return _from_refusals(profile, policies, span)
     name = column(profile.name, "profile")
-    logged = Usage.objects.filter(profile=name, minute__gte=span.start, minute__lt=span.end)
-    # Before the profile logged all, it logged refusals alone.
-    first = logged.order_by("minute").values_list("minute", flat=True).first()
-    begins = span.end if first is None else first
-    return _from_counts(profile, policies, read(profile, Span(begins, span.end)))
+    if profile.log == LOG_ALL:
+        logged = Usage.objects.filter(profile=name, minute__gte=span.start, minute__lt=span.end)
+        # Before the profile logged all, it logged refusals alone.
+        first = logged.order_by("minute").values_list("minute", flat=True).first()
+        begins = span.end if first is None else first
+        found = _from_counts(profile, policies, read(profile, Span(begins, span.end)))
+    else:
+        found = _from_refusals(profile, policies, span)
+    refused = Rejection.objects.filter(profile=name)
+    others, _ = newest_rows(refused.exclude(reason__in=(*_BY_LIMIT, OBSERVED_PENALTY)), found.span)
+    return replace(found, for_other_reasons=others.aggregate(sum=Sum("hits"))["sum"] or 0)
 
 
 def _from_counts(profile: Profile, policies: Sequence[Policy], counts: Counts) -> WhatIf:
@@ -174,8 +181,7 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
     that are at least as strict refuse at least that. About others nothing is known.
     """
     name = column(profile.name, "profile")
-    reasons = (LIMIT, FALLBACK, OBSERVED, OVERFLOW)
-    rows, shown = newest_rows(Rejection.objects.filter(profile=name, reason__in=reasons), span)
+    rows, shown = newest_rows(Rejection.objects.filter(profile=name, reason__in=_BY_LIMIT), span)
     in_force = {(policy.limit, policy.window) for policy in profile.policies}
     counts: dict[str, int] = {}
     others = 0

@@ -82,6 +82,14 @@ def test_profile_that_logs_refusals_says_what_that_means(admin_client: Client) -
     assert [value for _, value in answer.facts] == ["5", "1"]
     assert answer.rows == [("acme", "-", "5", "at least 5")]
     assert "logs refused requests only" in response.content.decode()
+    assert "other reasons than the limit" not in response.content.decode()
+
+
+def test_refusals_that_another_limit_would_not_change_are_mentioned(admin_client: Client) -> None:
+    row(profile="plain", identifier="acme", hits=5).save()
+    row(profile="plain", identifier="acme", hits=1_234, reason="penalty").save()
+    content = get(admin_client, profile="plain", limit="60/m").content.decode()
+    assert "1,234 requests were refused for other reasons than the limit" in content
 
 
 def test_costs_and_lost_identifiers_are_mentioned(admin_client: Client) -> None:

@@ -175,6 +175,17 @@ class TestFromLogs:
         found = ask(PROFILE, "5/m")
         assert (found.requests, found.others) == (20, 42)
 
+    @pytest.mark.parametrize("profile", [PROFILE, REFUSED_ONLY])
+    def test_refusals_for_other_reasons_are_counted_apart(self, profile: Profile) -> None:
+        self.fill()
+        for reason, hits in (("penalty", 7), ("observe_penalty", 50)):
+            values = {"minute": self.minute(20), "reason": reason, "hits": hits}
+            row(profile="api", identifier="acme", **values).save()
+        found = ask(profile, "5/m")
+        assert found.refused < 7
+        # With the one of `fill` that an override blocked.
+        assert found.for_other_reasons == 8
+
     @pytest.mark.parametrize("others", [False, True])
     def test_costs_are_noticed(self, others: bool) -> None:
         usage_row(minute=self.minute(3), hits=2, cost=9, others=others).save()
