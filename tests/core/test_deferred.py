@@ -21,6 +21,7 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import PATIENCE
 from django_slidingwindow.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -57,12 +58,14 @@ class Store(MemoryStore):
     def __init__(self, time: Time) -> None:
         super().__init__(clock=time.microseconds)
         self.trips = 0
+        self.within: float | None = None
         self.error: StoreError | None = None
         self.damaged = ""
         self.meanwhile: Callable[[], object] = lambda: None
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         self.trips += 1
+        self.within = within
         if self.error is not None:
             raise self.error
         answers = [self._answer(call) for call in calls]
@@ -391,6 +394,19 @@ class TestTroubles:
         assert charge(limiter, profile()).source == decisions.DEFERRED  # the probe
         limiter.deferred.flush()
         assert limiter.breaker.state == CLOSED
+
+    @pytest.mark.parametrize(("budget", "within"), [(None, 2.0), (0.1, 2.0), (3.0, 3.0)])
+    def test_a_batch_waits_for_two_seconds_or_a_longer_budget(
+        self, store: Store, time: Time, asleep: None, budget: float | None, within: float
+    ) -> None:
+        limiter = Limiter(store, clock=time.seconds, budget=budget)
+        decision = charge(limiter, profile())
+        limiter.deferred.flush()
+        assert store.within == within
+        store.within = None
+        limiter.refund(decision)
+        limiter.deferred.flush()
+        assert store.within == within
 
     def test_fallback_decides_about_all_profiles_together(self, limiter: Limiter) -> None:
         now, later = profile(limit=9, name="now", mode="enforce"), profile(limit=1)
