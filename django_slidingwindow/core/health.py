@@ -125,6 +125,10 @@ class Health:
 
     def run_many(self, calls: Sequence[Call], nodes: Sequence[str], *, charges: bool) -> list[Any]:
         """Return the answers or errors of calls to these nodes, which no request waits for."""
+        if charges and self.breakers.open:
+            # They are sent anyway, so they are the probe if one is due.
+            for node in set(nodes):
+                self.breakers.permit([node])
         try:
             answers = self._store.run_many(calls, self._patience)
         except StoreError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import subprocess
 import sys
@@ -432,6 +433,26 @@ class TestTroubles:
         assert charge(limiter, profile(name="wide", mode="enforce"), later).allowed
         limiter.deferred.flush()
         assert limiter.breaker.state == CLOSED
+
+    @pytest.mark.parametrize(("probe_at", "state"), [(0.0, CLOSED), (math.inf, OPEN)])
+    def test_look_at_a_full_window_is_the_probe_if_one_is_due(
+        self,
+        limiter: Limiter,
+        time: Time,
+        monkeypatch: pytest.MonkeyPatch,
+        probe_at: float,
+        state: str,
+    ) -> None:
+        """Or else the breaker would stay open for as long as every request is refused here."""
+        charge(limiter, profile(limit=1))
+        limiter.deferred.flush()
+        open_breaker(limiter)
+        monkeypatch.setattr(limiter.breaker.of(""), "_probe_at", probe_at)
+        time.now += 2 * SECOND
+        refusal = charge(limiter, profile(limit=1))
+        assert (refusal.allowed, refusal.source) == (False, decisions.DEFERRED)
+        limiter.deferred.flush()
+        assert limiter.breaker.state == state
 
     def test_a_round_without_work_says_nothing(self, limiter: Limiter, sent: list[Sent]) -> None:
         limiter.deferred.flush()
