@@ -12,6 +12,10 @@ from .breaker import CLOSED, Breakers
 from .listening import ALWAYS, Listeners
 from .nearness import NEVER, Nearness
 
+# Seconds for calls that no request waits for, unless a check may take longer. Enough to log in with
+# TLS and to ask a server 300 ms away.
+_PATIENCE = 2.0
+
 Asked: TypeAlias = "Call | Batch"
 """What a flow yields, to be answered by the store."""
 
@@ -54,12 +58,19 @@ class Health:
     """The breakers of a store's nodes."""
 
     def __init__(
-        self, store: Store, *, callbacks: Callbacks, recovered: Callable[[], None]
+        self,
+        store: Store,
+        *,
+        callbacks: Callbacks,
+        recovered: Callable[[], None],
+        budget: float | None,
     ) -> None:
+        """`budget`: seconds that a check may take."""
         self.breakers = Breakers()
         self._store = store
         self._callbacks = callbacks
         self._recovered = recovered
+        self._patience = max(_PATIENCE, budget or 0.0)
 
     def all_closed(self, nodes: Sequence[str]) -> bool:
         """Whether no breaker of these nodes is open.
@@ -114,8 +125,12 @@ class Health:
 
     def run_many(self, calls: Sequence[Call], nodes: Sequence[str], *, charges: bool) -> list[Any]:
         """Return the answers or errors of calls to these nodes, which no request waits for."""
+        if charges and self.breakers.open:
+            # They are sent anyway, so they are the probe if one is due.
+            for node in set(nodes):
+                self.breakers.permit([node])
         try:
-            answers = self._store.run_many(calls)
+            answers = self._store.run_many(calls, self._patience)
         except StoreError as error:
             answers = [error] * len(calls)
         self._report(nodes, answers, charges=charges)

@@ -78,7 +78,7 @@ class Limiter:
         self.join = self._windows.join
         self._lines = WaitingLines(clock)
         self._fallback = Fallback(fallback, processes=processes, local=self.local)
-        self._health = Health(store, callbacks=callbacks, recovered=self.local.clear)
+        self._health = Health(store, callbacks=callbacks, recovered=self.local.clear, budget=budget)
         self.breaker = self._health.breakers
         self._outcomes = Outcomes(
             store,

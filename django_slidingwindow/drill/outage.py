@@ -20,7 +20,7 @@ from ..stores.aliases import client_of
 from ..stores.client import ClientStore
 from ..stores.net.server import Server
 from ..stores.net.settings import ConnectionSettings
-from ..stores.protocol import Call, DividedStore, Fields, Store, WindowRules
+from ..stores.protocol import PATIENCE, Call, DividedStore, Fields, Store, WindowRules
 from ..stores.redis import RedisStore
 
 BREAKER, BLACKHOLE = WAYS = ("breaker", "blackhole")
@@ -91,8 +91,8 @@ class InterruptedStore:
     async def arun(self, call: Call) -> Any:
         return await self._store().arun(call)
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
-        return self._store().run_many(calls)
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
+        return self._store().run_many(calls, within)
 
     def run_together(self, calls: Sequence[Call]) -> Sequence[Any]:
         if self._outage.is_on:

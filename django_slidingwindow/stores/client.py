@@ -25,8 +25,7 @@ from .flows import drive
 from .net.routing import groups_by_slot
 from .net.settings import seconds_left
 from .net.threads import in_thread
-from .protocol import Call, Fields, SingleNode, WindowRules
-from .redis import PATIENCE
+from .protocol import PATIENCE, Call, Fields, SingleNode, WindowRules
 
 
 class ClientStore(SingleNode):
@@ -65,7 +64,8 @@ class ClientStore(SingleNode):
     async def arun(self, call: Call) -> Any:
         return await self._aask(encode(call, self._clock), self._deadline(call.within))
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
+        # Each call is a round trip with the time-outs of the alias, so a batch takes longer.
         return self._ask_each(calls, time.monotonic() + PATIENCE)
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:

@@ -32,8 +32,8 @@ from .net.sentinel import half_way
 from .net.server import Server, exchange_all
 from .net.settings import ConnectionSettings
 from .net.topology import Address, Topology
-from .protocol import Call, Fields, WindowRules
-from .redis import PATIENCE, scan
+from .protocol import PATIENCE, Call, Fields, WindowRules
+from .redis import scan
 
 
 class ClusterStore:
@@ -83,9 +83,9 @@ class ClusterStore:
         flow = route(self.topology, encode(call, self._clock))
         return checked(await self._adrive(flow, self._deadline(call.within)))
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         flow = route_all(self.topology, [encode(call, self._clock) for call in calls])
-        return list(map(checked_or_error, self._drive(flow, time.monotonic() + PATIENCE)))
+        return list(map(checked_or_error, self._drive(flow, time.monotonic() + within)))
 
     def run_together(self, calls: Sequence[Call]) -> list[Any]:
         flow = route_all(self.topology, [encode(call, self._clock) for call in calls])

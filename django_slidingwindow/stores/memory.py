@@ -14,6 +14,7 @@ from ..algorithms.slots import Slots, Taken
 from ..decisions import LOCAL
 from ..policies import PENALTY, SLOTS, Policy
 from .protocol import (
+    PATIENCE,
     Call,
     Evaluate,
     Fields,
@@ -87,7 +88,7 @@ class MemoryStore(SingleNode):
                 return self._evaluate(call, now)
             return self._refund(call, now) if isinstance(call, Refund) else self._reset(call, now)
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         return [self.run(call) for call in calls]
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:

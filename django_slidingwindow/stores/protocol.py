@@ -10,6 +10,9 @@ from ..decisions import Charge
 from ..exceptions import StoreError
 from ..policies import Policy
 
+PATIENCE = 5.0
+"""Seconds for a call that looks at many keys and belongs to no request."""
+
 
 class WindowRule(NamedTuple):
     """What a request asks of one window, without the window's key."""
@@ -164,10 +167,10 @@ class Store(Protocol):
         """Do what `run` does, without blocking the event loop."""
         ...
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         """Return the answer to each call or its StoreError, if possible in one round trip.
 
-        Only for work that no request waits for: it may take several seconds.
+        Only for work that no request waits for: it may take `within` seconds.
         """
         ...
 

@@ -18,10 +18,7 @@ from .flows import adrive, drive
 from .net.sentinel import Sentinels
 from .net.server import Server
 from .net.settings import ConnectionSettings
-from .protocol import Call, Fields, SingleNode, WindowRules
-
-# Seconds for a call that looks at many keys and belongs to no request.
-PATIENCE = 5.0
+from .protocol import PATIENCE, Call, Fields, SingleNode, WindowRules
 
 
 class RedisStore(SingleNode):
@@ -97,12 +94,12 @@ class RedisStore(SingleNode):
             raise store_error(error) from error
         return checked(reply)
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         if not calls:
             return []
         commands = [self._encode(call) for call in calls]
         server = self._server or self._find_server()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + within
         payload = b"".join([command.payload for command in commands])
         try:
             replies = server.exchange(payload, len(commands), deadline)

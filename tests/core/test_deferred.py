@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import PATIENCE
 from django_slidingwindow.stores.redis import RedisStore
 
 if TYPE_CHECKING:
@@ -57,12 +59,14 @@ class Store(MemoryStore):
     def __init__(self, time: Time) -> None:
         super().__init__(clock=time.microseconds)
         self.trips = 0
+        self.within: float | None = None
         self.error: StoreError | None = None
         self.damaged = ""
         self.meanwhile: Callable[[], object] = lambda: None
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         self.trips += 1
+        self.within = within
         if self.error is not None:
             raise self.error
         answers = [self._answer(call) for call in calls]
@@ -392,6 +396,19 @@ class TestTroubles:
         limiter.deferred.flush()
         assert limiter.breaker.state == CLOSED
 
+    @pytest.mark.parametrize(("budget", "within"), [(None, 2.0), (0.1, 2.0), (3.0, 3.0)])
+    def test_a_batch_waits_for_two_seconds_or_a_longer_budget(
+        self, store: Store, time: Time, asleep: None, budget: float | None, within: float
+    ) -> None:
+        limiter = Limiter(store, clock=time.seconds, budget=budget)
+        decision = charge(limiter, profile())
+        limiter.deferred.flush()
+        assert store.within == within
+        store.within = None
+        limiter.refund(decision)
+        limiter.deferred.flush()
+        assert store.within == within
+
     def test_fallback_decides_about_all_profiles_together(self, limiter: Limiter) -> None:
         now, later = profile(limit=9, name="now", mode="enforce"), profile(limit=1)
         open_breaker(limiter)
@@ -416,6 +433,26 @@ class TestTroubles:
         assert charge(limiter, profile(name="wide", mode="enforce"), later).allowed
         limiter.deferred.flush()
         assert limiter.breaker.state == CLOSED
+
+    @pytest.mark.parametrize(("probe_at", "state"), [(0.0, CLOSED), (math.inf, OPEN)])
+    def test_look_at_a_full_window_is_the_probe_if_one_is_due(
+        self,
+        limiter: Limiter,
+        time: Time,
+        monkeypatch: pytest.MonkeyPatch,
+        probe_at: float,
+        state: str,
+    ) -> None:
+        """Or else the breaker would stay open for as long as every request is refused here."""
+        charge(limiter, profile(limit=1))
+        limiter.deferred.flush()
+        open_breaker(limiter)
+        monkeypatch.setattr(limiter.breaker.of(""), "_probe_at", probe_at)
+        time.now += 2 * SECOND
+        refusal = charge(limiter, profile(limit=1))
+        assert (refusal.allowed, refusal.source) == (False, decisions.DEFERRED)
+        limiter.deferred.flush()
+        assert limiter.breaker.state == state
 
     def test_a_round_without_work_says_nothing(self, limiter: Limiter, sent: list[Sent]) -> None:
         limiter.deferred.flush()

@@ -194,6 +194,6 @@ def test_deferred_charge_is_near_when_it_is_sent(
     limiter.deferred.flush()
     charge(limiter, later, names=["globex"], cost=9)
     away = [StoreError("away")] * 2
-    monkeypatch.setattr(limiter.store, "run_many", lambda calls: away)
+    monkeypatch.setattr(limiter.store, "run_many", lambda calls, within: away)
     limiter.deferred.flush()
     assert len(crossed) == 1

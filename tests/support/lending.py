@@ -9,7 +9,7 @@ from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
-from django_slidingwindow.stores.protocol import Evaluate
+from django_slidingwindow.stores.protocol import PATIENCE, Evaluate
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import START, Clock
 
@@ -68,7 +68,7 @@ class Store(RedisStore):
                 answers.append(error)
         return answers
 
-    def run_many(self, calls: Sequence[Call]) -> list[Any]:
+    def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         self.trips += 1
         return self.run_together(calls)
 

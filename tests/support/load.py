@@ -1,16 +1,21 @@
-"""Threads and an event loop that check one identifier all the time."""
+"""Threads and an event loop that check one identifier, or ask for one page, all the time."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+
+from django.core.handlers.base import BaseHandler
+from django.test import AsyncRequestFactory, RequestFactory
 
 from django_slidingwindow import limits
 from tests.support.servers.redis import wait_until
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
     from typing_extensions import Self
 
     from django_slidingwindow.decisions import Decision
@@ -25,6 +30,8 @@ class Load:
 
     def __init__(self, profile: str, identifier: str) -> None:
         self.answers: list[Decision] = []
+        self.seconds: list[float] = []
+        """How long each took."""
         self._asked = (profile, identifier)
         self._ended = threading.Event()
         self._executor = ThreadPoolExecutor(self.callers)
@@ -60,9 +67,46 @@ class Load:
 
     def _check(self) -> None:
         while not self._ended.wait(PAUSE):
-            self.answers.append(limits.check(*self._asked))
+            start = time.perf_counter()
+            self._note(self._ask(), start)
 
     async def _acheck(self) -> None:
         while not self._ended.is_set():
-            self.answers.append(await limits.acheck(*self._asked))
+            start = time.perf_counter()
+            self._note(await self._aask(), start)
             await asyncio.sleep(PAUSE)
+
+    def _note(self, answer: Decision, start: float) -> None:
+        self.seconds.append(time.perf_counter() - start)
+        self.answers.append(answer)
+
+    def _ask(self) -> Decision:
+        return limits.check(*self._asked)
+
+    async def _aask(self) -> Decision:
+        return await limits.acheck(*self._asked)
+
+
+class PageLoad(Load):
+    """Requests through Django's handler for a page of `outage_urls`, which must not fail."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(page, "")
+        self._page = page
+        self._handler, self._ahandler = BaseHandler(), BaseHandler()
+        self._handler.load_middleware()
+        self._ahandler.load_middleware(is_async=True)
+
+    def _ask(self) -> Decision:
+        request = RequestFactory().get(f"/{self._page}/sync/")
+        return _decision(request, self._handler.get_response(request))
+
+    async def _aask(self) -> Decision:
+        request = AsyncRequestFactory().get(f"/{self._page}/async/")
+        return _decision(request, await self._ahandler.get_response_async(request))
+
+
+def _decision(request: HttpRequest, response: HttpResponse) -> Decision:
+    decision: Decision = request.rate_limit  # type: ignore[attr-defined]
+    assert response.status_code == (200 if decision.allowed else 429)
+    return decision

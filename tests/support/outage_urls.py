@@ -1,4 +1,4 @@
-"""A page limited by the decorator, one that a rule of the middleware limits, and one by neither."""
+"""Pages limited by the decorator, one that a rule of the middleware limits, and one by neither."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ async def apage(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("decorated/sync/", rate_limit("many")(page)),
     path("decorated/async/", rate_limit("many")(apage)),
+    path("leased/sync/", rate_limit("leased")(page)),
+    path("leased/async/", rate_limit("leased")(apage)),
+    path("later/sync/", rate_limit("later")(page)),
+    path("later/async/", rate_limit("later")(apage)),
     path("bare/sync/", page),
     path("bare/async/", apage),
     path("ruled/sync/", page),

@@ -25,6 +25,7 @@ STARTING_MODULES = {
     "test_packaging",
     "test_pool",
     "test_redis",
+    "test_request_times",
     "test_scripts",
     "test_servers",
     "test_tasks",

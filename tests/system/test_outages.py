@@ -19,6 +19,7 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.core.breaker import CLOSED, OPEN
 from django_slidingwindow.guard import limiter_factory
+from tests.support.servers.redis import wait_until
 from tests.support.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
@@ -83,14 +84,6 @@ def get(
     return lambda path: runner(AsyncClient().get(f"/{path}/async/"))
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """By now and then, as requests come: recovery needs no other push."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_every_check_is_answered_and_redis_takes_over_again(
     trouble: Trouble,
@@ -113,7 +106,7 @@ def test_every_check_is_answered_and_redis_takes_over_again(
         answers.append(check("many", "k"))
         assert {answer.source for answer in answers} == {decisions.LOCAL}
         assert all(answer.allowed for answer in answers)
-    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+    wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     assert breaker.state == CLOSED
 
 
@@ -135,7 +128,7 @@ def test_leased_profile_admits_what_it_holds_and_what_the_fallback_admits(
     assert {answer.source for answer in answers} <= {decisions.LEASE, decisions.LOCAL}
     local = [answer.allowed for answer in answers if answer.source == decisions.LOCAL]
     assert sum(local) == 40
-    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+    wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     after = [check("leased", "k") for _ in range(100)]
     # A server that was killed has lost its data, as it does in this test.
     counted = after if trouble is killed else [*before, *answers, *after]
@@ -172,11 +165,13 @@ def test_deferred_profile_uses_no_socket_and_what_is_lost_is_counted(
             while limits.get_limiter().breaker.state == CLOSED:
                 check("many", "k")
             assert {ask() for _ in range(50)} <= {decisions.DEFERRED, decisions.LOCAL}
-        until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
-        until(lambda: ask() == decisions.DEFERRED, "charges are sent again")
+        wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
+        wait_until(lambda: ask() == decisions.DEFERRED, "charges are sent again")
         deferred = [each for each in answers if each.source == decisions.DEFERRED]
         admitted = sum(answer.allowed for answer in deferred)
-        until(lambda: reported["hits"] == admitted, "every hit was sent, or is counted as lost")
+        wait_until(
+            lambda: reported["hits"] == admitted, "every hit was sent, or is counted as lost"
+        )
     finally:
         signals.deferred_sent.disconnect(note)
     local = [answer.allowed for answer in answers if answer.source == decisions.LOCAL]
@@ -248,7 +243,7 @@ def test_every_request_gets_a_response_with_decorator_and_middleware(
         while limits.get_limiter().breaker.state == CLOSED:
             assert sources() == {decisions.LOCAL}
         assert sources() == {decisions.LOCAL}
-    until(lambda: sources() == {decisions.REDIS}, "Redis decides again")
+    wait_until(lambda: sources() == {decisions.REDIS}, "Redis decides again")
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
@@ -274,7 +269,7 @@ def test_process_that_starts_while_redis_is_down_recovers_by_itself(
     configure(settings, server.url)
     with killed(server):
         assert [check("many", "k").source for _ in range(5)] == [decisions.LOCAL] * 5
-    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +304,7 @@ def test_what_the_fallback_admitted_is_forgotten_after_recovery(
             assert check("few", "k").allowed
         assert not check("few", "k").allowed
         assert len(limits.get_limiter().local) == 1
-    until(lambda: check("many", "other").source == decisions.REDIS, "Redis decides")
+    wait_until(lambda: check("many", "other").source == decisions.REDIS, "Redis decides")
     assert len(limits.get_limiter().local) == 0
     assert check("few", "k").remaining == 3, "nothing is written back"
 
@@ -356,7 +351,7 @@ def test_transition_is_signalled_once_and_not_with_every_request(
         with caplog.at_level(logging.WARNING, "django_slidingwindow"), killed(server):
             for _ in range(50):
                 check("many", "k")
-        until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+        wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
     finally:
         signals.store_degraded.disconnect(degraded)
         signals.store_recovered.disconnect(recovered)
@@ -400,7 +395,7 @@ def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: Setti
         time.sleep(0.12)
         assert limits.peek("many", "k").source == decisions.LOCAL
         assert limits.get_limiter().breaker.state == OPEN
-    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+    wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
 
 
 def test_refund_while_redis_is_away_gives_nothing_back(
@@ -416,7 +411,7 @@ def test_refund_while_redis_is_away_gives_nothing_back(
             local = limits.check("few", "k")
         assert limits.refund(local) == 0, "it was refused, and so not charged"
         assert limits.refund(charged[1]) == 0, "no socket is touched"
-    until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+    wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
 
 
 def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
@@ -428,7 +423,7 @@ def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
         check("many", "k")
         with frozen(server):
             assert check("many", "k").source == decisions.LOCAL
-        until(lambda: bool(client.ping()), "the server has answered what came before")
+        wait_until(lambda: bool(client.ping()), "the server has answered what came before")
     left = limits.peek("many", "k").remaining
     # One before, one by the call that timed out, and one that the peek itself counts in.
     assert left == LIMIT - 3
@@ -546,7 +541,7 @@ def test_recovery_is_soon_after_a_long_outage_too(
             assert check("many", "k").source == decisions.LOCAL
             time.sleep(0.01)
     returned = time.monotonic()
-    until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
+    wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
     assert time.monotonic() - returned < 3
 
 

@@ -29,19 +29,7 @@ LIMIT, LEASE = 300, 10
 def configure(
     settings: SettingsWrapper, sentinels: SentinelGroup, addresses: Any = None, **options: Any
 ) -> None:
-    settings.CACHES = {
-        "default": {
-            "BACKEND": "django_redis.cache.RedisCache",
-            # A name of its own for each list: django-redis keeps a pool for each URL.
-            "LOCATION": f"{sentinels.url}?client_name={id(addresses)}",
-            "OPTIONS": {
-                "CLIENT_CLASS": "django_redis.client.SentinelClient",
-                "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
-                "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
-                "SENTINELS": addresses or sentinels.addresses,
-            },
-        }
-    }
+    settings.CACHES = {"default": sentinels.alias(addresses)}
     many = {"axis": "tenant", "limit": LIMIT, "window": 3600}
     profiles = {
         "many": many,
@@ -183,7 +171,7 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     """At most the limit and what replication lost. The last test: nobody starts it again."""
-    configure(settings, sentinels, FALLBACK="deny", SHIELD_SECONDS=0)
+    configure(settings, sentinels, FALLBACK="deny", SHIELD_SECONDS=0, LATENCY_BUDGET=0.5)
     old = sentinels.primary
     reported: Counter[str] = Counter()
 
@@ -203,6 +191,8 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
             )
     limits.get_limiter().close()
     signals.deferred_sent.disconnect(note)
+    # Two budgets, and some time for a busy machine.
+    assert max(load.seconds + leased.seconds + later.seconds) < 1.25
     sources = {answer.source for answer in load.answers[before:]}
     assert sources == {decisions.DENY, decisions.REDIS}
     with new.client() as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis.sentinel import Sentinel
 
@@ -34,6 +34,20 @@ class SentinelGroup:
     def url(self) -> str:
         """The LOCATION for django-redis, whose OPTIONS["SENTINELS"] are `addresses`."""
         return f"redis://{self.name}/0"
+
+    def alias(self, addresses: list[Address] | None = None) -> dict[str, Any]:
+        """Return the settings of an alias of CACHES, with other sentinels if asked for."""
+        return {
+            "BACKEND": "django_redis.cache.RedisCache",
+            # A name of its own for each list: django-redis keeps a pool for each URL.
+            "LOCATION": f"{self.url}?client_name={id(addresses or self)}",
+            "OPTIONS": {
+                "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
+                "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+                "SENTINELS": addresses or self.addresses,
+            },
+        }
 
     @property
     def primary(self) -> RedisServer:
