@@ -33,8 +33,9 @@ SLIDING_WINDOW = {
         "report_slots": {"axis": "tenant", "inflight": 2, "hold": "30s"},
         # No view: a job waits here before it calls a service that has a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
-        # A limit on trial: it counts and logs what it would refuse, and refuses nothing.
-        "tenant_soon": {"axis": "tenant", "rate": "40/m", "mode": "observe"},
+        # A limit on trial: it counts and logs what it would refuse, and refuses nothing. It logs
+        # admitted requests as well, so that the admin can tell what another limit would do.
+        "tenant_soon": {"axis": "tenant", "rate": "40/m", "mode": "observe", "log": "all"},
     },
     # Who a tenant is, only the project knows: a function of the request.
     "IDENTITIES": {"tenant": "shop.tenants.identity"},

@@ -221,7 +221,7 @@ def test_settings_pass_all_checks_of_the_app(tmp_path: Path, redis_server: Redis
 def test_demo_data_may_be_made_again(tmp_path: Path) -> None:
     twice = """
 from django.core.management import call_command
-from django_slidingwindow.models import Override, Rejection
+from django_slidingwindow.models import Override, Rejection, Usage
 from shop.models import Tenant
 call_command("migrate", verbosity=0)
 call_command("demo_data")
@@ -229,11 +229,13 @@ print("again", flush=True)
 call_command("demo_data")
 [override.clean() for override in Override.objects.all()]
 print("rows:", Tenant.objects.count(), Override.objects.count(), Rejection.objects.count() > 300)
+print("admitted:", Usage.objects.count() > 1000)
 """
     first, again = manage(tmp_path, "shell", "-c", twice).split("again\n")
     assert "keeps its password" not in first
     assert "keeps its password" in again
     assert "rows: 3 2 True" in again
+    assert "admitted: True" in again
 
 
 def test_demo_data_leaves_users_and_tenants_that_exist_alone(tmp_path: Path) -> None:

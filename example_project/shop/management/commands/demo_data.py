@@ -1,4 +1,4 @@
-"""Tenants, an admin, a day of refusals and two overrides: something to look at."""
+"""Tenants, an admin, a day of traffic and two overrides: something to look at."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from django_slidingwindow.core.keys import make_key
-from django_slidingwindow.models import Override, Rejection
+from django_slidingwindow.models import Override, Rejection, Usage
 from django_slidingwindow.registry import registry
 from django_slidingwindow.rejections.rows import Group, Tally
+from django_slidingwindow.rejections.usage_rows import UsageGroup, UsageTally
 from shop.models import Tenant, digest
 
 TENANTS = (
@@ -36,6 +37,12 @@ OFFENDERS = (
     ("ip_public", "2001:db8:7::/64", "status/", "GET", 0.06, 12),
     ("login", "198.51.100.23", "api/login/", "POST", 0.08, 4),
     ("endpoint_expensive", "reports@shop.views.reports", "api/reports/", "POST", 0.15, 3),
+)
+# Tenants whose requests are all logged: identifier, view, and requests in the busiest minute.
+BUSY = (
+    ("acme", "api/orders/", 30),
+    ("initech", "api/v2/parcels", 12),
+    ("globex", "api/customers/", 55),
 )
 # A client guesses passwords for half an hour, this many minutes ago, and is blocked.
 ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
@@ -59,6 +66,7 @@ class Command(BaseCommand):
             fields = {"name": name, "plan": plan, "key_digest": digest(key)}
             Tenant.objects.get_or_create(slug=slug, defaults=fields)
         Rejection.objects.bulk_create(_log(), ignore_conflicts=True)
+        Usage.objects.bulk_create(_usage(), ignore_conflicts=True)
         if not Override.objects.exists():
             for profile, who, action, limit, days, note in OVERRIDES:
                 Override.objects.create(
@@ -81,21 +89,39 @@ class Command(BaseCommand):
 
 def _log() -> Iterator[Rejection]:
     """Refusals from the newest in the log until now, a day's at most."""
-    now = int(timezone.now().timestamp() // 60)
-    first = now - DAY
-    newest = Rejection.objects.first()
-    if newest is not None:
-        first = max(first, int(newest.minute.timestamp() // 60) + 1)
-    for minute in range(first, now):
+    minutes = _minutes_after(Rejection.objects.first())
+    for minute in minutes:
         # The same minute has the same refusals, whenever it is asked for.
         chance = random.Random(minute)  # noqa: S311
         busy = _busyness(minute)
         for profile, who, view, method, likely, hits in OFFENDERS:
             if chance.random() < likely * busy:
                 yield _row(minute, profile, who, view, method, 1 + chance.randrange(hits))
-        if now - minute in ATTACK_MINUTES:
+        if minutes.stop - minute in ATTACK_MINUTES:
             *target, hits = ATTACK
             yield _row(minute, *target, hits + chance.randrange(hits), "penalty")
+
+
+def _usage() -> Iterator[Usage]:
+    """Admitted requests from the newest in the log until now, a day's at most."""
+    profile = registry.get("tenant_soon")
+    for minute in _minutes_after(Usage.objects.order_by("-minute").first()):
+        chance = random.Random(minute)  # noqa: S311
+        for who, view, most in BUSY:
+            hits = round(most * _busyness(minute) * chance.random())
+            if hits:
+                key = make_key("throttle", profile.axis, who, profile.scope, profile.policies[0])
+                group = UsageGroup(minute, profile.name, key, view)
+                yield group.row(UsageTally(hits, hits))
+
+
+def _minutes_after(newest: Rejection | Usage | None) -> range:
+    """The minutes of the past day that come after a log's newest row."""
+    now = int(timezone.now().timestamp() // 60)
+    first = now - DAY
+    if newest is not None:
+        first = max(first, int(newest.minute.timestamp() // 60) + 1)
+    return range(first, now)
 
 
 def _busyness(minute: int) -> float:
