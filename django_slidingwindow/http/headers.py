@@ -177,14 +177,17 @@ class _Form:
     def fields(self, remaining: int, seconds: int | None) -> _Fields:
         """Return all of them, with what is left now."""
         fields = self.fixed.copy()
+        left = str(remaining)
+        wait = None if seconds is None else str(seconds)
         if self.quoted is not None:
-            wait = "" if seconds is None or self.policy.inflight else f";t={seconds}"
-            fields[_LEFT_KEY] = _LEFT, f"{self.quoted};r={remaining}{wait}"
+            unknown = wait is None or self.policy.inflight
+            text = f"{self.quoted};r={left}" if unknown else f"{self.quoted};r={left};t={wait}"
+            fields[_LEFT_KEY] = _LEFT, text
         for key, name in self.remaining:
-            fields[key] = name, str(remaining)
-        if seconds is not None:
+            fields[key] = name, left
+        if wait is not None:
             for key, name in self.reset:
-                fields[key] = name, str(seconds)
+                fields[key] = name, wait
         return fields
 
 
