@@ -35,6 +35,10 @@ lease_ended = Signal()
 """This process took units of a profile ahead, and their time has ended. Arguments: profile,
 granted, used, returned (numbers of units)."""
 
+slots_freed = Signal()
+"""Slots of requests in flight were given back, and not after their time was up. Arguments: profile,
+slots (their number)."""
+
 store_degraded = Signal()
 """Redis went away, and the fallback took over. Arguments: alias, error."""
 

@@ -78,6 +78,15 @@ LEASE_USED = Metric("lease.used", COUNTER, "Units of leases that admitted a requ
 LEASE_RETURNED = Metric(
     "lease.returned", COUNTER, "Units of leases that went back unused.", ("profile",)
 )
+INFLIGHT_TAKEN = Metric(
+    "inflight.taken", COUNTER, "Slots that requests in flight have taken.", ("profile",)
+)
+INFLIGHT_FREED = Metric(
+    "inflight.freed", COUNTER, "Slots that were given back before their time was up.", ("profile",)
+)
+INFLIGHT_REFUSALS = Metric(
+    "inflight.refusals", COUNTER, "Checks that were refused because no slot was free.", ("profile",)
+)
 DEFERRED_HITS = Metric(
     "deferred.hits",
     COUNTER,
@@ -107,6 +116,9 @@ METRICS = (
     LEASE_GRANTED,
     LEASE_USED,
     LEASE_RETURNED,
+    INFLIGHT_TAKEN,
+    INFLIGHT_FREED,
+    INFLIGHT_REFUSALS,
     DEFERRED_HITS,
     DEFERRED_DURATION,
     LOG_BATCHES,
@@ -132,6 +144,7 @@ class Receivers:
             (signals.request_limited, self._limited),
             (signals.limit_near, self._near),
             (signals.lease_ended, self._leased),
+            (signals.slots_freed, self._freed),
             (signals.store_degraded, self._degraded),
             (signals.store_recovered, self._recovered),
             (signals.deferred_sent, self._sent),
@@ -164,6 +177,10 @@ class Receivers:
         if decision.allowed and decision.source != decisions.LEASE:
             for profile in _nearly_used_up(decision, conf.near_share):
                 record(NEAR_LIMIT, 1, (profile,))
+            for profile, slots in _slots_taken(decision).items():
+                record(INFLIGHT_TAKEN, slots, (profile,))
+        elif _lacks_slots(decision):
+            record(INFLIGHT_REFUSALS, 1, (decision.profile,))
 
     def _limited(self, *, decision: Decision, **kwargs: Any) -> None:
         for profile, reason in _refusing(decision):
@@ -178,6 +195,9 @@ class Receivers:
         self._record(LEASE_GRANTED, granted, (profile,))
         self._record(LEASE_USED, used, (profile,))
         self._record(LEASE_RETURNED, returned, (profile,))
+
+    def _freed(self, *, profile: str, slots: int, **kwargs: Any) -> None:
+        self._record(INFLIGHT_FREED, slots, (profile,))
 
     def _degraded(self, *, alias: str, **kwargs: Any) -> None:
         self._record(BREAKER_OPEN, 1, (alias,))
@@ -221,3 +241,23 @@ def _nearly_used_up(decision: Decision, share: float | None) -> set[str]:
         for verdict in decision.verdicts
         if share and verdict.allowed and verdict.limit - verdict.remaining >= share * verdict.limit
     }
+
+
+def _slots_taken(decision: Decision) -> dict[str, int]:
+    """Return the slots that an admitted request has taken, by profile."""
+    found: dict[str, int] = {}
+    profiles = {one.key: one.profile for one in decision.verdicts if one.policy.inflight}
+    if profiles and decision.receipt is not None:
+        for charges, _ in decision.receipt.parts:
+            for charge in charges:
+                if charge.key in profiles:
+                    profile = profiles[charge.key]
+                    found[profile] = found.get(profile, 0) + charge.cost
+    return found
+
+
+def _lacks_slots(decision: Decision) -> bool:
+    """Return whether a request was refused because no slot was free."""
+    policy = decision.policy
+    blocked = decision.allowed or decision.reason == decisions.PENALTY
+    return policy is not None and policy.inflight and not blocked

@@ -46,6 +46,8 @@ class Callbacks(NamedTuple):
     """Called when the store is back, with the seconds that it was away."""
     leased: Callable[[str, int, int, int], None] | None = None
     """Called when a lease has ended: profile, and the units granted, used and given back."""
+    freed: Callable[[Decision, str, int], None] | None = None
+    """Called when slots were given back: the decision that took them, their key and number."""
     failed: Callable[[StoreError], None] | None = None
     """Called when the store answers, but not this check, so that the fallback has decided it."""
     sent: Callable[[Sent], None] | None = None

@@ -112,7 +112,8 @@ class Limiter:
         )
         self._penalizer = Penalizer(store, self._outcomes, self._health, self.shield)
         self._release = Release(
-            store, self.local, self.shield, self._health, self._lender, self.deferred
+            *(store, self.local, self.shield, self._health, self._lender, self.deferred),
+            freed=callbacks.freed,
         )
 
     def windows(self, checks: Sequence[ProfileCheck]) -> WindowSet:

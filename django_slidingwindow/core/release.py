@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
-from ..decisions import Decision, Receipt
+from ..decisions import Charge, Decision, Receipt
 from ..exceptions import StoreError
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Call, Refund, Reset, Store
@@ -27,36 +27,39 @@ class Release:
         health: Health,
         lender: Lender,
         deferred: Deferred,
+        freed: Callable[[Decision, str, int], None] | None,
     ) -> None:
+        """`freed` is called when slots were given back: see `Callbacks`."""
         self._store = store
         self._lender = lender
         self._local = local
         self._shield = shield
         self._health = health
         self._deferred = deferred
+        self._freed = freed
 
     def refund(self, decision: Decision) -> Generator[Asked, Any, int]:
         """Give back what a decision was charged, once; return the hits."""
         receipt = decision.receipt
         if receipt is None or not receipt.use():
             return 0
-        return (yield from self._give_back(receipt))
+        return (yield from self._give_back(decision, receipt))
 
     def release(self, decision: Decision) -> Generator[Asked, Any, int]:
         """Give back the slots of a decision, once; return them. Its hits stay charged."""
         receipt = decision.receipt
         if receipt is None or not receipt.holds_slots or not receipt.use():
             return 0
-        return (yield from self._give_back(receipt.part(receipt.slots)))
+        return (yield from self._give_back(decision, receipt.part(receipt.slots)))
 
-    def _give_back(self, receipt: Receipt) -> Generator[Asked, Any, int]:
+    def _give_back(self, decision: Decision, receipt: Receipt) -> Generator[Asked, Any, int]:
         taken = 0
         for charges, stamp in receipt.parts:
             if isinstance(stamp, Waiting):
                 taken += self._deferred.give_back(charges, stamp)
                 continue
             if receipt.local:
-                taken += sum(self._local.run(Refund(charges, stamp)))
+                taken += self._count(decision, charges, self._local.run(Refund(charges, stamp)))
                 continue
             node = self._store.node(charges[0].key)
             left = self._lender.give_back(charges, stamp)
@@ -65,12 +68,21 @@ class Release:
                 # While the store is away, hits stay until they expire: too many are counted,
                 # never too few.
                 if left and self._health.all_closed([node]):
-                    taken += sum((yield from self._health.look(node, Refund(left, stamp))))
+                    hits = yield from self._health.look(node, Refund(left, stamp))
+                    taken += self._count(decision, left, hits)
             except StoreError:
                 pass
             finally:
                 self._shield.forget([charge.key for charge in charges])
         return taken
+
+    def _count(self, decision: Decision, charges: Iterable[Charge], hits: Sequence[int]) -> int:
+        """Return the hits that were given back. Report those that were slots."""
+        if self._freed is not None:
+            for charge, number in zip(charges, hits, strict=True):
+                if number and charge.policy.inflight:
+                    self._freed(decision, charge.key, number)
+        return sum(hits)
 
     def reset(self, keys: Sequence[str]) -> Generator[Call, Any, int]:
         """Forget whole windows; return how many there were."""

@@ -73,6 +73,12 @@ def _leased(profile: str, granted: int, used: int, returned: int) -> None:
     )
 
 
+def _freed(decision: Decision, key: str, slots: int) -> None:
+    if signals.slots_freed.receivers:
+        profiles = {verdict.key: verdict.profile for verdict in decision.verdicts}
+        signals.send(signals.slots_freed, Limiter, profile=profiles[key], slots=slots)
+
+
 def _failed(error: StoreError) -> None:
     global _failure_logged_at
     now = time.monotonic()
@@ -100,6 +106,7 @@ CALLBACKS = Callbacks(
     degraded=_degraded,
     recovered=_recovered,
     leased=_leased,
+    freed=_freed,
     failed=_failed,
     sent=_sent,
     near=Nearness(lambda: conf.near_share, _near, signals.limit_near),

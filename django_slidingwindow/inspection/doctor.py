@@ -18,9 +18,9 @@ from ..core.breaker import CLOSED
 from ..core.keys import make_key
 from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
-from ..models import Rejection
+from ..models import Rejection, Usage
 from ..overrides.watcher import Status, watcher
-from ..policies import PENALTY, Policy
+from ..policies import LOG_ALL, PENALTY, Policy
 from ..rejections import recorder
 from ..rejections import writer as logwriter
 from ..stores.protocol import Evaluate, WindowRule
@@ -202,22 +202,27 @@ def _log() -> Iterator[Finding]:
     if not conf.log:
         yield Finding(name="log", level=OK, text="off: SLIDING_WINDOW['LOG'] is False")
         return
-    alias = logwriter.log_alias()
+    log = table("log", Rejection)
+    yield log if log.level == ERROR else writer(recorder.stats(), log.text, log.data)
+    if any(profile.log == LOG_ALL for profile in configured()):
+        yield table("usage", Usage)
+
+
+def table(name: str, model: type[Rejection | Usage]) -> Finding:
+    """Try to read and to write the table of a log."""
+    alias = logwriter.log_alias(model)
+    doing = "read"
     try:
-        newest = Rejection.objects.using(alias).values_list("minute", flat=True).first()
+        rows = model._default_manager.using(alias).order_by("-minute")
+        newest = rows.values_list("minute", flat=True).first()
+        doing = "write to"
+        logwriter.try_to_write(alias, model)
     except Error as error:
-        text = f"cannot read the table in the database {alias!r}: {error}"
-        yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
-        return
-    try:
-        logwriter.try_to_write(alias)
-    except Error as error:
-        text = f"cannot write to the table in the database {alias!r}: {error}"
-        yield Finding(name="log", level=ERROR, text=text.strip(), data={"database": alias})
-        return
+        text = f"cannot {doing} the table in the database {alias!r}: {error}"
+        return Finding(name=name, level=ERROR, text=text.strip(), data={"database": alias})
     content = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
     data = {"database": alias, "newest": newest.isoformat() if newest else None}
-    yield writer(recorder.stats(), f"the database {alias!r}: {content}", data)
+    return Finding(name=name, level=OK, text=f"the database {alias!r}: {content}", data=data)
 
 
 def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:

@@ -18,6 +18,7 @@ from .rows import Group as RefusalGroup
 from .rows import Tally as RefusalTally
 from .testcase import Sandbox
 from .text import printable
+from .usage_rows import UsageGroup, UsageTally
 
 logger = logging.getLogger("django_slidingwindow.log")
 
@@ -39,12 +40,17 @@ def log_alias(model: type[upsert.LogRow] = Rejection) -> str:
     return router.db_for_write(model)
 
 
-def try_to_write(alias: str) -> None:
-    """Write a row to the log and roll it back. Raise the error of the database, if any."""
+def try_to_write(alias: str, model: type[upsert.LogRow] = Rejection) -> None:
+    """Write a row to a log and roll it back. Raise the error of the database, if any."""
     now = int(time.time())
-    group = RefusalGroup(now // 60, "doctor", None, "", "", "", "", "")
+    row: upsert.LogRow
+    if model is Usage:
+        row = UsageGroup(now // 60, "doctor", "", "").row(UsageTally(1, 1))
+    else:
+        refusals = RefusalGroup(now // 60, "doctor", None, "", "", "", "", "")
+        row = refusals.row(RefusalTally(1, now, now, None))
     with transaction.atomic(using=alias):
-        upsert.write([group.row(RefusalTally(1, now, now, None))], alias)
+        upsert.write([row], alias)
         transaction.set_rollback(True, using=alias)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis.exceptions import ResponseError
 
+from django_slidingwindow.algorithms.scripts import script
 from django_slidingwindow.algorithms.slots import Taken
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.exceptions import StoreError
@@ -30,6 +32,8 @@ from tests.support.engine import SECOND, START, Clock, key_of
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from tests.support.servers import RedisServer
 
 HOLD = 120
 FIVE = Policy(limit=5, window=HOLD, algorithm=SLOTS)
@@ -240,9 +244,18 @@ def test_foreign_members_count_and_leave_and_another_type_is_an_error(redis: Red
     redis.zadd(key_of(FIVE), {"foreign": START, "early": float("-inf"), "late": float("inf")})
     assert bench.take().window(0).remaining == 2
     redis.set(key_of(FIVE), "text")
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match=r"damaged value in KEYS\[1\]") as raised:
         bench.take()
+    assert not raised.value.outage
     bench.store.close()
+
+
+def test_right_that_is_missing_is_not_taken_for_a_damaged_value(fresh_server: RedisServer) -> None:
+    with fresh_server.client() as client:
+        client.acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-zcard"])
+        source = script("evaluate", (SLOTS,)).source
+        with pytest.raises(ResponseError, match=r"can't run this command|no permissions"):
+            client.eval(source, 1, key_of(FIVE), "w", b"i" + bytes(23) + b"0", "token")
 
 
 def test_slots_beside_a_lease_in_one_call(redis: Redis) -> None:

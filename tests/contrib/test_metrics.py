@@ -345,3 +345,50 @@ def test_hits_of_deferred_profiles_are_counted_when_they_are_sent(measured):
     assert values["slidingwindow_deferred_hits_total{outcome=over}"] == 5
     assert "slidingwindow_deferred_hits_total{outcome=lost}" not in values
     assert values["slidingwindow_deferred_duration_seconds_count"] == 2
+
+
+def test_slots_of_requests_in_flight_are_counted_when_they_are_taken_and_freed(measured):
+    profiles = {
+        "export": {"axis": "tenant", "rate": "100/h", "inflight": 3, "hold": "1h"},
+        "penalized": {
+            "axis": "tenant",
+            "inflight": 1,
+            "penalty": {"after": "0/1h", "steps": ["1h"]},
+        },
+    }
+    with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 60}):
+        with limits.hold("export", SECRET, cost=2), limits.hold("export", SECRET):
+            assert not limits.check("export", SECRET).allowed
+            assert limits.check("export", SECRET, cost=0).allowed
+            during = measured()
+        stays = limits.check("export", SECRET)
+        limits.reset("export", SECRET)
+        # It is not there any more.
+        assert limits.refund(stays) == 0
+        assert limits.check("penalized", SECRET).allowed
+        for _ in range(3):
+            # A penalty refuses, whatever is free.
+            assert limits.check("penalized", SECRET).reason == "penalty"
+        values = measured()
+    assert during["slidingwindow_inflight_taken_total{profile=export}"] == 3
+    assert "slidingwindow_inflight_freed_total{profile=export}" not in during
+    assert values["slidingwindow_inflight_taken_total{profile=export}"] == 4
+    assert values["slidingwindow_inflight_freed_total{profile=export}"] == 3
+    assert values["slidingwindow_inflight_refusals_total{profile=export}"] == 1
+    assert values["slidingwindow_inflight_taken_total{profile=penalized}"] == 1
+    assert "slidingwindow_inflight_refusals_total{profile=penalized}" not in values
+
+
+def test_slots_of_the_fallback_are_counted_as_well(fresh_server, measured):
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
+    profiles = {"export": {"axis": "tenant", "inflight": 1}}
+    fresh_server.kill()
+    with (
+        override_settings(CACHES={"default": cache}, SLIDING_WINDOW={"PROFILES": profiles}),
+        limits.hold("export", SECRET) as first,
+        limits.hold("export", SECRET) as second,
+    ):
+        assert (first.source, first.allowed, second.allowed) == ("local", True, False)
+    values = measured()
+    for name in ("taken", "freed", "refusals"):
+        assert values[f"slidingwindow_inflight_{name}_total{{profile=export}}"] == 1

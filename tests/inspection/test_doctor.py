@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from django_slidingwindow import limits
 from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION
 from django_slidingwindow.guard import usages
 from django_slidingwindow.inspection import doctor as diagnosis
-from django_slidingwindow.models import Rejection
+from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.overrides.watcher import Status
 from django_slidingwindow.rejections import recorder
 from tests.support.servers import RedisServer
+from tests.support.usage import usage_row
 
 # A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
@@ -230,6 +232,53 @@ def test_log_is_an_error_when_the_table_is_missing():
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {Rejection._meta.db_table} RENAME TO elsewhere")
     assert found()["log"].level == "error"
+
+
+@pytest.fixture
+def logged(profiles: None, settings: Any) -> None:
+    every = {**PROFILES, "stripe": {"axis": "tenant", "rate": "9/h", "log": "all"}}
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": every}
+
+
+def test_usage_is_tried_only_if_a_profile_logs_admitted_requests(settings: Any) -> None:
+    assert "usage" not in found()
+    profiles = {"stripe": {"axis": "tenant", "rate": "9/h", "log": "all"}}
+    settings.SLIDING_WINDOW = {**PATIENT, "PROFILES": profiles, "LOG": False}
+    assert "usage" not in found()
+
+
+@pytest.mark.usefixtures("logged")
+def test_usage_reports_its_newest_minute_and_leaves_no_row() -> None:
+    usage = found()["usage"]
+    assert (usage.level, usage.text) == ("ok", "the database 'default': empty")
+    assert not Usage.objects.exists()
+    newest = timezone.now().replace(second=0, microsecond=0)
+    for minute in (newest - timedelta(hours=1), newest, newest - timedelta(hours=2)):
+        usage_row(profile="stripe", minute=minute).save()
+    assert found()["usage"].data == {"database": "default", "newest": newest.isoformat()}
+
+
+@pytest.mark.usefixtures("logged")
+def test_usage_is_an_error_when_it_cannot_be_written() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TRIGGER closed BEFORE INSERT ON {Usage._meta.db_table}"
+            " BEGIN SELECT RAISE(ABORT, 'read-only'); END"
+        )
+    findings = found()
+    assert findings["log"].level == "ok"
+    assert findings["usage"].level == "error"
+    text = "cannot write to the table in the database 'default': read-only"
+    assert findings["usage"].text == text
+
+
+@pytest.mark.usefixtures("logged")
+def test_usage_is_an_error_when_the_table_is_missing() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {Usage._meta.db_table} RENAME TO elsewhere")
+    usage = found()["usage"]
+    assert usage.level == "error"
+    assert usage.text.startswith("cannot read the table in the database 'default': ")
 
 
 def test_log_is_ok_when_it_is_off():

@@ -19,7 +19,7 @@ from django.test import override_settings
 
 from django_slidingwindow import apps, decisions, signals
 from django_slidingwindow.conf import conf
-from django_slidingwindow.models import Rejection
+from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.rejections import recorder as module
 from django_slidingwindow.rejections import testcase as sandbox
 from django_slidingwindow.rejections import upsert
@@ -593,9 +593,10 @@ def test_tallies_drop_rows_when_full() -> None:
 
 
 @on_every_database
-def test_try_to_write_leaves_no_row(log_database: str) -> None:
-    try_to_write(log_database)
-    assert not Rejection.objects.exists()
+@pytest.mark.parametrize("model", [Rejection, Usage])
+def test_try_to_write_leaves_no_row(log_database: str, model: Any) -> None:
+    try_to_write(log_database, model)
+    assert not model.objects.exists()
 
 
 def collected(tallies: Tallies) -> dict[tuple[int, str, str], int]:

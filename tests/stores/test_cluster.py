@@ -28,7 +28,8 @@ from django_slidingwindow.stores.net.server import Server
 from django_slidingwindow.stores.net.topology import SLOTS, Address
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.contender import Contenders
+from tests.support.contender import Contenders, by_reason
+from tests.support.engine import SECOND, START
 from tests.support.load import Load
 from tests.support.servers import RedisCluster as RunningCluster
 from tests.support.servers import RedisServer
@@ -733,6 +734,20 @@ class TestContention:
         assert used("few", *names) == [admitted] * 3
         # A race may refuse needlessly, but never admits too many.
         assert LIMIT // 2 < admitted <= LIMIT
+
+    def test_eight_processes_are_blocked_after_exactly_the_tolerated_refusals(
+        self, contenders: Contenders, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, _ = identifiers(cluster)
+        # Alone, and beside a window on another node; the clock of all nodes stands still.
+        for asked in ([("penalized", one)], [("many", one), ("penalized", two)]):
+            answers = by_reason(contenders.reasons(asked, 20, START))
+            assert answers == {"allowed": 1, "limit": 2, "penalty": 157}
+            for left in (3_600 * SECOND, 1):
+                seen = contenders.reasons(asked, 1, START + 3_600 * SECOND - left)
+                assert seen == [{("penalty", left / SECOND): 1}] * 8
+            ended = contenders.reasons(asked, 1, START + 3_600 * SECOND)
+            assert by_reason(ended)["allowed"] == 1
 
     def test_slot_migrated_under_load_loses_and_doubles_nothing(
         self, store: ClusterStore, cluster: RedisCluster

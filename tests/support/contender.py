@@ -2,7 +2,7 @@
 
 `python -m tests.support.contender '<caches and options as JSON>'` reads one task a line, and
 answers each with a line: the number of each decision, and how often `limit_near` was sent if it
-listens.
+listens. A task may say what Redis's clock shows.
 """
 
 from __future__ import annotations
@@ -34,14 +34,25 @@ class Contenders:
 
     def check(self, claims: list[tuple[str, str]], times: int) -> Counter[str]:
         """What all of them were answered together, each so often: "<source> <allowed>"."""
+        return sum(self._ask(claims, times, None), Counter())
+
+    def reasons(
+        self, claims: list[tuple[str, str]], times: int, now: int
+    ) -> list[Counter[tuple[str, float]]]:
+        """What each was answered when Redis's clock stands still: (reason, retry_after)."""
+        each = self._ask(claims, times, now)
+        return [
+            Counter({(key.split()[0], float(key.split()[1])): count for key, count in one.items()})
+            for one in each
+        ]
+
+    def _ask(
+        self, claims: list[tuple[str, str]], times: int, now: int | None
+    ) -> list[Counter[str]]:
         for number, process in enumerate(self._processes):
             assert process.stdin is not None
-            process.stdin.write(json.dumps([claims, times, number % 2]) + "\n")
-        answers: Counter[str] = Counter()
-        for process in self._processes:
-            assert process.stdout is not None
-            answers.update(json.loads(process.stdout.readline()))
-        return answers
+            process.stdin.write(json.dumps([claims, times, number % 2, now]) + "\n")
+        return [Counter(json.loads(_line(process))) for process in self._processes]
 
     def __enter__(self) -> Self:
         self.check([], 0)
@@ -50,6 +61,20 @@ class Contenders:
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.communicate()
+
+
+def by_reason(each: list[Counter[tuple[str, float]]]) -> Counter[str]:
+    """How often all processes together were answered with each reason."""
+    found: Counter[str] = Counter()
+    for one in each:
+        for (reason, _), count in one.items():
+            found[reason] += count
+    return found
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def main(caches: dict[str, Any], options: dict[str, Any], listens: bool) -> None:
@@ -85,7 +110,8 @@ def main(caches: dict[str, Any], options: dict[str, Any], listens: bool) -> None
         return [await limiter.acharge(limiter.windows(claims)) for _ in range(times)]
 
     for line in sys.stdin:
-        asked, times, asynchronous = json.loads(line)
+        asked, times, asynchronous, now = json.loads(line)
+        limiter.store._clock = None if now is None else lambda now=now: now  # type: ignore[attr-defined]
         claims = []
         for name, identifier in asked:
             profile = registry.get(name)
@@ -94,7 +120,12 @@ def main(caches: dict[str, Any], options: dict[str, Any], listens: bool) -> None
             decisions = asyncio.run(acheck(claims, times))
         else:
             decisions = [limiter.charge(limiter.windows(claims)) for _ in range(times)]
-        answers = Counter(f"{decision.source} {decision.allowed}" for decision in decisions)
+        answers = Counter(
+            f"{decision.source} {decision.allowed}"
+            if now is None
+            else f"{decision.reason} {decision.retry_after}"
+            for decision in decisions
+        )
         if listens:
             with changed:
                 later += answers["deferred True"]

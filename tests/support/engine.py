@@ -62,6 +62,7 @@ class Engine:
     def __init__(self, run: Callable[[Call], list[int]], clock: Clock) -> None:
         self.run = run
         self.clock = clock
+        self._taken: dict[int, int] = {}
 
     def check_all(
         self, *lines: WindowRule, names: tuple[str, ...] | None = None, writes: bool = True
@@ -71,6 +72,9 @@ class Engine:
         admitted, clock, *rest = self.run(Evaluate(keys, lines, writes))
         said = [Said(bool(a), b, c, d) for a, b, c, d in zip(*[iter(rest)] * 4, strict=True)]
         assert len(said) == len(lines)
+        if writes and admitted:
+            # After slots, the clock has the token that frees them.
+            self._taken[clock] = clock
         return Answer(bool(admitted), clock, said)
 
     def check(
@@ -93,7 +97,8 @@ class Engine:
         assert self.check(policy, policy.limit).admits
 
     def refund(self, policy: Policy, cost: int, stamp: int) -> int:
-        [taken] = self.run(Refund((Charge(key_of(policy), policy, cost),), stamp))
+        came = self._taken.get(stamp, stamp)
+        [taken] = self.run(Refund((Charge(key_of(policy), policy, cost),), came))
         return taken
 
     def reset(self, *policies: Policy) -> int:

@@ -23,6 +23,7 @@ STARTING_MODULES = {
     "test_newcomer",
     "test_outages",
     "test_packaging",
+    "test_penalty_processes",
     "test_pool",
     "test_redis",
     "test_request_times",

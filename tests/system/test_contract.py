@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_slidingwindow.algorithms.penalties import Penalty
 from django_slidingwindow.algorithms.timing import tick_us
-from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.policies import ALGORITHMS, SLOTS, Policy
 from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 EXACT_LOGS = ("compact", "log")
 LATE = ("buckets", "counter")
+# A refusal by slots does not say when they are free, and is never stored.
+RATES_ONLY = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 class Bench(Engine):
@@ -83,7 +86,7 @@ def engine(kind: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield engine
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=[*ALGORITHMS, SLOTS])
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -174,6 +177,7 @@ def test_a_limit_of_zero_blocks_all_for_good(engine: Bench, algorithm: str) -> N
     assert engine.dump() == {}
 
 
+@RATES_ONLY
 @pytest.mark.parametrize("window", [0.001, 0.25, 1, 60, 61.000001, 3_600, 86_400, 400 * 86_400])
 def test_windows_from_a_millisecond_to_400_days(
     engine: Bench, algorithm: str, window: float
@@ -221,6 +225,7 @@ def test_reset_is_never_more_than_the_window(engine: Bench, name: str, window: f
 # What a decision says is true
 
 
+@RATES_ONLY
 def test_retry_is_the_first_microsecond_at_which_it_passes(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, resolution=7)
     engine.clock.now += 17 * SECOND
@@ -230,6 +235,7 @@ def test_retry_is_the_first_microsecond_at_which_it_passes(engine: Bench, algori
     assert_passes_first_at(engine, engine.check(minute), minute)
 
 
+@RATES_ONLY
 def test_retry_of_a_cost_waits_until_so_many_have_left(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, resolution=7)
     engine.clock.now += 17 * SECOND
@@ -351,6 +357,7 @@ def test_reset_is_when_the_oldest_counted_hit_leaves(engine: Bench, algorithm: s
     assert engine.peek(minute, 0).reset > 1
 
 
+@RATES_ONLY
 def test_one_who_keeps_hammering_is_readmitted_when_the_window_has_room(
     engine: Bench, algorithm: str
 ) -> None:
@@ -374,6 +381,7 @@ def test_a_raised_limit_works_at_once(engine: Bench, algorithm: str) -> None:
     assert not engine.check(policy(algorithm, limit=8)).admits
 
 
+@RATES_ONLY
 def test_a_lowered_limit_works_at_once(engine: Bench, algorithm: str) -> None:
     free, paid = policy(algorithm, limit=2), policy(algorithm, limit=8)
     for _ in range(6):
@@ -416,14 +424,14 @@ def test_refusal_on_one_axis_spends_nothing_on_the_others(engine: Bench, algorit
 def test_policies_of_all_algorithms_are_charged_together(engine: Bench) -> None:
     lines = [
         WindowRule(policy(name, limit=limit), 2)
-        for name, limit in zip(ALGORITHMS, (9, 7, 8, 5), strict=True)
+        for name, limit in zip((*ALGORITHMS, SLOTS), (9, 7, 8, 5, 6), strict=True)
     ]
-    assert [s.remaining for s in engine.check_all(*lines).said] == [7, 5, 6, 3]
-    assert [s.remaining for s in engine.check_all(*lines).said] == [5, 3, 4, 1]
+    assert [s.remaining for s in engine.check_all(*lines).said] == [7, 5, 6, 3, 4]
+    assert [s.remaining for s in engine.check_all(*lines).said] == [5, 3, 4, 1, 2]
     answer = engine.check_all(*lines)
     assert not answer.admitted
-    assert [s.admits for s in answer.said] == [True, True, True, False]
-    assert [s.remaining for s in answer.said] == [5, 3, 4, 1]
+    assert [s.admits for s in answer.said] == [True, True, True, False, True]
+    assert [s.remaining for s in answer.said] == [5, 3, 4, 1, 2]
 
 
 def test_each_line_has_a_cost_of_its_own(engine: Bench, algorithm: str) -> None:
@@ -460,6 +468,7 @@ def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
 # Observe
 
 
+@RATES_ONLY
 def test_an_observing_policy_never_vetoes_and_says_refused(engine: Bench, algorithm: str) -> None:
     watched, other = policy(algorithm, limit=1), policy("compact", limit=5, window=120)
     engine.fill(watched)
@@ -500,6 +509,7 @@ def test_only_admitted_requests_are_stored(engine: Bench, algorithm: str) -> Non
     assert engine.dump() == stored
 
 
+@RATES_ONLY
 def test_counted_rejections_keep_one_who_hammers_out(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, limit=5)
     engine.fill(minute)
@@ -513,6 +523,7 @@ def test_counted_rejections_keep_one_who_hammers_out(engine: Bench, algorithm: s
     assert engine.peek(minute).admits
 
 
+@RATES_ONLY
 def test_retry_is_computed_after_storing_the_rejection(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, limit=5, resolution=7)
     engine.fill(minute)
@@ -542,6 +553,7 @@ def test_the_oldest_are_dropped_for_a_rejection_that_counts(engine: Bench, name:
     assert said == (False, 0, 40 * SECOND, 40 * SECOND)
 
 
+@RATES_ONLY
 def test_a_rejected_cost_above_the_limit_fills_the_window(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, limit=5)
     engine.check(minute, 2)
@@ -559,6 +571,7 @@ def test_a_refusal_by_another_policy_stores_nothing(engine: Bench, algorithm: st
     assert engine.dump() == {}
 
 
+@RATES_ONLY
 def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
     engine: Bench, algorithm: str
 ) -> None:
@@ -610,6 +623,7 @@ def test_observed_rejection_of_the_same_request_does_not_replace_its_admission(
     assert not engine.check_all(*lines).admitted
 
 
+@RATES_ONLY
 @pytest.mark.parametrize("first", ["read", "write"])
 def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
     engine: Bench, algorithm: str, first: str
@@ -718,6 +732,7 @@ def test_a_refund_takes_no_more_than_is_there(engine: Bench, algorithm: str) -> 
     assert engine.dump() == {}
 
 
+@RATES_ONLY
 def test_a_refund_of_hits_that_have_left_is_ignored(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 4)
@@ -860,6 +875,7 @@ def test_reset_forgets_whole_windows_and_says_how_many_there_were(
 # The clock
 
 
+@RATES_ONLY
 @pytest.mark.parametrize("step", [1, 20 * SECOND, 61 * SECOND, 50 * DAY, 3_650 * DAY])
 def test_a_clock_that_steps_back_admits_nothing_early_and_locks_nobody_out(
     engine: Bench, algorithm: str, step: int
@@ -924,6 +940,80 @@ def test_stamps_tell_old_hits_from_new_ones_after_four_bytes_have_wrapped(
             engine.clock.now += 10
             assert engine.used(of) == 1
             engine.clock.now += 2**32
+
+
+# Penalties: `test_penalties` has what they count
+
+
+PENALTY = Penalty(limit=2, window=600, steps=(60.0, 600.0))
+
+
+def watched(of: Policy, cost: int = 1) -> tuple[WindowRule, WindowRule]:
+    """A window, and the penalty that counts its refusals."""
+    return WindowRule(of, cost), WindowRule(PENALTY, cost, watches=1)
+
+
+def block(engine: Bench, of: Policy) -> None:
+    """Fill the window, and be refused until it blocks."""
+    assert engine.check_all(*watched(of, of.limit)).admitted
+    for left in (1, 0, 2):
+        assert engine.check_all(*watched(of)).said[1].remaining == left
+
+
+def test_a_penalty_changes_no_answer_before_it_blocks(engine: Bench, algorithm: str) -> None:
+    of = policy(algorithm, limit=3, resolution=7)
+    for seconds, cost in ((0, 1), (7, 2), (1, 1), (20, 2), (90, 0), (1, 1), (200, 2)):
+        engine.clock.now += seconds * SECOND
+        alone = engine.check_all(WindowRule(of, cost), names=("alone",))
+        beside = engine.check_all(*watched(of, cost))
+        assert (beside.admitted, beside.said[0]) == (alone.admitted, alone.said[0])
+        assert beside.said[1].admits
+
+
+def test_peek_at_a_penalty_changes_nothing(engine: Bench, algorithm: str) -> None:
+    of = policy(algorithm, limit=3)
+    engine.check_all(*watched(of, 3))
+    for _ in range(3):
+        stored = engine.dump()
+        peeked = engine.check_all(*watched(of), writes=False)
+        assert engine.dump() == stored
+        assert engine.check_all(*watched(of)) == peeked
+    stored = engine.dump()
+    for step in (90 * SECOND, 10 * DAY, -20 * DAY):
+        engine.clock.now = START + step
+        engine.check_all(*watched(of), writes=False)
+        assert engine.dump() == stored
+
+
+def test_a_refund_to_a_blocked_window_does_not_end_the_block(engine: Bench, algorithm: str) -> None:
+    of = policy(algorithm, limit=3)
+    block(engine, of)
+    assert engine.refund(of, 3, START) == 3
+    for left in (60 * SECOND, 1):
+        engine.clock.now = START + 60 * SECOND - left
+        answer = engine.check_all(*watched(of))
+        assert not answer.admitted
+        assert (answer.said[0].retry, answer.said[1].retry) == (left, left)
+    engine.clock.now += 1
+    assert engine.check_all(*watched(of)).admitted
+
+
+def test_reset_forgets_a_block(engine: Bench, algorithm: str) -> None:
+    of = policy(algorithm, limit=3)
+    block(engine, of)
+    assert engine.reset(of, PENALTY) == 2
+    assert engine.dump() == {}
+    assert engine.check_all(*watched(of)).said[1] == (True, 2, 0, 0)
+
+
+@pytest.mark.parametrize("step", [2**32, 50 * DAY, 3_650 * DAY])
+def test_a_clock_that_leaps_ahead_ends_a_block(engine: Bench, algorithm: str, step: int) -> None:
+    of = policy(algorithm, limit=3)
+    block(engine, of)
+    engine.clock.now += step
+    block(engine, of)
+    # The first offence is forgotten: this is the first again.
+    assert engine.check_all(*watched(of)).said[1].retry == 60 * SECOND
 
 
 # Many hits in one compact key
@@ -1022,6 +1112,7 @@ def assert_expires(sole: Bench, redis: Redis) -> Callable[[Policy, int], None]:
     return assert_expires
 
 
+@RATES_ONLY
 @pytest.mark.parametrize(("limit", "window"), [(3, 300), (200, 301)])
 def test_a_key_always_has_an_expiry_and_goes_within_a_second_of_its_last_hit(
     sole: Bench,

@@ -6,22 +6,29 @@ import random
 import struct
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
 from django.urls import reverse
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.algorithms.decode import DECODERS
+from django_slidingwindow.algorithms.penalties import Penalty
+from django_slidingwindow.algorithms.slots import Taken
 from django_slidingwindow.core.breaker import CLOSED
 from django_slidingwindow.core.keys import make_key
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Charge
+from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.inspection.search import Filters
-from django_slidingwindow.policies import ALGORITHMS, Policy
-from django_slidingwindow.stores.commands import encode, known_script
+from django_slidingwindow.policies import ALGORITHMS, PENALTY, SLOTS, Policy
+from django_slidingwindow.stores.commands import encode, known_script, unpack
 from django_slidingwindow.stores.errors import is_outage
 from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
@@ -39,6 +46,11 @@ VALUES = 10_000
 BATCH = 250
 # A window of the clock begins at START: somewhere in the middle of one.
 NOW = START + 1_234_567_891
+KINDS = (*ALGORITHMS, SLOTS, PENALTY)
+# Of a call that has taken slots, and the penalty of a window that is always full.
+TOKEN = "0123456789abcdef"
+STEPS = (60.0, 600.0)
+FULL = Policy(limit=0, window=60)
 
 
 @pytest.fixture
@@ -50,8 +62,10 @@ def store(fresh_server: RedisServer, settings: Any) -> Iterator[RedisStore]:
     store.close()
 
 
-def window(algorithm: str, limit: int = 100) -> Policy:
-    return Policy(limit=limit, window=3_600, algorithm=algorithm, resolution=20)
+def window(kind: str, limit: int = 100) -> Policy:
+    if kind == PENALTY:
+        return Penalty(limit=limit, window=3_600, steps=STEPS)
+    return Policy(limit=limit, window=3_600, algorithm=kind, resolution=20)
 
 
 def key_of(policy: Policy, name: object) -> str:
@@ -66,11 +80,25 @@ def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
         clock.now = NOW - 1_700 * SECOND
         key = key_of(policy, hits)
         for _ in range(hits):
-            writer.run(Evaluate((key,), (WindowRule(policy, 1),), True))
+            writer.run(evaluate(key, WindowRule(policy, 1), True))
             clock.now += 1_700 * SECOND // hits
         values.append(read(client, key))
+    if isinstance(policy, Penalty):
+        # It blocks, and it has blocked.
+        for _ in range(9):
+            writer.run(evaluate(key, WindowRule(replace(policy, limit=2), 1), True))
+            values.append(read(client, key))
+            clock.now += 20 * SECOND
     writer.close()
     return values
+
+
+def evaluate(key: str, rule: WindowRule, writes: bool) -> Evaluate:
+    """Ask for one window; for a penalty, together with a window that it watches."""
+    if not isinstance(rule.policy, Penalty):
+        return Evaluate((key,), (rule,), writes)
+    watched = rule._replace(policy=FULL, unreported=())
+    return Evaluate((f"{key}:watched", key), (watched, rule._replace(watches=1)), writes)
 
 
 def read(client: Redis, key: str) -> Any:
@@ -101,14 +129,18 @@ def damaged(value: bytes, dice: random.Random) -> bytes:
 
 def assert_decodes_or_says_why(client: Redis, key: str, policy: Policy) -> None:
     """Decode a value as the operator's tools do."""
+    if client.type(key) == b"list":
+        return
     with suppress(LookupError, ValueError):
         DECODERS[policy.algorithm](read(client, key), policy, NOW)
 
 
-def write(pipeline: Any, key: str, algorithm: str, value: Any, dice: random.Random) -> None:
-    if algorithm in ("compact", "counter"):
+def write(pipeline: Any, key: str, kind: str, value: Any, dice: random.Random) -> None:
+    if dice.random() < 0.2:
+        pipeline.rpush(key, b"another type")
+    elif kind in ("compact", "counter", PENALTY):
         pipeline.set(key, damaged(value, dice))
-    elif algorithm == "buckets":
+    elif kind == "buckets":
         fields = dict(value)
         for name in dice.sample(sorted(fields), dice.randint(1, len(fields))):
             if dice.random() < 0.2:
@@ -120,7 +152,8 @@ def write(pipeline: Any, key: str, algorithm: str, value: Any, dice: random.Rand
         members = {}
         for member, score in value:
             score = dice.choice([score, score, -score, float("inf"), float("-inf"), 0.5, score * 2])
-            members[dice.choice([member, member[:5], b"%d-%d" % (NOW, 10**20)])] = score
+            names = [member, member[:5], b"%d-%d" % (NOW, 10**20), f"{TOKEN}-1".encode()]
+            members[dice.choice(names)] = score
         pipeline.zadd(key, members)
 
 
@@ -143,31 +176,46 @@ def replies(store: RedisStore, calls: list[Call]) -> list[Any]:
 
 
 def asked(key: str, policy: Policy) -> list[Call]:
-    few = Policy(limit=5, window=policy.window, algorithm=policy.algorithm, resolution=20)
-    return [
-        Evaluate((key,), (WindowRule(policy, 2),), False),
-        Evaluate((key,), (WindowRule(few, 1, count_rejected=True),), False),
-        Evaluate((key,), (WindowRule(policy, 1),), True),
-        Evaluate((key,), (WindowRule(policy, 3),), True),
-        Evaluate((key,), (WindowRule(few, 2, count_rejected=True),), True),
-        Refund((Charge(key, policy, 2),), NOW - 5 * SECOND),
+    few = replace(policy, limit=5)
+    calls: list[Call] = [
+        evaluate(key, WindowRule(policy, 2), False),
+        evaluate(key, WindowRule(few, 1, count_rejected=True), False),
+        evaluate(key, WindowRule(policy, 1), True),
+        evaluate(key, WindowRule(policy, 3), True),
+        evaluate(key, WindowRule(few, 2, count_rejected=True), True),
     ]
+    if isinstance(policy, Penalty):
+        reported = WindowRule(few, 1, unreported=(0, 5 * SECOND, policy.window_us))
+        return [*calls, evaluate(key, reported, True)]
+    return [*calls, Refund((Charge(key, policy, 2),), Taken(NOW - 5 * SECOND, TOKEN))]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def assert_is_bounded(reply: list[Any] | bytes, policy: Policy) -> None:
+    """Whatever was stored, a block is no longer than a step, and a slot than `hold`."""
+    if isinstance(reply, list):
+        assert reply in ([0], [1], [2])
+        return
+    *_, (_, remaining, retry, reset) = unpack(reply).windows()
+    assert remaining <= policy.limit
+    assert 0 <= reset <= policy.window_us
+    assert retry <= (0 if policy.inflight else max(STEPS) * SECOND)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_damaged_value_holds_up_the_server(
-    fresh_server: RedisServer, store: RedisStore, algorithm: str
+    fresh_server: RedisServer, store: RedisStore, kind: str
 ) -> None:
-    policy, dice = window(algorithm), random.Random(algorithm)
+    policy, dice = window(kind), random.Random(kind)
     with fresh_server.client(decode_responses=False) as client:
         client.config_set("slowlog-log-slower-than", 500_000)
         values = sound_values(store, client, policy)
+        client.flushdb()
         answered = errors = 0
         for start in range(0, VALUES, BATCH):
             keys = [key_of(policy, number) for number in range(start, start + BATCH)]
             with client.pipeline(transaction=False) as pipeline:
                 for key in keys:
-                    write(pipeline, key, algorithm, dice.choice(values), dice)
+                    write(pipeline, key, kind, dice.choice(values), dice)
                 pipeline.execute()
             for key in keys[:25]:
                 assert_decodes_or_says_why(client, key, policy)
@@ -177,10 +225,11 @@ def test_no_damaged_value_holds_up_the_server(
                     errors += 1
                 else:
                     answered += 1
+                    if kind in (SLOTS, PENALTY):
+                        assert_is_bounded(reply, policy)
             client.flushdb()
         assert answered > VALUES
-        if algorithm != "log":  # any sorted set is a log
-            assert errors > VALUES
+        assert errors > VALUES // 2
         assert client.slowlog_len() == 0
         assert client.info("memory")["used_memory_peak"] < 100_000_000
 
@@ -209,6 +258,12 @@ DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("buckets", "a byte short", lambda value: value[:-1]),
     ("buckets", "the format of before", lambda value: value[:11]),
     ("buckets", "fields that are not there", lambda value: value + MORE),
+    ("penalty", "empty", lambda _: b""),
+    ("penalty", "a byte short", lambda value: value[:-1]),
+    ("penalty", "a form of its own", lambda value: b"\x07" + value[1:]),
+    # Whatever replaces a sorted set is of another type.
+    ("log", "another type", lambda value: value),
+    ("slots", "another type", lambda value: value),
 ]
 
 
@@ -216,23 +271,38 @@ DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
 def profiles(redis: Redis, settings: Any) -> None:
     settings.SLIDING_WINDOW = {
         "LATENCY_BUDGET": 60,
+        "SHIELD_SECONDS": 0,
         "PROFILES": {
             name: {"axis": "tenant", "rate": "10/h", "algorithm": name} for name in ALGORITHMS
+        }
+        | {
+            "slots": {"axis": "tenant", "inflight": 10, "hold": "1h"},
+            "penalty": {
+                "axis": "tenant",
+                "rate": "10/h",
+                "penalty": {"after": "10/h", "steps": ["1h"]},
+            },
         },
     }
 
 
-def spoil(redis_server: RedisServer, algorithm: str, damage: Callable[[bytes], bytes]) -> str:
-    """Damage the window of acme, which has three hits; its key."""
+def spoil(redis_server: RedisServer, kind: str, damage: Callable[[bytes], bytes]) -> str:
+    """Damage the window of acme, which has three hits, or its penalty; its key."""
     for _ in range(3):
-        limits.check(algorithm, "acme")
-    (state,) = inspection.scan(Filters(profile=algorithm, identifier="acme")).states
+        limits.check(kind, "acme")
+    if kind == PENALTY:
+        # It costs too much.
+        limits.check(kind, "acme", cost=11)
+    states = inspection.scan(Filters(profile=kind, identifier="acme")).states
+    (key,) = [state.key for state in states if state.algorithm == kind]
     with redis_server.client(decode_responses=False) as client:
-        if algorithm == "buckets":
-            client.hset(state.key, "s", damage(client.hget(state.key, "s")))
+        if kind == "buckets":
+            client.hset(key, "s", damage(client.hget(key, "s")))
+        elif kind in ("log", SLOTS):
+            client.set(key, damage(b"text"))
         else:
-            client.set(state.key, damage(client.get(state.key)))
-    return state.key
+            client.set(key, damage(client.get(key)))
+    return key
 
 
 @pytest.mark.usefixtures("profiles")
@@ -246,18 +316,19 @@ def test_damaged_value_is_an_error_of_its_key_alone(
     charged = limits.check(algorithm, "acme")
     key = spoil(redis_server, algorithm, damage)
     store = limits.get_limiter().store
-    policy = Policy.parse("10/h", algorithm=algorithm)
+    policy = window(algorithm, 10)
     for cost, writes in ((0, False), (1, False), (1, True), (3, True)):
-        with pytest.raises(StoreError, match="damaged value") as raised:
-            store.run(Evaluate((key,), (WindowRule(policy, cost),), writes))
+        with pytest.raises(StoreError, match=r"damaged value|WRONGTYPE") as raised:
+            store.run(evaluate(key, WindowRule(policy, cost), writes))
         assert not raised.value.outage
     for _ in range(5):
         assert limits.check(algorithm, "acme").source == decisions.LOCAL
     assert limits.peek(algorithm, "acme").source == decisions.LOCAL
-    assert limits.refund(charged) == 0
+    # The window beside a damaged penalty is sound.
+    assert limits.refund(charged) == (algorithm == PENALTY)
     assert limits.get_limiter().breaker.state == CLOSED
     assert limits.check(algorithm, "other").source == decisions.REDIS
-    assert limits.reset(algorithm, "acme") == 1
+    assert limits.reset(algorithm, "acme") == 1 + (algorithm == PENALTY)
     assert limits.check(algorithm, "acme").remaining == 9
 
 
@@ -275,7 +346,7 @@ def test_damaged_value_charges_no_other_window_of_the_request(redis_server: Redi
 
 @pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize("target", ["key", "profile"])
-@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets"])
+@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets", "slots", "penalty"])
 def test_damaged_window_can_be_reset_by_the_command(
     redis_server: RedisServer, capsys: pytest.CaptureFixture[str], algorithm: str, target: str
 ) -> None:
@@ -284,10 +355,16 @@ def test_damaged_window_can_be_reset_by_the_command(
     call_command("slidingwindow", "keys")
     assert "log" in capsys.readouterr().out
     named = [key] if target == "key" else ["--profile", algorithm, "--id", "acme"]
-    with pytest.raises(CommandError, match="damaged: reset this window"):
+    if (algorithm, target) == ("penalty", "profile"):
+        # Its other window is sound.
         call_command("slidingwindow", "show", *named)
+        assert key not in capsys.readouterr().out
+    else:
+        with pytest.raises(CommandError, match="damaged: reset this window"):
+            call_command("slidingwindow", "show", *named)
     call_command("slidingwindow", "reset", "--yes", *named)
     assert key in capsys.readouterr().out
+    assert limits.check(algorithm, "acme", cost=11).source == decisions.REDIS
     assert limits.check(algorithm, "acme").source == decisions.REDIS
     call_command("slidingwindow", "show", *named)
 
@@ -302,7 +379,7 @@ def test_hits_of_a_window_that_lacks_a_field_are_an_error(redis_server: RedisSer
 
 
 @pytest.mark.usefixtures("profiles")
-@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets"])
+@pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets", "slots", "penalty"])
 def test_live_pages_survive_a_damaged_window(
     redis_server: RedisServer, admin_client: Any, algorithm: str
 ) -> None:
@@ -310,7 +387,8 @@ def test_live_pages_survive_a_damaged_window(
     limits.check("log", "acme")
     live = reverse("admin:django_slidingwindow_rejection_live")
     rows = admin_client.get(live).context["rows"]
-    assert [row.state.scope for row in rows] == ["log"]
+    assert {row.state.scope for row in rows} - {"penalty"} == {"log"}
+    assert key not in {row.state.key for row in rows}
     page = admin_client.get(reverse("admin:django_slidingwindow_rejection_key"), {"key": key})
     text = page.content.decode()
     assert "The stored value is damaged: reset this window." in text
@@ -323,3 +401,41 @@ def test_live_pages_survive_a_damaged_window(
     assert admin_client.post(unblock).status_code == 302
     with redis_server.client() as client:
         assert not client.exists(key)
+
+
+@pytest.mark.usefixtures("profiles")
+@pytest.mark.parametrize("order", [("acme", "other"), ("other", "acme")])
+def test_slot_beside_one_that_is_damaged_meanwhile_is_free(
+    redis: Redis, order: tuple[str, str]
+) -> None:
+    limiter, profile = limits.get_limiter(), limits.registry.get("slots")
+    checks = [ProfileCheck(profile, name, profile.policies) for name in order]
+    decision = limiter.charge(limiter.windows(checks))
+    assert limits.peek("slots", "other", 0).remaining == 9
+    redis.set(key_of_slots("acme"), "text")
+    assert limiter.release(decision) == 1
+    assert limits.peek("slots", "other", 0).remaining == 10
+    assert not redis.exists(key_of_slots("other"))
+
+
+def key_of_slots(name: str) -> str:
+    return f"throttle:tenant:{{{name}}}:slots:i3600"
+
+
+@pytest.mark.usefixtures("profiles")
+def test_slot_that_is_damaged_while_its_view_runs_fails_no_request(
+    redis: Redis, settings: Any
+) -> None:
+    identities = {"tenant": lambda request: "acme"}
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "IDENTITIES": identities}
+
+    @rate_limit("slots")
+    def view(request: HttpRequest) -> HttpResponse:
+        redis.set(key_of_slots("acme"), "text")
+        return HttpResponse("ok")
+
+    for source in (decisions.REDIS, decisions.LOCAL):
+        request = RequestFactory().get("/")
+        assert view(request).status_code == 200
+        assert request.rate_limit.source == source  # type: ignore[attr-defined]
+        request.close()

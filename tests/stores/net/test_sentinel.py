@@ -35,6 +35,11 @@ def configure(
         "many": many,
         "leased": {**many, "lease": LEASE},
         "later": {**many, "mode": "deferred"},
+        "penalized": {
+            "axis": "tenant",
+            "rate": "1/h",
+            "penalty": {"after": "2/2h", "steps": ["1h", "1d"]},
+        },
     }
     settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
 
@@ -146,6 +151,43 @@ def test_primary_that_was_demoted_is_left(
         lambda: limits.check("many", "k").source == decisions.REDIS, "the new primary decides"
     )
     assert limits.get_limiter().store.client().connection_pool.service_name == sentinels.name
+
+
+def test_block_and_refusals_are_there_after_a_failover(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    """A failover by hand, for which Sentinel picks a replica that has everything."""
+    configure(settings, sentinels, SHIELD_SECONDS=0, LATENCY_BUDGET=5.0)
+    reasons = [limits.check("penalized", "k").reason for _ in range(5)]
+    assert reasons == ["allowed", "limit", "limit", "penalty", "penalty"]
+    assert [limits.check("penalized", "half").allowed for _ in range(2)] == [True, False]
+    key = "throttle:tenant:{k}:penalized:p7200"
+    old = sentinels.primary
+    with old.client(decode_responses=False) as client:
+        before = client.get(key)
+        # Replication is asynchronous.
+        assert client.wait(1, 20_000) >= 1
+    with sentinels.sentinels[0].client() as client:
+        wait_until(
+            lambda: client.execute_command("SENTINEL", "FAILOVER", sentinels.name),
+            "a replica is fit to take over",
+        )
+    new = sentinels.wait_for_failover(old)
+    wait_until(
+        lambda: limits.peek("penalized", "k").source == decisions.REDIS, "the new primary decides"
+    )
+    assert limits.check("penalized", "k").reason == decisions.PENALTY
+    with new.client(decode_responses=False) as client:
+        assert client.get(key) == before
+    # The block ends to the microsecond when it would have ended.
+    store = limits.get_limiter().store
+    ends = int.from_bytes(before[2:9], "big")
+    for store._clock, reason in ((lambda: ends - 1, "penalty"), (lambda: ends, "allowed")):
+        assert limits.check("penalized", "k").reason == reason
+    store._clock = None
+    # One refusal was counted before the failover.
+    reasons = [limits.check("penalized", "half").reason for _ in range(2)]
+    assert reasons == ["limit", "penalty"]
 
 
 def test_frozen_primary_does_not_hold_up_requests(

@@ -1,4 +1,4 @@
-"""A site for `benchmarks.overrides`: one limited view and the admin, for WSGI and ASGI servers."""
+"""A site for `test_override_processes`: a limited view and the admin, for WSGI and ASGI servers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ settings.configure(
     DEBUG=True,
     ROOT_URLCONF=__name__,
     USE_TZ=True,
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
     STATIC_URL="static/",
     MIDDLEWARE=[
         f"{__name__}.count_queries",
