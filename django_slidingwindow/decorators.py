@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,7 +19,7 @@ from .guard.requirements import (
     own_requirements,
     set_requirements,
 )
-from .guard.usages import declare
+from .guard.usages import calling_place, declare
 from .guard.user_code import is_async
 from .http import headers
 from .http import refusal as responses
@@ -59,8 +58,7 @@ def rate_limit(
     The decision is at `request.rate_limit`. Sync views stay sync, async ones async.
     """
     require_installed()
-    caller = sys._getframe(1)
-    place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+    place = calling_place()
     origin = f"rate_limit at {place}"
     requirement = _requirement(_profiles(profiles, profile), cost, methods, origin)
     return _decorator(requirement, charge_when, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from .durations import rate_exact
 from .guard.installed import require_installed
 from .guard.looking import Look, Seen, alook, look
 from .guard.requirements import Choice, Requirements, joined, requirements_from
-from .guard.usages import declare
+from .guard.usages import calling_place, declare
 from .http.headers import client_seconds
 from .http.policy_names import describe
 from .http.refusal import advice, preferred_form
@@ -73,12 +72,10 @@ def _requirements(
     given = tuple(profiles)
     if not given or not all(isinstance(one, str) or callable(one) for one in given):
         raise TypeError('limits_view needs names of profiles, such as limits_view(["ip_public"])')
-    caller = sys._getframe(2)
-    place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+    place = calling_place(2)
     found = [joined(requirements_from([one], origin=f"limits_view at {place}")) for one in given]
     for requirements in found:
-        for requirement in requirements:
-            declare(place, requirement)
+        declare(place, *requirements)
     return tuple(found)
 
 

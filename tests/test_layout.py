@@ -50,7 +50,7 @@ TESTED_IN = {
     "inspection/test_usage.py": "inspection.spans",
     "inspection/test_windows.py": "algorithms.decode inspection.reader",
     "rejections/test_recorder.py": """
-        apps core.exits rejections.buffer rejections.testcase rejections.writer""",
+        apps rejections.buffer rejections.testcase rejections.writer""",
     "replay/test_engine.py": """
         replay.candidates replay.fixed replay.lanes replay.report replay.suggest
         replay.timeline""",

@@ -12,7 +12,6 @@ or, with ProfileThrottle in DEFAULT_THROTTLE_CLASSES or on the view:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from ..core.caching import BoundedCache
 from ..decisions import Decision
 from ..guard.check import check
 from ..guard.requirements import Choice, Requirement, Requirements, joined, requirements_from
-from ..guard.usages import declare
+from ..guard.usages import calling_place, declare
 from ..http import headers
 from ..http.refusal import UNAVAILABLE, status_of
 
@@ -79,12 +78,10 @@ class ProfileThrottle(BaseThrottle):
         self._decision: Decision | None = None
         # Where the class itself stands in throttle_classes, DRF makes one for each request.
         if profiles:
-            caller = sys._getframe(1)
-            place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+            place = calling_place()
             origin = f"ProfileThrottle at {place}"
             self._requirements = requirements_from(profiles, cost, methods, origin)
-            for requirement in self._requirements:
-                declare(place, requirement)
+            declare(place, *self._requirements)
 
     def __call__(self) -> ProfileThrottle:
         """Return a throttle for one request: DRF calls what stands in throttle_classes."""

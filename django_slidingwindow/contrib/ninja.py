@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
@@ -43,7 +42,7 @@ from ..guard.requirements import (
     joined,
     requirements_from,
 )
-from ..guard.usages import declare
+from ..guard.usages import calling_place, declare
 from ..http import headers
 from ..http import refusal as responses
 from . import openapi
@@ -74,12 +73,10 @@ class ProfileThrottle(BaseThrottle):
         """Names, or functions of the request that choose them."""
         if not profiles:
             raise TypeError('ProfileThrottle needs a profile: ProfileThrottle("ip_public")')
-        caller = sys._getframe(1)
-        place = f"{caller.f_globals.get('__name__')}:{caller.f_lineno}"
+        place = calling_place()
         origin = f"ProfileThrottle at {place}"
         self.requirements = requirements_from(profiles, cost, methods, origin)
-        for requirement in self.requirements:
-            declare(place, requirement)
+        declare(place, *self.requirements)
 
     def allow_request(self, request: HttpRequest) -> bool:
         decision = self._decision(request)

@@ -2,127 +2,190 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
+import multiprocessing
 import os
 import threading
-import weakref
+import time
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
+from multiprocessing.util import Finalize
+from queue import Empty, SimpleQueue
+from weakref import WeakSet
 
-from .exits import at_exit
-
-logger = logging.getLogger("django_slidingwindow")
-
-# Seconds without work after which the thread ends; the next work starts another one.
+# Seconds without work after which a thread ends; the next work starts another one.
 _IDLE = 10.0
+# Seconds after which work that has raised an error is tried again.
+_AGAIN = 1.0
 
 
 class Background:
-    """Calls `work` soon after `wake`, again and again until the process ends.
+    """Calls `work` when it is woken, or when `work` itself has asked for it.
 
-    The thread starts with the first `wake`, and ends when there was nothing to do for a while. It
-    does not keep the process alive; at the exit, what is left is done once more. A forked child
-    starts without it: `forked` forgets there what the parent has left to do.
+    The thread starts with the first `wake`, and ends when there was nothing to do for a while. If
+    it dies, another one takes its place. It does not keep the process alive; at the exit, `work` is
+    called once more. A forked child starts without a thread: `forked` forgets there what the parent
+    has left to do.
     """
 
     def __init__(
         self,
-        work: Callable[[], None],
+        work: Callable[[], float | None],
         *,
         name: str,
-        interval: float,
         forked: Callable[[], None],
+        at_exit: Callable[[], object] | None = None,
         exit_seconds: float = 2.0,
+        ends_idle: bool = True,
     ) -> None:
-        """`interval`: seconds in which calls of `wake` are gathered; one call of `work` follows."""
+        """`work` returns the seconds until it has to be called again; None if it has not.
+
+        `name` is that of the thread and of its logger. `at_exit` is called instead of `stop` when
+        the process ends, if the thread was ever needed.
+        """
         self._work = work
         self._name = name
-        self._interval = interval
         self._forked = forked
+        self._at_exit = at_exit or self.stop
         self._exit_seconds = exit_seconds
+        self._ends_idle = ends_idle
         self._begin()
         _all.add(self)
 
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
-        self._due = threading.Event()
-        self._urgent = threading.Event()
-        self._stopping = False
-        self._registered = False
+        # Reentrant, because `__del__` may call `wake` at any time; so is a SimpleQueue.
+        self._starting = threading.RLock()
+        # When work is wanted, and the soonest of those times since the last round began.
+        self._wanted: SimpleQueue[float] = SimpleQueue()
+        self._soonest = math.inf
+        self.woken = False
+        """Whether the thread was ever needed."""
+        self.stopping = False
+        """Whether this round is one of the last."""
+        self.deaths = 0
+        """How often the thread died and was replaced."""
+        self.error = ""
+        """Why the thread died or could not start; empty after a round that succeeded."""
 
-    def wake(self, *, urgent: bool = False) -> None:
-        """Let the thread work within the interval; at once if it is urgent."""
-        # `Event.set` takes a lock even if it is set. The thread clears it before it works.
-        if not self._due.is_set():
-            self._due.set()
-        if urgent:
-            self._urgent.set()
-        if self._thread is None:
-            self._start()
-
-    def stop(self) -> None:
-        """Do what is left, and end."""
-        self._stopping = True
+    @property
+    def running(self) -> bool:
         thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def wake(self, within: float = 0.0) -> None:
+        """Let the thread work in `within` seconds, or sooner if somebody else wants it to."""
+        now = time.monotonic()
+        # A time that has passed is wanted again: a call that was interrupted here loses nothing.
+        if not now <= self._soonest <= now + within:
+            # Set first, because the thread resets it after it has taken the times.
+            self._soonest = now + within
+            self._wanted.put(now + within)
+        if self._thread is None:
+            self.start()
+
+    def start(self) -> None:
+        """Start the thread, unless it runs or the process is exiting."""
+        if self._thread is not None or self.stopping:
+            return
+        # Before the lock is taken: it may run `__del__` of something that calls `wake`.
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        with self._starting:
+            if self._thread is not None or self.stopping:
+                return
+            # Before it starts: it may have ended when `start` returns.
+            self._thread = thread
+            if not self.woken:
+                self.woken = True
+                _stop_at_exit()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Out of memory or of threads: the next one who wakes it tries again.
+                self._thread = None
+                self._log("could not start the thread %s", error)
+
+    def stop(self, seconds: float | None = None) -> bool:
+        """Let the thread work once more and end. Return False if it takes longer than `seconds`."""
+        with self._starting:
+            self.stopping = True
+            thread = self._thread
         if thread is not None:
-            self._due.set()
-            self._urgent.set()
-            thread.join(self._exit_seconds)
+            self._wanted.put(0.0)
+            thread.join(self._exit_seconds if seconds is None else seconds)
+            if thread.is_alive():
+                return False
+        if not self._wanted.empty():
+            # The thread could not be started, or it ended when it was woken.
+            self._wanted = SimpleQueue()
+            self._work()
+        return True
 
     def start_afresh(self) -> None:
         """In a forked child: no thread and no lock of the parent's."""
         self._begin()
         self._forked()
 
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is not None or self._stopping:
-                return
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            # Before it starts: it may have ended when `start` returns.
-            self._thread = thread
-            try:
-                thread.start()
-            except RuntimeError:
-                # Out of memory or of threads: the next one who wakes it tries again.
-                self._thread = None
-                logger.exception("could not start the thread %s", self._name)
-                return
-            if self._registered:
-                return
-            self._registered = True
-        at_exit(partial(_call, weakref.WeakMethod(self.stop)))
-
     def _run(self) -> None:
+        due = math.inf
         try:
-            while self._due.wait(_IDLE):
-                self._urgent.wait(self._interval)
+            while (due := self._wait(due)) < math.inf:
                 # Read before the work: what arrives during it needs another round.
-                stopping = self._stopping
-                self._due.clear()
-                self._urgent.clear()
-                self._work()
-                if stopping:
+                stopping = self.stopping
+                self._soonest = math.inf
+                seconds = self._work()
+                self.error = ""
+                if seconds is None and stopping:
                     break
-        except BaseException:
-            # SystemExit and GreenletExit as well. The next call that wakes it starts another.
-            logger.exception(
-                "the thread %s died; the next one starts when there is work", self._name
-            )
+                due = math.inf if seconds is None else time.monotonic() + seconds
+        except BaseException as error:  # noqa: BLE001 -- SystemExit and GreenletExit as well
+            self.deaths += 1
+            self._log("the thread %s died; starting another one", error)
+            self._wanted.put(time.monotonic() + _AGAIN)
         self._thread = None
-        if self._due.is_set():
-            # It was woken when it was about to end.
-            self._start()
+        if not self._wanted.empty():
+            # It died, or it was woken when it was about to end.
+            self.start()
+
+    def _wait(self, due: float) -> float:
+        """Wait until work is due, or is wanted earlier. Return an infinite time if none is."""
+        idle = _IDLE if self._ends_idle else None
+        while True:
+            seconds = idle if due == math.inf else max(0.0, due - time.monotonic())
+            try:
+                due = min(due, self._wanted.get(timeout=seconds))
+            except Empty:
+                return due
+
+    def _log(self, message: str, error: BaseException) -> None:
+        """Log an error, but not the same one again until a round has succeeded."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self.error:
+            self.error = text
+            logging.getLogger(self._name).error(message, self._name, exc_info=error)
 
 
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    found = method()
-    if found is not None:
-        found()
+_all: WeakSet[Background] = WeakSet()
 
 
-_all: weakref.WeakSet[Background] = weakref.WeakSet()
+def _stop_at_exit() -> None:
+    # A forked child has the handlers of its parent.
+    atexit.unregister(_stop_all)
+    atexit.register(_stop_all)
+    if multiprocessing.parent_process() is not None:
+        # A child that multiprocessing forked does not run atexit handlers.
+        Finalize(None, _stop_all, exitpriority=0)
+
+
+def _stop_all() -> None:
+    # Each of them, even if one fails; and once, because some processes call this twice.
+    with ExitStack() as stopping:
+        for background in list(_all):
+            if background.woken:
+                stopping.callback(background._at_exit)
+        _all.clear()
 
 
 def _start_afresh() -> None:

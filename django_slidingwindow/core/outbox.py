@@ -71,12 +71,12 @@ class Outbox:
         self._forked = forked
         self._sent = sent
         self._near = near
+        self._interval = interval
         self._clock = clock
         self._max_windows = max_windows
         self._background = Background(
             self.flush,
             name="django_slidingwindow.deferred",
-            interval=interval,
             forked=self._start_afresh,
             exit_seconds=_EXIT_SECONDS,
         )
@@ -105,7 +105,8 @@ class Outbox:
             if len(self._waiting) >= self._max_windows:
                 return None
             waiting = self._waiting[window] = Waiting()
-            self._background.wake(urgent=2 * len(self._waiting) > self._max_windows)
+            half_full = 2 * len(self._waiting) > self._max_windows
+            self._background.wake(0.0 if half_full else self._interval)
         return waiting
 
     def drop(self, hits: int) -> None:
@@ -156,7 +157,7 @@ class Outbox:
 
     def _refund(self, charges: list[Charge], stamp: int) -> None:
         self._refunds += [(charge, stamp) for charge in charges]
-        self._background.wake()
+        self._background.wake(self._interval)
 
     def _send(self, work: Sequence[tuple[Window, Waiting]], sent: Sent) -> Sent:
         """Charge windows, and look at each after that."""

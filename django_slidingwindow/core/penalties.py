@@ -7,7 +7,7 @@ penalty blocks is refused in the windows that it watches.
 from __future__ import annotations
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Any
 
 from ..decisions import PENALTY, Decision, Receipt, Verdict, new_decision
 from ..stores.protocol import Fields, Reply, WindowRule, WindowRules
@@ -52,27 +52,24 @@ def decide(
     return new_decision(Decision, (*decision[:7], reason, *decision[8:10], answer))
 
 
-class PenalizedAnswer(NamedTuple):
+class PenalizedAnswer:
     """An `Answer`, and what the penalties of the check say."""
 
-    windows: WindowSet
-    rules: tuple[WindowRule, ...]
-    fields: Fields
-    source: str
-    charged: tuple[Charged, ...] | None
-    unused: list[bool]
-    watching: Watching
+    def __init__(self, *arguments: Any) -> None:
+        """`arguments`: those of the `Answer`, and behind them the penalties."""
+        *made, self._watching = arguments
+        self._answer = Answer(*made)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        blocked = self.watching.blocked
+        blocked = self._watching.blocked
         return tuple(
             [
                 verdict._replace(blocked=not verdict.allowed and verdict.profile in blocked)
-                for verdict in Answer(*self[:-1]).verdicts
+                for verdict in self._answer.verdicts
             ]
         )
 
     @property
     def receipt(self) -> Receipt | None:
-        return Answer(*self[:-1]).receipt
+        return self._answer.receipt

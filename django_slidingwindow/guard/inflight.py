@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -25,6 +25,8 @@ from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import request_finished
 from django.dispatch import receiver
+
+from ..core.background import Background
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -60,9 +62,10 @@ class HeldSlots:
             type(request).close(request)
 
     def leave(self) -> None:
-        """Let the thread free the slots. It takes no lock, so that `__del__` may call it."""
+        """Let the thread free the slots. It waits for no lock, so that `__del__` may call it."""
         for decision in self._decisions():
             _left.put((self._limiter, decision))
+            _background.wake()
 
     def _decisions(self) -> list[Decision]:
         # As they are now: `charge_when` may have given back a part of them.
@@ -78,7 +81,7 @@ def hold(request: HttpRequest, state: RequestState, limiter: Limiter) -> None:
     """Free the slots of a request when it ends."""
     if isinstance(vars(request).get(_CLOSE), HeldSlots):
         return
-    _start_thread()
+    _background.start()
     held = HeldSlots(request, state, limiter)
     request.close = held  # type: ignore[method-assign]
     task, found = _running_task(), ref(held)
@@ -148,28 +151,21 @@ def _release(limiter: Limiter, decision: Decision) -> None:
 
 # Slots that are left to the thread. To put something into it is safe in `__del__`.
 _left: SimpleQueue[tuple[Limiter, Decision]] = SimpleQueue()
-_thread: threading.Thread | None = None
 
 
-def _start_thread() -> None:
-    global _thread
-    if _thread is None or not _thread.is_alive():
-        thread = threading.Thread(target=_run, name="django_slidingwindow.inflight", daemon=True)
-        with suppress(RuntimeError):  # no more threads: the next request tries again
-            thread.start()
-            _thread = thread
-
-
-def _run() -> None:
-    while True:
-        _release(*_left.get())
+def _free() -> None:
+    with suppress(Empty):
+        while True:
+            _release(*_left.get_nowait())
 
 
 def _start_afresh() -> None:
-    """In a forked child: the thread and the slots are the parent's."""
-    global _left, _thread
-    _left, _thread = SimpleQueue(), None
+    """In a forked child: the slots are the parent's."""
+    global _left
+    _left = SimpleQueue()
 
 
-# Not every system forks.
-getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)
+# It does not end, so that `__del__` need not start it.
+_background = Background(
+    _free, name="django_slidingwindow.inflight", forked=_start_afresh, ends_idle=False
+)

@@ -18,7 +18,7 @@ from .console.choice import JSON
 from .console.exits import NOT_FOUND, WRONG
 from .console.outputs import BAD, DIM, GOOD, Cell, Column, Layout, Output, Record
 from .console.text import harmless, number, wait
-from .console.values import header, number_to, whole_to
+from .console.values import add_header, number_to, whole_to
 
 EXAMPLE = """\
 examples:
@@ -62,14 +62,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument("--method", default="GET", metavar="M", help="of the requests (GET)")
     parser.add_argument("--ip", default="127.0.0.1", metavar="A", help="of the client (127.0.0.1)")
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        type=header,
-        metavar="N:V",
-        help="a header field of the requests; may be repeated",
-    )
+    add_header(parser)
     parser.add_argument("--asgi", action="store_true", help="through Django's ASGI handler")
 
 

@@ -21,7 +21,7 @@ from .console.choice import JSON
 from .console.exits import AWAY, NOT_FOUND, WRONG
 from .console.outputs import BAD, GOOD, WARN, Cell, Column, Layout, Output, Record
 from .console.text import harmless, number, wait
-from .console.values import header, number_to, whole_to
+from .console.values import add_header, number_to, whole_to
 
 EXAMPLE = """\
 examples:
@@ -61,14 +61,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="S",
         help="when to stop at the latest (three windows and 10 s; with --rate two windows)",
     )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        type=header,
-        metavar="N:V",
-        help="a header field of the requests; may be repeated",
-    )
+    add_header(parser)
     parser.add_argument(
         _YES, dest="own", action="store_true", help="the URL is yours, wherever it is"
     )

@@ -11,18 +11,18 @@ transaction of the test ends.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections, transaction
 
 from ..conf import conf
+from ..core.background import Background
 from ..guard import overriding
 from ..rejections.testcase import testing
 from ..rejections.writer import error_text
@@ -30,8 +30,8 @@ from .reading import database, read_snapshot, read_version
 
 logger = logging.getLogger("django_slidingwindow.overrides")
 
-EXIT_SECONDS = 1.0
-"""Seconds that an exiting process waits for the thread."""
+# Seconds that an exiting process waits for the thread.
+_EXIT_SECONDS = 1.0
 # The share of OVERRIDES_SECONDS between two looks. The rest is for reading and applying.
 _LOOKS = 0.75
 _UNREAD = object()
@@ -58,13 +58,17 @@ class Watcher:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._background = Background(
+            self._look,
+            name="django_slidingwindow.overrides",
+            forked=self.begin,
+            exit_seconds=_EXIT_SECONDS,
+        )
         self.begin()
 
     def begin(self) -> None:
-        """Reset all but the overrides. A forked child calls this: it has no thread."""
+        """Reset all but the overrides. A forked child calls this."""
         self._reading = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
         self._first = threading.Event()
         self._version: object = _UNREAD
         self._read_at: float | None = None
@@ -72,31 +76,17 @@ class Watcher:
 
     def start(self) -> None:
         """Start the thread, and wait for its first read as long as a check may take."""
-        if self._thread is not None or not conf.overrides_seconds or testing():
+        if self._background.running or not conf.overrides_seconds or testing():
             return
         if connections.settings[database()]["ENGINE"] == _NO_DATABASE:
             return
-        thread = threading.Thread(
-            target=self._run, name="django_slidingwindow.overrides", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:
-            logger.exception("could not start the thread that reads the overrides")
-            return
-        self._thread = thread
-        atexit.register(self.stop)
-        self._first.wait(conf.latency_budget)
-
-    def stop(self, seconds: float = EXIT_SECONDS) -> None:
-        """End the thread, and wait for it for at most `seconds`."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        self._background.wake()
+        if self._background.running:
+            self._first.wait(conf.latency_budget)
 
     def saved(self, using: str) -> None:
         """Read the overrides again after a commit, if this process has read them before."""
-        if not conf.overrides_seconds or (self._thread is None and not testing()):
+        if not conf.overrides_seconds or not (self._background.running or testing()):
             return
         connection: Any = connections[using]
         blocks = [block for block in connection.atomic_blocks if block._from_testcase]
@@ -118,11 +108,11 @@ class Watcher:
             return True
 
     def status(self) -> Status:
-        snapshot, thread, read_at = overriding.current, self._thread, self._read_at
+        snapshot, read_at = overriding.current, self._read_at
         return Status(
             count=0 if snapshot is None else snapshot.size,
             age=None if read_at is None else self._clock() - read_at,
-            running=thread is not None and thread.is_alive(),
+            running=self._background.running,
             error=self._error,
         )
 
@@ -145,20 +135,19 @@ class Watcher:
             holds = "the settings hold" if self._read_at is None else "the last ones hold"
             logger.error("could not read the overrides, so %s: %s", holds, text)
 
-    def _run(self) -> None:
-        stopping = self._stopping
-        try:
-            while conf.overrides_seconds and not stopping.is_set():
-                self.refresh()
-                self._first.set()
-                for connection in connections.all(initialized_only=True):
-                    # Kept as long as CONN_MAX_AGE says, as a request keeps its own.
-                    connection.close_if_unusable_or_obsolete()
-                stopping.wait(_LOOKS * conf.overrides_seconds)
-        finally:
-            connections.close_all()
+    def _look(self) -> float | None:
+        """Read the overrides if they have changed. Return the seconds until the next look."""
+        with ExitStack() as ending:
+            ending.callback(connections.close_all)
+            if self._background.stopping or not conf.overrides_seconds:
+                return None
+            self.refresh()
+            self._first.set()
+            for connection in connections.all(initialized_only=True):
+                # Kept as long as CONN_MAX_AGE says, as a request keeps its own.
+                connection.close_if_unusable_or_obsolete()
+            ending.pop_all()
+        return _LOOKS * conf.overrides_seconds
 
 
 watcher = Watcher()
-# Not every system forks.
-getattr(os, "register_at_fork", dict)(after_in_child=watcher.begin)

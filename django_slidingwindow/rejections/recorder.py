@@ -14,8 +14,6 @@ transaction of the test. Other tests can wait for the thread or call `flush()`.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from ..core.exits import at_exit
+from ..core.background import Background
 from ..decisions import Decision
 from ..models import Rejection, Usage
 from .buffer import Group, Tallies, Tally
 from .rows import refusals
 from .testcase import testing
+from .text import printable
 from .usage_rows import admissions
 from .writer import LogWriter, error_text, log_alias
 
@@ -92,22 +91,22 @@ class Recorder:
         self._max_rows = max_rows
         self._interval = interval
         self._longest_pause = longest_pause
-        self.begin()
+        self._background = Background(
+            self._write_or_retry,
+            name="django_slidingwindow.log",
+            forked=self._begin,
+            at_exit=self.stop,
+            ends_idle=False,
+        )
+        self._begin()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Reset all state. A forked child calls this: the waiting rows belong to its parent."""
         self._refusals = LogWriter(Rejection, Tallies(self._max_rows))
         self._usage = LogWriter(Usage, Tallies(self._max_rows))
         self._writers = (self._refusals, self._usage)
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
-        self._deaths = 0
+        self._pause = self._interval
         self._error = ""
-        self._due = threading.Event()
-        self._urgent = threading.Event()
-        self._stopping = False
-        self._exit_registered = False
-        self._ended = False
 
     def record(self, request: Any, decision: Decision) -> None:
         """Count a refusal in memory, without a query."""
@@ -123,15 +122,8 @@ class Recorder:
         half_full = False
         for group, tally in counts:
             half_full |= tallies.add(group, tally)
-        if held:
-            return
-        # `Event.set` takes a lock even if it is set. The thread clears it before it takes rows.
-        if not self._due.is_set():
-            self._due.set()
-        if half_full:
-            self._urgent.set()
-        if self._thread is None:
-            self._start()
+        if not held:
+            self._background.wake(0.0 if half_full else self._pause)
 
     def flush(self) -> bool:
         """Write now, on this thread's connection. Return False if a database is down."""
@@ -143,46 +135,29 @@ class Recorder:
 
         Wait up to `seconds` for each batch, and up to `longest` for all of them.
         """
-        self._stopping = True
-        thread = self._thread
-        if thread is None:
-            if self._exit_registered:
-                # The thread, or its replacement after a death, could not be started.
-                self._write()
-                self._give_up()
-            return
-        self._due.set()
-        self._urgent.set()
         until = time.monotonic() + longest
-        batches = None
+        batches, left = -1, longest
         # Go on while batches are written: the database is slow, but it is not down.
-        while batches != self._batches and (left := until - time.monotonic()) > 0:
+        while batches != self._batches and left >= 0:
             batches = self._batches
-            thread.join(min(seconds, left))
-            if not thread.is_alive():
+            if self._background.stop(min(seconds, left)):
                 break
-        self._give_up()
+            left = until - time.monotonic()
+        if self._background.woken:
+            for writer in self._writers:
+                writer.give_up()
 
     @property
     def _batches(self) -> int:
         return sum(writer.batches for writer in self._writers)
 
-    def _give_up(self) -> None:
-        for writer in self._writers:
-            writer.give_up()
-
-    def at_exit(self) -> None:
-        """Stop, but only once: a forked child also runs the exit handlers of its parent."""
-        if not self._ended:
-            self._ended = True
-            self.stop()
-
     def stats(self) -> Stats:
-        writers, thread = self._writers, self._thread
+        writers, background = self._writers, self._background
         # Read `recorded` last, so that it is never smaller than `written`.
         written = sum(writer.written for writer in writers)
         dropped = sum(writer.tallies.dropped for writer in writers)
         recorded = sum(writer.tallies.recorded for writer in writers)
+        errors = [printable(background.error), self._error, *[one.error for one in writers]]
         return Stats(
             recorded=recorded,
             written=written,
@@ -192,59 +167,19 @@ class Recorder:
             batches=self._batches,
             failed=sum(writer.failed for writer in writers),
             down=any(writer.down for writer in writers),
-            running=thread is not None and thread.is_alive(),
-            deaths=self._deaths,
-            error=self._error or next((one.error for one in writers if one.error), ""),
+            running=background.running,
+            deaths=background.deaths,
+            error=next(filter(None, errors), ""),
         )
 
-    def _start(self) -> None:
-        """Start the thread, unless it runs or the process is exiting."""
-        with self._starting:
-            if self._thread is not None or self._stopping:
-                return
-            thread = threading.Thread(
-                target=self._run, name="django_slidingwindow.log", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:
-                # Out of memory or of threads: the next request tries again.
-                self._log_error("could not start the thread of the rejection log", error)
-            else:
-                self._thread = thread
-            if self._exit_registered:
-                return
-            self._exit_registered = True
-        at_exit(self.at_exit)
-
-    def _run(self) -> None:
-        """Write until the process ends. If this thread dies, start another one."""
-        try:
-            self._loop()
-        except BaseException as error:  # noqa: BLE001 -- SystemExit and GreenletExit as well
-            with self._starting:
-                self._thread = None
-                self._deaths += 1
-            self._log_error("the thread of the rejection log died; starting another one", error)
-            self._due.set()
-            self._start()
-
-    def _loop(self) -> None:
-        pause = self._interval
-        while True:
-            self._due.wait()
-            self._urgent.wait(pause)
-            # Read before the write: requests that arrive during it need another round.
-            stopping = self._stopping
-            self._due.clear()
-            self._urgent.clear()
-            if self._write():
-                if stopping:
-                    return
-                pause = self._interval
-            else:
-                pause = EXIT_PAUSE if stopping else min(2 * pause, self._longest_pause)
-                self._due.set()
+    def _write_or_retry(self) -> float | None:
+        """Write the waiting rows. Return the seconds until another attempt, if one is needed."""
+        if self._write():
+            self._pause = self._interval
+            return None
+        longer = min(2 * self._pause, self._longest_pause)
+        self._pause = EXIT_PAUSE if self._background.stopping else longer
+        return self._pause
 
     def _write(self) -> bool:
         """Write the waiting rows. Return False if some may still wait. Never raise Exception."""
@@ -255,18 +190,15 @@ class Recorder:
             finally:
                 # Keep no connection: a fork or a failover would leave it in a bad state.
                 connections.close_all()
-        except Exception as error:  # noqa: BLE001 -- from a router, a driver or a receiver
-            self._log_error("could not write the rejection log", error)
+        except Exception as error:  # from a router, a driver or a receiver
+            # Not the same one again until a write has succeeded.
+            text = error_text(error)
+            if text != self._error:
+                self._error = text
+                logger.exception("could not write the rejection log")
         else:
             self._error = ""
         return done
-
-    def _log_error(self, message: str, error: BaseException) -> None:
-        """Log an unexpected error, but not the same one again until a write has succeeded."""
-        text = error_text(error)
-        if text != self._error:
-            self._error = text
-            logger.error(message, exc_info=error)
 
 
 _recorder = Recorder()
@@ -274,5 +206,3 @@ record = _recorder.record
 count = _recorder.count
 flush = _recorder.flush
 stats = _recorder.stats
-# Not every system forks.
-getattr(os, "register_at_fork", dict)(after_in_child=_recorder.begin)

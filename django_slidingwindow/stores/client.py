@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -16,7 +16,6 @@ from redis.client import NEVER_DECODE
 from redis.exceptions import ClusterError, RedisClusterException, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..decisions import REDIS
 from ..exceptions import StoreError
 from .aliases import client_of
 from .commands import Command, encode, known_script, prepare, text
@@ -26,29 +25,16 @@ from .net.routing import groups_by_slot
 from .net.settings import seconds_left
 from .net.threads import in_thread
 from .protocol import PATIENCE, Call, Fields, SingleNode, WindowRules
+from .redis import AliasStore
 
 
-class ClientStore(SingleNode):
+class ClientStore(AliasStore, SingleNode):
     """The windows of one alias. Every command is a call of `execute_command` of its client.
 
-    The client and its connections are django-redis's, with the alias's time-outs and retries.
-    It has no asynchronous form, so an event loop waits for a thread.
+    The client and its connections are django-redis's, with the alias's time-outs and retries:
+    after `budget` no command is begun, but one that was begun goes on. It has no asynchronous form,
+    so an event loop waits for a thread.
     """
-
-    source = REDIS
-    lends = True
-
-    def __init__(
-        self,
-        alias: str,
-        *,
-        clock: Callable[[], int] | None = None,
-        budget: float | None = None,
-    ) -> None:
-        """`clock` in microseconds, for tests; `budget` in seconds: after it no command is begun."""
-        self.alias = alias
-        self._clock = clock
-        self._budget = budget
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         reply: Fields = self._ask(self._charging(keys, rules), self._deadline())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from django.core.cache import caches
 from redis.exceptions import RedisError
 
 from ..cluster import ClusterConnectionFactory
-from ..decisions import REDIS
 from .aliases import with_connections
 from .commands import Command, encode, prepare
 from .errors import checked, checked_or_error, store_error
@@ -33,31 +32,20 @@ from .net.server import Server, exchange_all
 from .net.settings import ConnectionSettings
 from .net.topology import Address, Topology
 from .protocol import PATIENCE, Call, Fields, WindowRules
-from .redis import scan
+from .redis import AliasStore, scan
 
 
-class ClusterStore:
+class ClusterStore(AliasStore):
     """The windows of one alias, on the nodes of its cluster. Connects on first use."""
 
-    source = REDIS
-    lends = True
-
-    def __init__(
-        self,
-        alias: str,
-        *,
-        clock: Callable[[], int] | None = None,
-        budget: float | None = None,
-    ) -> None:
-        """`clock` in microseconds, for tests; `budget` in seconds bounds every call."""
-        self.alias = alias
-        self._clock = clock
-        cache: Any = caches[alias]
+    def _set_up(self) -> None:
+        cache: Any = caches[self.alias]
         client = cache.client
         self._factory: ClusterConnectionFactory = client.connection_factory
         self._urls: Sequence[str] = client._server
         pools = [self._factory.pool(url) for url in self._urls]
-        self._settings = ConnectionSettings.of(with_connections(alias, pools[0]), budget)
+        connections = with_connections(self.alias, pools[0])
+        self._settings = ConnectionSettings.of(connections, self._budget)
         seeds = [pool.connection_kwargs for pool in pools]
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
         self._servers: dict[Address, Server] = {}

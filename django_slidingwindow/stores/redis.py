@@ -21,8 +21,8 @@ from .net.settings import ConnectionSettings
 from .protocol import PATIENCE, Call, Fields, SingleNode, WindowRules
 
 
-class RedisStore(SingleNode):
-    """The windows of one alias. Connects on first use, so a process can start without Redis."""
+class AliasStore:
+    """Part of a store whose windows are in Redis, where a django-redis alias says."""
 
     source = REDIS
     lends = True
@@ -38,6 +38,16 @@ class RedisStore(SingleNode):
         self.alias = alias
         self._clock = clock
         self._budget = budget
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Make what a kind of store needs beside that."""
+
+
+class RedisStore(AliasStore, SingleNode):
+    """The windows of one alias. Connects on first use, so a process can start without Redis."""
+
+    def _set_up(self) -> None:
         self._lock = threading.Lock()
         self._server: Server | None = None
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 import time
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
 
@@ -16,22 +22,24 @@ from django_slidingwindow.core.background import Background
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
 
 class Work:
     """Work that counts its rounds, and can fail."""
 
-    def __init__(self, interval: float = 0.001) -> None:
+    def __init__(self, **options: Any) -> None:
         self.rounds = 0
         self.error: BaseException | None = None
+        self.again: float | None = None
         self.forks = 0
-        self.background = Background(
-            self.work, name="a test", interval=interval, forked=self.forked
-        )
+        self.background = Background(self.work, name="a test", forked=self.forked, **options)
 
-    def work(self) -> None:
+    def work(self) -> float | None:
         self.rounds += 1
         if self.error is not None:
             raise self.error
+        return self.again
 
     def forked(self) -> None:
         self.forks += 1
@@ -44,37 +52,81 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_nothing_runs_before_it_is_woken() -> None:
     work = Work()
-    assert work.background._thread is None
+    assert not work.background.running
+    assert not work.background.woken
     work.background.wake()
+    assert work.background.woken
     until(lambda: work.rounds == 1)
     work.background.wake()
     until(lambda: work.rounds == 2)
-    work.background.stop()
-    assert work.background._thread is None
+    assert work.background.stop()
+    assert not work.background.running
 
 
-def test_calls_are_gathered_unless_they_are_urgent() -> None:
-    work = Work(interval=3600)
+def test_calls_are_gathered_unless_one_is_sooner() -> None:
+    work = Work()
     for _ in range(10):
-        work.background.wake()
+        work.background.wake(3600)
     assert work.rounds == 0
-    work.background.wake(urgent=True)
+    assert work.background._wanted.qsize() <= 1
+    work.background.wake(0.001)
     until(lambda: work.rounds == 1)
     work.background.stop()
+    assert work.rounds == 2
+
+
+def test_work_is_called_again_when_it_says_so() -> None:
+    work = Work()
+    work.again = 0.0
+    work.background.wake()
+    until(lambda: work.rounds > 3)
+    work.again = None
+    assert work.background.stop(60)
 
 
 def test_what_is_left_is_done_at_the_end() -> None:
-    work = Work(interval=3600)
+    work = Work()
     work.background.stop()
     assert work.rounds == 0
-    work = Work(interval=3600)
-    work.background.wake()
+    work = Work()
+    work.background.wake(3600)
     work.background.stop()
     assert work.rounds == 1
     work.background.wake()
-    assert work.background._thread is None, "it was stopped"
+    assert not work.background.running, "it was stopped"
+    work.background.start()
+    assert not work.background.running
+
+
+def test_stop_waits_no_longer_than_it_may() -> None:
+    going_on = threading.Event()
+
+    class Slow(Work):
+        def work(self) -> float | None:
+            going_on.wait(60)
+            return super().work()
+
+    work = Slow(exit_seconds=0.001)
+    work.background.wake()
+    assert not work.background.stop()
+    assert not work.background.stop(0.002)
+    going_on.set()
+    assert work.background.stop(60)
+
+
+def test_work_that_fails_is_tried_again_at_the_end() -> None:
+    work = Work()
+    work.again = 0.001
+    work.background.wake(3600)
+    assert not work.background.stop(0.05)
+    work.again = None
+    assert work.background.stop(60)
 
 
 def test_the_thread_ends_without_work_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,75 +138,211 @@ def test_the_thread_ends_without_work_and_starts_again(monkeypatch: pytest.Monke
     until(lambda: work.rounds == 2)
 
 
-def test_work_that_comes_while_the_thread_ends_starts_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_thread_may_stay_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_IDLE", 0.0)
+    work = Work(ends_idle=False)
+    work.background.start()
+    assert work.background.running
+    assert work.rounds == 0
+    thread = work.background._thread
+    work.background.wake()
+    until(lambda: work.rounds == 1)
+    assert work.background._thread is thread
+    work.background.stop()
+
+
+class LateWish:
+    """A queue in which something is put just after the thread has waited in vain."""
+
+    def __init__(self, late: Callable[[], None]) -> None:
+        self._queue: SimpleQueue[float] = SimpleQueue()
+        self._late = [late]
+        self.put, self.empty = self._queue.put, self._queue.empty
+
+    def get(self, timeout: float | None) -> float:
+        if self._late:
+            self._late.pop()()
+            raise Empty
+        return self._queue.get(timeout=timeout)
+
+
+def test_work_that_comes_while_the_thread_ends_starts_another() -> None:
     work = Work()
-
-    class Late(threading.Event):
-        """Somebody sets it just after the thread has waited in vain."""
-
-        def wait(self, timeout: float | None = None) -> bool:
-            if self.is_set() or work.rounds:
-                return super().wait(timeout)
-            self.set()
-            return False
-
-    work.background._due = Late()
-    work.background._run()
+    work.background._wanted = LateWish(work.background.wake)  # type: ignore[assignment]
+    work.background.start()
     until(lambda: work.rounds == 1)
     work.background.stop()
 
 
+def test_work_that_comes_while_thread_and_process_end_is_done() -> None:
+    work = Work()
+    ending = threading.Event()
+
+    def late() -> None:
+        work.background.wake()
+        ending.wait(60)
+
+    work.background._wanted = LateWish(late)  # type: ignore[assignment]
+    work.background.start()
+    work.background.stopping = True
+    ending.set()
+    assert work.background.stop(60)
+    assert work.rounds == 1
+
+
 @pytest.mark.parametrize("error", [ValueError("wrong"), SystemExit()])
 def test_a_thread_that_dies_is_replaced(
-    error: BaseException, caplog: pytest.LogCaptureFixture
+    error: BaseException, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "_AGAIN", 0.001)
     work = Work()
     work.error = error
     work.background.wake()
-    until(lambda: work.rounds == 1 and work.background._thread is None)
-    assert "the thread a test died" in caplog.text
+    until(lambda: work.background.deaths > 2)
+    assert work.background.error == f"{type(error).__name__}: {error}"
+    # Once, and not each time.
+    assert [record.getMessage() for record in caplog.records] == [
+        "the thread a test died; starting another one"
+    ]
     work.error = None
-    work.background.wake()
-    until(lambda: work.rounds == 2)
+    # Without another call.
+    until(lambda: not work.background.error)
+    assert work.background.running
     work.background.stop()
 
 
 def test_a_thread_that_cannot_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     work = Work()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", fail)
+        patch.setattr(threading.Thread, "start", no_thread)
         work.background.wake()
-    assert "could not start the thread a test" in caplog.text
-    assert caplog.records[0].levelno == logging.ERROR
+        work.background.wake()
+    (record,) = caplog.records
+    assert record.getMessage() == "could not start the thread a test"
+    assert (record.levelno, record.name) == (logging.ERROR, "a test")
+    work.background.wake(3600)
+    until(lambda: work.rounds == 1)
+    work.background.stop()
+
+
+def test_work_is_done_at_the_exit_if_no_thread_could_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = Work()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        work.background.wake()
+    work.background.stop()
+    work.background.stop()
+    assert work.rounds == 1
+
+
+def test_two_that_wake_it_start_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    made: list[threading.Thread] = []
+    make = threading.Thread
+
+    def thread(**options: Any) -> threading.Thread:
+        """Something is deleted while the thread is made, and wakes it."""
+        if not made:
+            made.append(make(target=print))
+            work.background.wake(3600)
+            made.append(work.background._thread)  # type: ignore[arg-type]
+        return make(**options)
+
+    monkeypatch.setattr(threading, "Thread", thread)
+    work.background.wake(3600)
+    assert work.background._thread is made[1]
+    work.background.start()
+    assert work.background._thread is made[1]
+    work.background.stop()
+
+
+def test_it_may_be_woken_while_the_same_thread_wakes_it() -> None:
+    """As `__del__` does, in the middle of any other call."""
+    work = Work()
+    with work.background._starting:
+        work.background.wake()
+    until(lambda: work.rounds == 1)
+    work.background.stop()
+
+
+def test_a_call_that_was_interrupted_stops_no_later_one() -> None:
+    work = Work()
+    # It was about to put this time into the queue.
+    work.background._soonest = time.monotonic()
     work.background.wake()
     until(lambda: work.rounds == 1)
     work.background.stop()
 
 
-def test_two_that_wake_it_start_one_thread() -> None:
-    work = Work(interval=3600)
-    work.background.wake()
-    thread = work.background._thread
-    work.background._start()
-    assert work.background._thread is thread
-    work.background.stop()
+def test_all_are_stopped_once_even_if_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+    unused = Work(at_exit=lambda: stopped.append("unused"))
+    other = Work(at_exit=lambda: stopped.append("other"))
+    failing = Work(at_exit=lambda: stopped.append("failing") or 1 / 0)
+    for work in (other, failing):
+        work.background.wake(3600)
+    every = WeakSet([work.background for work in (unused, other, failing)])
+    monkeypatch.setattr(module, "_all", every)
+    with pytest.raises(ZeroDivisionError):
+        module._stop_all()
+    module._stop_all()
+    assert sorted(stopped) == ["failing", "other"]
+    for work in (other, failing):
+        work.background.stop()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@needs_fork
 def test_a_forked_child_starts_without_it() -> None:
-    work = Work(interval=3600)
-    work.background.wake()
+    work = Work()
+    work.background.wake(3600)
     child = os.fork()
     if not child:
-        found = (work.background._thread, work.background._due.is_set(), work.forks)
-        os._exit(0 if found == (None, False, 1) else 1)
+        background = work.background
+        found = (background._thread, background._soonest, background.woken, work.forks)
+        os._exit(0 if found == (None, math.inf, False, 1) else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert work.background._thread is not None
+    assert work.background.running
     work.background.stop()
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    ("way", "rounds"),
+    [
+        # The child has the exit handler of its parent, and its own.
+        ("child = os.fork(); wake(); child and os.waitpid(child, 0)", 2),
+        ("child = os.fork(); child and wake(); child and os.waitpid(child, 0)", 1),
+        # Those that multiprocessing forks run no exit handler; those that it spawns run both.
+        ("process = get_context('fork').Process(target=wake); process.start(); process.join()", 1),
+        ("process = get_context('spawn').Process(target=wake); process.start(); process.join()", 1),
+    ],
+)
+def test_processes_do_what_is_left_when_they_end(way: str, rounds: int, tmp_path: Any) -> None:
+    text = f"""
+        import os
+        from multiprocessing import get_context
+        from django_slidingwindow.core.background import Background
+
+        def work():
+            with open({str(tmp_path / "rounds")!r}, "a") as file:
+                file.write("x")
+
+        background = Background(work, name="a test", forked=lambda: None)
+
+        def wake():
+            background.wake(3600)
+
+        if __name__ == "__main__":
+            {way}
+    """
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(text))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)], check=True, timeout=60, env=environment
+    )
+    assert (tmp_path / "rounds").read_text() == "x" * rounds

@@ -102,7 +102,7 @@ def limiter(store: Store, time: Time, sent: list[Sent], asleep: None) -> Limiter
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sent but by `flush`."""
-    monkeypatch.setattr(Background, "wake", lambda self, *, urgent=False: None)
+    monkeypatch.setattr(Background, "wake", lambda self, within=0.0: None)
 
 
 def limiter_of(store: Any, time: Time, sent: list[Sent] | None = None) -> Limiter:

@@ -181,7 +181,7 @@ def test_units_that_come_back_with_the_same_call_cross_nothing(
 def test_deferred_charge_is_near_when_it_is_sent(
     site: Site, crossed: list[Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Background, "wake", lambda self, *, urgent=False: None)
+    monkeypatch.setattr(Background, "wake", lambda self, within=0.0: None)
     limiter, later = process(site, crossed), profile(mode="deferred", name="later")
     for _ in range(9):
         charge(limiter, later)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_slidingwindow.core import returning
+from django_slidingwindow.core import background
 from django_slidingwindow.core.leases import Leases, Return
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.returning import Returner
@@ -40,8 +41,9 @@ def limiter(redis: Redis) -> Iterator[Limiter]:
 
 
 @pytest.fixture
-def threads() -> Callable[[], int]:
+def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Return a function that counts the threads of this test; others may still have theirs."""
+    monkeypatch.setattr(background, "_IDLE", 0.01)
     before = set(threading.enumerate())
     return lambda: sum(thread.name == THREAD for thread in {*threading.enumerate()} - before)
 
@@ -92,39 +94,8 @@ def test_error_while_giving_back_is_logged(
     assert "could not give back units of a lease" in caplog.text
 
 
-class _Watched:
-    """A lock that calls a function once, after a thread of the returner has released it."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._lock = threading.Lock()
-        self._then: list[Callable[[], None]] = [then]
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        if threading.current_thread().name == THREAD and self._then:
-            self._then.pop()()
-
-
 def units(number: int) -> Charge:
     return Charge("key", Policy(limit=5, window=60, lease=1), number)
-
-
-def test_units_that_come_while_the_thread_ends_are_given_back() -> None:
-    given: list[Return] = []
-    leases = Leases(share=8)
-    returner = Returner(leases, given.extend)
-
-    def late() -> None:
-        leases.give_later([units(2)], 7)
-        returner.watch()
-
-    returner._lock = _Watched(late)  # type: ignore[assignment]
-    leases.give_later([units(1)], 7)
-    returner.watch()
-    wait_until(lambda: [each.charge.cost for each in given] == [1, 2], "both are given back")
 
 
 def test_thread_that_is_ended_is_replaced(threads: Callable[[], int]) -> None:
@@ -140,7 +111,8 @@ def test_thread_that_is_ended_is_replaced(threads: Callable[[], int]) -> None:
     for number in (1, 2):
         leases.give_later([units(number)], 7)
         returner.watch()
-        wait_until(lambda: not threads(), "the thread has ended")
+        wait_until(lambda: leases.due == math.inf, "they are given back")
+    wait_until(lambda: not threads(), "the thread has ended")
     assert [each.charge.cost for each in given] == [1, 2]
 
 
@@ -149,7 +121,7 @@ def test_forked_child_starts_with_nothing() -> None:
     leases = Leases(share=8)
     returner = Returner(leases, given.extend)
     leases.give_later([Charge("key", Policy(limit=5, window=60, lease=1), 1)], 7)
-    returning._begin_all()
+    returner._background.start_afresh()
     returner.end()
     assert given == []
 

@@ -153,7 +153,6 @@ def test_no_thread_in_tests_or_without_overrides(settings: Any) -> None:
     assert not own.status().running
     own.saved("default")
     assert own.status().age is None
-    own.stop()
 
 
 def test_no_thread_in_a_project_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:

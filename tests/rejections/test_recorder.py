@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -19,6 +20,7 @@ from django.test import override_settings
 
 from django_slidingwindow import apps, decisions, signals
 from django_slidingwindow.conf import conf
+from django_slidingwindow.core import background
 from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.rejections import recorder as module
 from django_slidingwindow.rejections import testcase as sandbox
@@ -50,6 +52,10 @@ def make() -> Iterator[Callable[..., Recorder]]:
 
 def hits() -> int:
     return Rejection.objects.aggregate(total=Sum("hits"))["total"] or 0
+
+
+def thread_of(recorder: Recorder) -> Any:
+    return recorder._background._thread
 
 
 def refuse(recorder: Recorder, count: int = 1, identifiers: int = 1) -> None:
@@ -110,7 +116,7 @@ def test_flush_writes_refusals_when_in_a_test_case(
 ) -> None:
     recorder = make()
     refuse(recorder, 3)
-    assert recorder._thread is None
+    assert not recorder.stats().running
     assert recorder.flush()
     assert hits() == 3
 
@@ -318,7 +324,7 @@ def test_recorder_replaces_and_counts_a_dead_thread(
     refuse(recorder, 2)
     wait_until(lambda: hits() == 7, "later refusals are written")
     assert recorder.stats().unwritten == 0
-    assert "thread of the rejection log died" in caplog.text
+    assert "the thread django_slidingwindow.log died" in caplog.text
 
 
 @on_sqlite
@@ -361,7 +367,7 @@ def test_next_refusal_starts_the_thread_when_the_first_start_failed(
     assert (stats.running, stats.unwritten) == (False, 5)
     assert stats.error == "RuntimeError: can't start new thread"
     lines = [r.getMessage() for r in caplog.records if r.name == "django_slidingwindow.log"]
-    assert lines == ["could not start the thread of the rejection log"]
+    assert lines == ["could not start the thread django_slidingwindow.log"]
     refuse(recorder, 1)
     wait_until(lambda: hits() == 6, "all is written")
     wait_until(lambda: not recorder.stats().error, "it is over")
@@ -375,7 +381,7 @@ def test_stop_writes_or_drops_waiting_rows_when_the_thread_is_dead(
 ) -> None:
     recorder = make(interval=600)
     refuse(recorder, 5)
-    first = recorder._thread
+    first = thread_of(recorder)
 
     def dies() -> None:
         raise SystemExit
@@ -386,7 +392,7 @@ def test_stop_writes_or_drops_waiting_rows_when_the_thread_is_dead(
     with monkeypatch.context() as patch:
         patch.setattr(recorder, "_write", dies)
         patch.setattr(threading.Thread, "start", full)
-        recorder._urgent.set()
+        recorder._background.wake()
         first.join(60)
     assert recorder.stats().deaths == 1
     assert recorder.stats().unwritten == 5
@@ -401,7 +407,7 @@ def test_stop_writes_or_drops_waiting_rows_when_the_thread_is_dead(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_at_exit_writes_when_no_thread_could_start(
+def test_stop_writes_when_no_thread_could_start(
     make: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(thread: threading.Thread) -> None:
@@ -411,21 +417,40 @@ def test_at_exit_writes_when_no_thread_could_start(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
         refuse(recorder, 5)
-    recorder.at_exit()
+    recorder.stop()
     assert hits() == 5
 
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_stop_drops_refusals_recorded_after_the_last_write(
+def test_stop_writes_refusals_recorded_after_the_last_round(
     make: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = make()
     refuse(recorder, 5)
-    recorder._stopping = True
-    recorder._due.set()
-    recorder._urgent.set()
-    recorder._thread.join(60)
+    assert recorder._background.stop(60)
+    refuse(recorder, 2)
+    recorder.stop()
+    assert hits() == 7
+    assert recorder.stats().unwritten == 0
+    assert not caplog.records
+
+
+@on_sqlite
+@pytest.mark.usefixtures("log_database")
+def test_stop_drops_refusals_recorded_in_a_last_round_that_fails(
+    make: Callable[..., Recorder],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = make()
+    refuse(recorder, 5)
+    assert recorder._background.stop(60)
+
+    def away(rows: Any, using: str) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(upsert, "write", away)
     refuse(recorder, 2)
     recorder.stop()
     assert hits() == 5
@@ -442,11 +467,8 @@ def test_stop_writes_everything_and_prevents_new_threads(
     refuse(recorder, 5)
     recorder.stop()
     assert hits() == 5
-    assert recorder._thread is not None
-    assert not recorder._thread.is_alive()
-    recorder._thread = None
     refuse(recorder, 1)
-    assert recorder._thread is None
+    assert not recorder.stats().running
 
 
 @on_sqlite
@@ -483,13 +505,14 @@ class SlowDatabase:
 
         monkeypatch.setattr(upsert, "write", slowly)
         monkeypatch.setattr(upsert, "BATCH_ROWS", 2)
-        self._join = recorder._thread.join
-        monkeypatch.setattr(recorder._thread, "join", self.join)
+        thread = thread_of(recorder)
+        self._join = thread.join
+        monkeypatch.setattr(thread, "join", self.join)
 
     def join(self, seconds: float) -> None:
         self.waits.append(seconds)
         batches = self._recorder.stats().batches
-        if self._left:
+        if self._left and seconds:
             self._left -= 1
             self._free.release()
             wait_until(lambda: self._recorder.stats().batches > batches, "a batch is written")
@@ -551,7 +574,7 @@ def test_stop_logs_lost_refusals_when_time_is_up(
 
 @on_sqlite
 @pytest.mark.usefixtures("log_database")
-def test_at_exit_stops_only_once(
+def test_exiting_process_stops_only_once(
     make: Callable[..., Recorder],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -559,8 +582,9 @@ def test_at_exit_stops_only_once(
     recorder = make(interval=600)
     refuse(recorder, 80, identifiers=8)
     database = SlowDatabase(recorder, monkeypatch, batches=0)
-    recorder.at_exit()
-    recorder.at_exit()
+    monkeypatch.setattr(background, "_all", WeakSet([recorder._background]))
+    background._stop_all()
+    background._stop_all()
     assert len(database.waits) == 1
     assert len(caplog.records) == 1
     database.recover()
@@ -572,8 +596,8 @@ def test_start_called_twice_starts_one_thread(
     monkeypatch.setattr(module, "testing", lambda: False)
     recorder = make(interval=600)
     before = threading.active_count()
-    recorder._start()
-    recorder._start()
+    recorder._background.start()
+    recorder._background.start()
     assert threading.active_count() == before + 1
 
 
@@ -712,13 +736,18 @@ def test_recorder_logs_and_keeps_rows_when_the_router_fails(
     monkeypatch.setattr(module, "testing", lambda: False)
     recorder = make()
 
-    def failing() -> str:
+    asked: list[Any] = []
+
+    def failing(model: Any) -> str:
+        asked.append(model)
         raise ImproperlyConfigured("no such database")
 
     with monkeypatch.context() as patch:
         patch.setattr("django_slidingwindow.rejections.writer.log_alias", failing)
         refuse(recorder, 5)
-        wait_until(lambda: "could not write" in caplog.text, "it is logged")
+        wait_until(lambda: len(asked) > 2, "it is tried again")
+    assert caplog.text.count("could not write") == 1
+    assert recorder.stats().deaths == 0
     refuse(recorder, 1)
     wait_until(lambda: hits() == 6, "it is written")
 

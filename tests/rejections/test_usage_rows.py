@@ -58,7 +58,7 @@ def logged_limits(**forced: Any) -> Iterator[None]:
 def _limits(settings: Any, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
     # Async code has a connection of its own. The thread would write outside of the test.
-    monkeypatch.setattr(recorder._recorder, "_start", lambda: None)
+    monkeypatch.setattr(recorder._recorder._background, "start", lambda: None)
     with logged_limits():
         yield
     overriding.publish(None)

@@ -1,9 +1,11 @@
-"""Types for argparse: numbers within bounds."""
+"""Types for argparse: numbers within bounds, and header fields."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+
+from django.core.management.base import CommandParser
 
 
 def whole_to(most: int) -> Callable[[str], int]:
@@ -33,7 +35,18 @@ def number_to(most: float) -> Callable[[str], float]:
     return parse
 
 
-def header(text: str) -> tuple[str, str]:
+def add_header(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="N:V",
+        help="a header field of the requests; may be repeated",
+    )
+
+
+def _header(text: str) -> tuple[str, str]:
     """Return name and value of a header field, written as "Name: value"."""
     name, colon, value = text.partition(":")
     name, value = name.strip(), value.strip()
