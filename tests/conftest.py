@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.plugin import SERVER
 from tests.support import selection
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redis import Redis
+
+# How fast the machine is must not decide.
+settings.register_profile(
+    "suite", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
+settings.load_profile("suite")
 
 SHARED_GROUPS = ("cluster", "sentinels", "log_database", "written")
 

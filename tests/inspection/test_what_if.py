@@ -69,7 +69,7 @@ rates = st.tuples(st.integers(0, 8), st.sampled_from(WINDOWS))
 
 @pytest.mark.parametrize("count_rejected", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(made=bursts, several=st.lists(rates, min_size=1, max_size=2, unique_by=lambda r: r[1]))
 def test_bounds_contain_what_the_engine_refuses(
     algorithm: str, count_rejected: bool, made: Any, several: Any
@@ -87,7 +87,7 @@ def test_bounds_contain_what_the_engine_refuses(
 
 @pytest.mark.parametrize("count_rejected", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(made=bursts, rate=rates, more=st.integers(1, 5))
 def test_higher_limit_refuses_no_more(
     algorithm: str, count_rejected: bool, made: Any, rate: Any, more: int

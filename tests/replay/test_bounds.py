@@ -50,7 +50,7 @@ def interval(stamps: list[int], candidate: Candidate) -> tuple[int, int]:
     return trial.bounds.least, trial.bounds.most
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     stamps=seconds,
     candidate=st.sampled_from(["0/s", "1/s", "1/2s", "2/s", "2/2s", "1/s,2/3s", "2/s,3/4s"]).map(
@@ -64,7 +64,7 @@ def test_interval_of_exact_logs_is_reached_at_both_ends(
     assert interval(stamps, candidate) == (min(counts), max(counts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     stamps=seconds,
     policies=st.lists(
@@ -92,7 +92,7 @@ def test_interval_holds_for_every_algorithm(
 
 
 @pytest.mark.parametrize("algorithm", ["compact", "buckets"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(entries=requests(), window=st.sampled_from([1, 10, 60]), limit=st.integers(0, 4))
 def test_longer_logs_stay_within_the_interval(algorithm, entries, window, limit) -> None:
     """Take random times as the truth, and replay what a log with whole seconds keeps of them."""

@@ -117,7 +117,7 @@ def written(path: Path, entries: list[Entry]) -> Path:
     return path
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(entries=requests(), candidate=candidates)
 def test_replay_of_a_log_equals_brute_force(
     tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], candidate: Candidate
@@ -158,7 +158,7 @@ def test_replay_of_a_log_equals_brute_force(
     assert (compared["refused"], compared["beyond"], most) == fixed(entries, candidate.policies)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     entries=requests(most=15),
     policy=policies,
@@ -213,7 +213,7 @@ def test_progress_is_reported_now_and_then() -> None:
     assert calls == [10_000, 20_000]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.integers(0, 300), min_size=1, max_size=30, unique=True),
     st.sampled_from([1, 50, 1_000, 50_000]),
