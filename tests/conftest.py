@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # How fast the machine is must not decide.
 settings.register_profile(
-    "suite", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    "suite",
+    settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True),
 )
 settings.load_profile("suite")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,10 +22,7 @@ from tests.support.oracle import Oracle
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Call
 
-settings.register_profile(
-    "windows", deadline=None, print_blob=True, derandomize=os.environ.get("CI") == "true"
-)
-QUICK = settings(settings.get_profile("windows"), max_examples=40, stateful_step_count=50)
+QUICK = settings(max_examples=40, stateful_step_count=50)
 
 # Short enough for a tick of a microsecond, and so long that it is coarser; some that no
 # number of sub-windows or ticks divides.
