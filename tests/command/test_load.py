@@ -43,6 +43,10 @@ PROFILES: dict[str, Any] = {
 }
 
 
+# Each server is started once, for all tests that ask it.
+on_a_site = pytest.mark.xdist_group("load")
+
+
 def plan(identifier: str, request: Any) -> str:
     return "1/m"
 
@@ -108,6 +112,7 @@ def measured(*arguments: str) -> dict[str, Any]:
     return found
 
 
+@on_a_site
 def test_sliding_window_stays_within_its_limit(site: str, redis: Redis) -> None:
     found = measured(f"{site}/sliding/", "--profile", "sliding")
     assert found["ok"], found
@@ -123,6 +128,7 @@ def test_sliding_window_stays_within_its_limit(site: str, redis: Redis) -> None:
     assert [fields[name] for name in wrong] == [0, 0, 0]
 
 
+@on_a_site
 def test_fixed_window_admits_more_than_its_limit(site: str, redis: Redis) -> None:
     found = measured(f"{site}/fixed/", *LIMIT)
     (window,) = found["windows"]
@@ -130,6 +136,7 @@ def test_fixed_window_admits_more_than_its_limit(site: str, redis: Redis) -> Non
     assert window["verdict"] == "over"
 
 
+@on_a_site
 def test_fields_that_lie_are_found(site: str) -> None:
     text = run(f"{site}/refused/", "--limit", "10/2s", "--rate", "20", "--seconds", "1")
     assert "0 admitted" in text
@@ -138,12 +145,14 @@ def test_fields_that_lie_are_found(site: str) -> None:
     assert "broken 0 times" not in text
 
 
+@on_a_site
 def test_nothing_is_proven_if_nothing_is_refused(site: str) -> None:
     text = run(f"{site}/seen/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert "3 requests in" in text
     assert "Nothing was refused: the limit was not reached, so nothing is proven." in text
 
 
+@on_a_site
 def test_page_that_is_not_there_is_exit_code_2(site: str) -> None:
     code, text = fails(f"{site}/nowhere/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert code == 2

@@ -76,6 +76,7 @@ class Demo:
     def __init__(
         self, folder: Path, command: Sequence[str] = SERVE, cwd: Path = ROOT, **variables: str
     ) -> None:
+        self.folder = folder
         self.environment = environment(folder, **variables)
         self.mark = self.environment[MARK]
         self.process = subprocess.Popen(

@@ -253,12 +253,10 @@ print("kept:", demo.check_password("mine"), demo.is_superuser, acme.key_digest =
     assert "kept: True False True" in manage(tmp_path, "shell", "-c", made_before)
 
 
-def test_second_start_says_that_the_password_is_as_before(tmp_path: Path) -> None:
-    with Demo(tmp_path) as first:
-        pass
-    with Demo(tmp_path) as again:
+def test_second_start_says_that_the_password_is_as_before(demo: Demo) -> None:
+    with Demo(demo.folder) as again:
         assert "password: as before (changepassword demo" in again.said
-        login = {"username": "demo", "password": first.password}
+        login = {"username": "demo", "password": demo.password}
         assert again.get("/api/login/", **login).status == 200
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# What the processes print is kept, for all tests of this module.
+pytestmark = pytest.mark.xdist_group("import_cost")
+
 ROOT = Path(__file__).parent.parent.parent
 OWN = "django_slidingwindow"
 EXTRAS = {"rest_framework", "ninja", "prometheus_client", "opentelemetry", "rich"}

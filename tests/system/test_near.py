@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
+# The processes are started once, for all tests of this module.
+pytestmark = pytest.mark.xdist_group("near")
+
 PROCESSES, LIMIT, TIMES = 8, 100, 25
 # So long that nothing leaves meanwhile.
 WINDOW = 400 * 86_400
