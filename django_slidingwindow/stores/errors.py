@@ -32,7 +32,9 @@ _OUTAGES = (
     MasterDownError,
 )
 _CANNOT_WRITE = re.compile(
-    r"\b(READONLY|OOM|LOADING|CLUSTERDOWN|MASTERDOWN|BUSY|NOPERM|MISCONF|NOREPLICAS)\b"
+    r"\b(READONLY|OOM|LOADING|CLUSTERDOWN|MASTERDOWN|BUSY|NOPERM|MISCONF|NOREPLICAS"
+    # NOPERM within a script, as Redis and Valkey say it.
+    r"|The user executing the script can't|ACL failure in script)\b"
 )
 
 

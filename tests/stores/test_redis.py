@@ -157,6 +157,29 @@ def test_a_username(
         assert asked(RedisStore(name), server)["user"] == "limits"
 
 
+@pytest.mark.parametrize("missing", ["command", "keys"])
+def test_a_right_that_a_script_misses_is_an_outage(
+    fresh_server: RedisServer, alias: Callable[..., str], missing: str
+) -> None:
+    """Not an error of this window alone: no check of this user can succeed."""
+    with fresh_server.client() as client:
+        client.acl_setuser(
+            "limits",
+            enabled=True,
+            passwords=[f"+{PASSWORD}"],
+            keys=["other:*" if missing == "keys" else "*"],
+            categories=["+@all"],
+            commands=["-set", "-setrange"] if missing == "command" else [],
+        )
+    login = {"username": "limits", "password": PASSWORD}
+    store = RedisStore(alias(fresh_server.url, pool=login))
+    for answer in (lambda: store.run(CALL), lambda: asyncio.run(store.arun(CALL))):
+        with pytest.raises(StoreError) as caught:
+            answer()
+        assert caught.value.outage
+    store.close()
+
+
 def test_a_wrong_password_is_the_stores_error(alias: Callable[..., str]) -> None:
     with RedisServer(password="right") as server:
         store = RedisStore(alias(f"redis://:wrong@{HOST}:{server.port}/0"))
