@@ -64,7 +64,8 @@ for i = 1, #KEYS do
   if letter == 99 and reset > window then reset = window end
   local remaining = limit - count - added + dropped
   if remaining < 0 then remaining = 0 end
-  if count + added == 0 then reset = 0 end
+  -- A damaged value may hold hits that have left already.
+  if reset < 0 or count + added == 0 then reset = 0 end
   --- penalty_row
   if reply then
     reply = reply .. pack('>BI4i8i8', admits, remaining, retry, reset)
