@@ -84,6 +84,7 @@ def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
     else:
+        fields = fields.copy()
         for key in list(fields):
             if key not in stored or stored[key] == before.get(key):
                 stored[key] = fields[key]
@@ -150,7 +151,7 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
 class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    __slots__ = ("fixed", "keyed", "policy", "quoted", "remaining", "reset")
+    __slots__ = ("fixed", "keyed", "latest", "policy", "quoted", "remaining", "reset")
 
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
@@ -162,6 +163,8 @@ class _Form:
         # Names of fields, in lower case and as they are.
         self.remaining: list[tuple[str, str]] = []
         self.reset: list[tuple[str, str]] = []
+        # What was shown last, and how: a flood of refusals needs the same fields again and again.
+        self.latest: tuple[int, int | None, _Fields] = (-1, None, {})
         for style in conf.headers:
             if style == "draft":
                 ((_, self.quoted, text),) = describe([(profile, policy, limit)])
@@ -175,7 +178,10 @@ class _Form:
                 self.reset.append((reset.lower(), reset))
 
     def fields(self, remaining: int, seconds: int | None) -> _Fields:
-        """Return all of them, with what is left now."""
+        """Return all of them, with what is left now. Do not change them."""
+        latest = self.latest
+        if latest[0] == remaining and latest[1] == seconds:
+            return latest[2]
         fields = self.fixed.copy()
         left = str(remaining)
         wait = None if seconds is None else str(seconds)
@@ -188,6 +194,7 @@ class _Form:
         if wait is not None:
             for key, name in self.reset:
                 fields[key] = name, wait
+        self.latest = remaining, seconds, fields
         return fields
 
 
