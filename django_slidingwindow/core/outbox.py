@@ -85,7 +85,9 @@ class Outbox:
     def _begin(self) -> None:
         self.lock = threading.Lock()
         """Of all that is known and waits."""
-        self._sending: dict[int, dict[Window, Waiting]] = {}
+        # Held by a round: the next one begins when it has ended.
+        self._round = threading.RLock()
+        self._sending: dict[Window, Waiting] = {}
         self._empty()
 
     def _empty(self) -> None:
@@ -128,16 +130,22 @@ class Outbox:
         """Do not send the hits of windows that are reset, nor believe what is on its way."""
         for window in [window for window in self._waiting if window[0] in keys]:
             del self._waiting[window]
-        for sending in self._sending.values():
-            for (key, _), waiting in sending.items():
-                waiting.was_reset |= key in keys
+        for (key, _), waiting in self._sending.items():
+            waiting.was_reset |= key in keys
 
     def flush(self) -> None:
-        """Send what waits now; without the lock. The background thread calls it in each round."""
+        """Send what waits now, after what is on its way. The background thread calls it."""
+        with self._round:
+            sent = self._flush()
+        if sent is not None and self._sent is not None:
+            self._sent(sent)
+
+    def _flush(self) -> Sent | None:
+        """Return what became of the hits; None if there were none."""
         with self.lock:
             waiting, refunds, dropped = self._waiting, self._refunds, self._dropped
             self._empty()
-            self._sending[id(waiting)] = waiting
+            self._sending = waiting
         start = self._clock()
         work = [*waiting.items()]
         sent = Sent(0, 0, dropped, 0.0, None)
@@ -146,14 +154,13 @@ class Outbox:
                 sent = self._send(work[at : at + _CALLS // 2], sent)
         finally:
             with self.lock:
-                self._sending.pop(id(waiting), None)
+                self._sending = {}
         for at in range(0, len(refunds), _CALLS):
             some = refunds[at : at + _CALLS]
             nodes = [self._store.node(charge.key) for charge, _ in some]
             calls = [Refund((charge,), stamp) for charge, stamp in some]
             self._health.run_many(calls, nodes, charges=True)
-        if self._sent is not None and (work or dropped):
-            self._sent(sent._replace(seconds=self._clock() - start))
+        return sent._replace(seconds=self._clock() - start) if work or dropped else None
 
     def _refund(self, charges: list[Charge], stamp: int) -> None:
         self._refunds += [(charge, stamp) for charge in charges]

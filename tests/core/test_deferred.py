@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -453,6 +454,23 @@ class TestTroubles:
         assert (refusal.allowed, refusal.source) == (False, decisions.DEFERRED)
         limiter.deferred.flush()
         assert limiter.breaker.state == state
+
+    def test_a_flush_waits_for_the_round_that_is_on_its_way(
+        self, limiter: Limiter, store: Store
+    ) -> None:
+        begun, answered = threading.Event(), threading.Event()
+        store.meanwhile = lambda: (begun.set(), answered.wait(20))
+        charge(limiter, profile())
+        rounds = [threading.Thread(target=limiter.deferred.flush) for _ in range(2)]
+        rounds[0].start()
+        assert begun.wait(20)
+        rounds[1].start()
+        rounds[1].join(0.05)
+        assert rounds[1].is_alive()
+        answered.set()
+        for each in rounds:
+            each.join(20)
+        assert store.trips == 1
 
     def test_a_round_without_work_says_nothing(self, limiter: Limiter, sent: list[Sent]) -> None:
         limiter.deferred.flush()

@@ -275,15 +275,14 @@ def test_thread_survives_an_unexpected_error(
     wait_until(lambda: hits() == 2, "it is written")
 
 
-def failing_once(error: BaseException) -> Callable[[], None]:
-    """Return a function that closes all connections and raises `error` on its first call."""
-    errors = [error]
+def failing(errors: list[BaseException], once: bool = False) -> Callable[[], None]:
+    """Return a function that closes all connections, and raises an error while there is one."""
     close_all = connections.close_all
 
     def close() -> None:
         close_all()
         if errors:
-            raise errors.pop()
+            raise errors.pop() if once else errors[0]
 
     return close
 
@@ -295,11 +294,13 @@ def test_thread_survives_when_a_connection_cannot_be_closed(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(connections, "close_all", failing_once(OSError("bad descriptor")))
+    errors: list[BaseException] = [OSError("bad descriptor")]
+    monkeypatch.setattr(connections, "close_all", failing(errors))
     recorder = make()
     refuse(recorder, 5)
     wait_until(lambda: recorder.stats().error == "OSError: bad descriptor", "it is noted")
     assert recorder.stats().written == 5
+    errors.clear()
     refuse(recorder, 2)
     wait_until(lambda: hits() == 7, "later refusals are written")
     wait_until(lambda: not recorder.stats().error, "it is over")
@@ -316,7 +317,7 @@ def test_recorder_replaces_and_counts_a_dead_thread(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(connections, "close_all", failing_once(SystemExit("enough")))
+    monkeypatch.setattr(connections, "close_all", failing([SystemExit("enough")], once=True))
     recorder = make()
     refuse(recorder, 5)
     wait_until(lambda: recorder.stats().deaths == 1, "it died")

@@ -94,7 +94,7 @@ def test_every_check_is_answered_and_redis_takes_over_again(
     configure(settings, server.url)
     with server.client() as client:
         client.flushall()
-    assert check("many", "k").source == decisions.REDIS
+    wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
     breaker = limits.get_limiter().breaker
     with trouble(server):
         start = time.monotonic()
@@ -238,7 +238,7 @@ def test_every_request_gets_a_response_with_decorator_and_middleware(
         ]
         return {request.rate_limit.source for request in requests}
 
-    assert sources() == {decisions.REDIS}
+    wait_until(lambda: sources() == {decisions.REDIS}, "Redis decides")
     with trouble(server):
         while limits.get_limiter().breaker.state == CLOSED:
             assert sources() == {decisions.LOCAL}

@@ -139,7 +139,7 @@ def test_primary_that_was_demoted_is_left(
 ) -> None:
     """A failover by hand: the old primary lives on, and is a replica."""
     configure(settings, sentinels)
-    assert limits.check("many", "k").source == decisions.REDIS
+    wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
     old = sentinels.primary
     with sentinels.sentinels[0].client() as client:
         wait_until(
@@ -194,7 +194,7 @@ def test_frozen_primary_does_not_hold_up_requests(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     configure(settings, sentinels)
-    assert limits.check("many", "k").source == decisions.REDIS
+    wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
     old = sentinels.primary
     with frozen(old):
         start = time.monotonic()
