@@ -27,15 +27,21 @@ PACKAGES = (
 
 
 def occasion(size: str) -> str:
-    """When something is measured, how much, and what else the machine does."""
+    """When and on what machine something is measured, how much, and what else the machine does."""
     load = " ".join(f"{load:.1f}" for load in os.getloadavg())
-    return f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, size {size!r}, load average {load}"
+    moment = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return f"{moment}, size {size!r}, load average {load}, on {machine()}"
+
+
+def machine() -> str:
+    """The processor and the memory."""
+    return f"{os.cpu_count()} cores of {_processor()}, {_memory()}"
 
 
 def facts(server: Server) -> dict[str, str]:
     """What a reader has to know to compare; no names of hosts or users."""
     return {
-        "machine": f"{os.cpu_count()} cores of {_processor()}, {_memory()}",
+        "machine": machine(),
         "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "redis server": server.version,
