@@ -695,7 +695,8 @@ def test_log_stays_bounded_when_identifiers_rotate(make: Callable[..., Recorder]
     refuse(another, 1_000, identifiers=200)
     assert another.flush()
     assert hits() == 2_000
-    assert Rejection.objects.count() <= 11 * minutes()
+    # Ten of each process and one for the rest; if a minute begins meanwhile, they may differ.
+    assert Rejection.objects.count() <= 21 * minutes()
     assert Rejection.objects.filter(reason=OVERFLOW, identifier="").exists()
 
 
