@@ -10,42 +10,18 @@ from typing import Any
 import django
 from django.conf import settings
 
+from tests import settings as suite
+
+SHARED = (
+    *("SECRET_KEY", "USE_TZ", "DEFAULT_AUTO_FIELD", "INSTALLED_APPS", "TEMPLATES"),
+    *("STATIC_URL", "PASSWORD_HASHERS"),
+)
 settings.configure(
-    SECRET_KEY="overrides",
+    **{name: getattr(suite, name) for name in SHARED},
     ALLOWED_HOSTS=["*"],
     DEBUG=True,
     ROOT_URLCONF=__name__,
-    USE_TZ=True,
-    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
-    STATIC_URL="static/",
-    MIDDLEWARE=[
-        f"{__name__}.count_queries",
-        "django.contrib.sessions.middleware.SessionMiddleware",
-        "django.contrib.auth.middleware.AuthenticationMiddleware",
-        "django.contrib.messages.middleware.MessageMiddleware",
-    ],
-    INSTALLED_APPS=[
-        "django.contrib.admin",
-        "django.contrib.auth",
-        "django.contrib.contenttypes",
-        "django.contrib.messages",
-        "django.contrib.sessions",
-        "django.contrib.staticfiles",
-        "django_slidingwindow",
-    ],
-    TEMPLATES=[
-        {
-            "BACKEND": "django.template.backends.django.DjangoTemplates",
-            "APP_DIRS": True,
-            "OPTIONS": {
-                "context_processors": [
-                    "django.template.context_processors.request",
-                    "django.contrib.auth.context_processors.auth",
-                    "django.contrib.messages.context_processors.messages",
-                ]
-            },
-        }
-    ],
+    MIDDLEWARE=[f"{__name__}.count_queries", *suite.MIDDLEWARE],
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
@@ -53,7 +29,6 @@ settings.configure(
             "OPTIONS": {"timeout": 20},
         }
     },
-    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
     CACHES={
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",

@@ -191,9 +191,9 @@ def asked(key: str, policy: Policy) -> list[Call]:
 
 
 def assert_is_bounded(reply: list[Any] | bytes, policy: Policy) -> None:
-    """Whatever was stored, a block is no longer than a step, and a slot than `hold`.
+    """Whatever was stored, a block lasts at most one step, and a slot at most `hold`.
 
-    No window is said to have ended in the past.
+    A reset is never in the past.
     """
     if isinstance(reply, list):
         assert reply in ([0], [1], [2])
