@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django_redis.pool import ConnectionFactory
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.drill.outage import BLACKHOLE, BREAKER, WAYS, Outage, interrupted
@@ -43,7 +44,9 @@ def outage(clock: Clock) -> Outage:
 
 
 @pytest.fixture(autouse=True)
-def _settings(settings: SettingsWrapper, redis: Redis) -> None:
+def _settings(settings: SettingsWrapper, monkeypatch: pytest.MonkeyPatch, redis: Redis) -> None:
+    # django-redis keeps a pool for each URL, with the time-outs of the test that came first.
+    monkeypatch.setattr(ConnectionFactory, "_pools", {})
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 2}
 
 
