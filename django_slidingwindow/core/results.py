@@ -195,15 +195,25 @@ def replay(refusal: Decision, verdicts: tuple[Verdict, ...], age: float) -> Deci
     return new_decision(
         Decision,
         (
-            *(False, profile, policy, limit, remaining, _less(retry_after, age)),
-            *(max(0.0, reset_after - age), reason, decisions.SHIELD, key),
+            False,
+            profile,
+            policy,
+            limit,
+            remaining,
+            _less(retry_after, age),
+            reset_after - age if reset_after > age else 0.0,
+            reason,
+            decisions.SHIELD,
+            key,
             (ReplayedRefusal, answer[1], answer[2], verdicts, age),
         ),
     )
 
 
 def _less(seconds: float | None, age: float) -> float | None:
-    return None if seconds is None else max(0.0, seconds - age)
+    if seconds is None:
+        return None
+    return seconds - age if seconds > age else 0.0
 
 
 def together(one: Decision, other: Decision) -> Decision:

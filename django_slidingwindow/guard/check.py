@@ -38,9 +38,10 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
     checked = resolve(request, left, bind(left, limiter), state)
-    if checked.windows is not None:
-        checked.decision = limiter.charge(checked.windows)
-        if checked.windows.template.inflight:
+    windows = checked.windows
+    if windows is not None:
+        checked.decision = limiter.charge(windows)
+        if windows.template.inflight:
             return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
@@ -57,9 +58,10 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
         checked = await in_thread(resolve, request, left, binding, state)
     else:
         checked = resolve(request, left, binding, state)
-    if checked.windows is not None:
-        checked.decision = await limiter.acharge(checked.windows)
-        if checked.windows.template.inflight:
+    windows = checked.windows
+    if windows is not None:
+        checked.decision = await limiter.acharge(windows)
+        if windows.template.inflight:
             return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
@@ -87,11 +89,11 @@ def _decided(
         state.append(checked)
         state.show(request)
     if decision is not None:
-        if not decision.allowed or decision.reason == OBSERVED:
+        allowed = decision.allowed
+        if not allowed or decision.reason == OBSERVED:
             signals.report_refusal(request, decision)
-        # A request that was denied before its windows were known has none.
         windows = checked.windows
-        if windows is not None and windows.template.logged and decision.allowed:
+        if allowed and windows is not None and windows.template.logged:
             signals.report_admission(request, windows, checked.counted)
     return decision if state is None else state.decision(request, requirements)
 

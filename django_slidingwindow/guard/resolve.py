@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_slidingwindow")
 
+_NOTHING_CHOSEN: dict[int, tuple[str, ...]] = {}
+
 
 def resolve(
     request: HttpRequest,
@@ -36,9 +38,10 @@ def resolve(
     `state` is what earlier checks of the request have charged; that is not charged again.
     """
     if state is None and binding.exempt is not None and binding.exempt.covers(request):
-        return Check(requirements, None, {}, {}, exempt=True)
-    chosen: dict[int, tuple[str, ...]] = {}
+        return Check(requirements, None, {}, _NOTHING_CHOSEN, exempt=True)
+    chosen = _NOTHING_CHOSEN
     if binding.asks:
+        chosen = {}
         try:
             profiles = _choose_all(request, requirements, binding, chosen)
         except _UnknownError as error:

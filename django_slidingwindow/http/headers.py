@@ -55,8 +55,9 @@ def client_seconds(outcome: Decision | Verdict) -> int | None:
     if outcome.allowed:
         return math.ceil(outcome.reset_after)
     retry = outcome.retry_after
-    unknown = retry == 0.0 and waits_for_slot(outcome)
-    return None if retry is None or unknown else max(1, math.ceil(retry))
+    if retry:
+        return math.ceil(retry)
+    return None if retry is None or waits_for_slot(outcome) else 1
 
 
 def waits_for_slot(refusal: Decision | Verdict) -> bool:
@@ -65,16 +66,12 @@ def waits_for_slot(refusal: Decision | Verdict) -> bool:
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
-    """Add the fields of what was decided about a request, if anything was."""
+    """Add the fields of what was decided about a request, if anything was.
+
+    Those that the view has set itself stay.
+    """
     state: RequestState | None = getattr(request, STATE, None)
-    if state is not None:
-        # In place what `decisions` does for most requests (`python -m benchmarks views`).
-        only = state[0].decision
-        apply(response, (only,) if len(state) == 1 and only is not None else state.decisions)
-
-
-def apply(response: HttpResponseBase, decisions: Sequence[Decision]) -> None:
-    """Add the fields of decisions; those that the view has set itself stay."""
+    decisions = () if state is None else state.decisions
     written, before = getattr(response, _WRITTEN, _NOTHING)
     if written == decisions or not decisions:
         # By the decorator, and nothing was decided since.
@@ -102,12 +99,6 @@ def refuse(response: HttpResponseBase, seconds: int | None) -> None:
     stored.setdefault("cache-control", _NO_STORE)
     if seconds is not None:
         stored.setdefault("retry-after", ("Retry-After", str(seconds)))
-
-
-def values_for(request: HttpRequest) -> dict[str, str]:
-    """Return the fields of what was decided about a request, by name."""
-    state: RequestState | None = getattr(request, STATE, None)
-    return {} if state is None else field_values(state.decisions)
 
 
 def field_values(decisions: Sequence[Decision]) -> dict[str, str]:

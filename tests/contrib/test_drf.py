@@ -127,7 +127,13 @@ class OwnHeaders(View):
     throttle_classes = [ProfileThrottle("narrow")]
 
     def get(self, request):
-        return HttpResponse(headers={"Cache-Control": "max-age=60", "Vary": "Cookie"})
+        own = {"Cache-Control": "max-age=60", "Vary": "Cookie", "RateLimit-Policy": "of the view"}
+        return HttpResponse(headers=own)
+
+    def finalize_response(self, *args, **kwargs):
+        response = super().finalize_response(*args, **kwargs)
+        response["X-Finalized"] = "by the view"
+        return response
 
 
 @api_view(["GET"])
@@ -212,7 +218,16 @@ def test_headers_of_the_view_stay():
         response = Client().get("/OwnHeaders/")
     assert response["Cache-Control"] == "max-age=60"
     assert "Cookie" in response["Vary"]
-    assert "RateLimit" in response
+    assert response["RateLimit-Policy"] == "of the view"
+    assert response["X-Finalized"] == "by the view"
+    assert parsed(response["RateLimit"])["narrow"]["r"] == 1
+
+
+def test_refusal_is_left_to_the_rejection_log(client, caplog):
+    for _ in range(3):
+        last = client.get("/OneThrottle/")
+    assert last.status_code == 429
+    assert not [record for record in caplog.records if record.name == "django.request"]
 
 
 def test_retry_after_is_true_to_the_second():

@@ -17,6 +17,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.current_limiter import limiters_from
 from django_slidingwindow.guard.requirements import Requirement, joined
+from django_slidingwindow.guard.state import STATE, Check, RequestState
 from django_slidingwindow.http import headers
 from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.policies import Policy, Profile
@@ -67,6 +68,15 @@ def decision(*verdicts, allowed=None, retry_after=0.0):
         source="redis",
         verdicts=verdicts,
     )
+
+
+def show(response, decisions):
+    """Add the fields to the response of a request about which this was decided."""
+    request = RequestFactory().get("/")
+    checks = [Check(joined(()), None, {}, {}, one) for one in decisions]
+    if checks:
+        setattr(request, STATE, RequestState(checks))
+    headers.show(response, request)
 
 
 def parsed(text):
@@ -248,7 +258,7 @@ def test_partition_key_is_a_keyed_hash_in_both_fields():
 def test_fields_are_added_to_a_response():
     response = HttpResponse(headers={"Vary": "Cookie"})
     with with_settings(HEADERS=["draft"]):
-        headers.apply(response, [decision(BURST)])
+        show(response, [decision(BURST)])
     assert response["RateLimit"] == '"burst";r=50;t=30'
     assert response["Vary"] == "Cookie"
 
@@ -304,15 +314,15 @@ class Unreachable(MemoryStore):
 
 def test_fields_of_the_same_decisions_are_made_once(monkeypatch):
     response, shown = HttpResponse(), (decision(BURST),)
-    headers.apply(response, shown)
+    show(response, shown)
     monkeypatch.setattr(headers, "_fields", None)
-    headers.apply(response, shown)
+    show(response, shown)
     assert response["RateLimit-Limit"] == "100"
 
 
 def test_fields_are_read_and_written_by_django_as_its_own():
     response = HttpResponse()
-    headers.apply(response, [decision(BURST)])
+    show(response, [decision(BURST)])
     headers.refuse(response, 7)
     copy = HttpResponse()
     for name, value in response.items():
@@ -324,22 +334,22 @@ def test_fields_are_read_and_written_by_django_as_its_own():
 
 def test_response_without_a_limit_is_left_alone():
     response = HttpResponse()
-    headers.apply(response, [])
+    show(response, [])
     assert set(response.headers) == {"Content-Type"}
 
 
 def test_field_that_the_view_has_set_stays():
     response = HttpResponse(headers={"RateLimit-Limit": "of the view"})
-    headers.apply(response, [decision(BURST)])
-    headers.apply(response, [decision(BURST)])
+    show(response, [decision(BURST)])
+    show(response, [decision(BURST)])
     assert response["RateLimit-Limit"] == "of the view"
     assert response["RateLimit-Remaining"] == "50"
 
 
 def test_field_that_was_ours_is_written_again_when_more_is_known():
     response = HttpResponse()
-    headers.apply(response, [decision(DAILY)])
-    headers.apply(response, [decision(DAILY), decision(BURST)])
+    show(response, [decision(DAILY)])
+    show(response, [decision(DAILY), decision(BURST)])
     assert list(parsed(response["RateLimit"])) == ["daily", "burst"]
     assert response["RateLimit-Limit"] == "100"
 
@@ -430,9 +440,9 @@ def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
 def test_fields_of_one_response_do_not_change_the_next():
     own = HttpResponse(headers={"RateLimit-Limit": "of the view"})
     several, plain = HttpResponse(), HttpResponse()
-    headers.apply(own, [decision(BURST)])
-    headers.apply(several, [decision(BURST, DAILY)])
-    headers.apply(plain, [decision(BURST)])
+    show(own, [decision(BURST)])
+    show(several, [decision(BURST, DAILY)])
+    show(plain, [decision(BURST)])
     assert own["RateLimit-Limit"] == "of the view"
     assert list(parsed(several["RateLimit"])) == ["burst", "daily"]
     assert plain["RateLimit-Limit"] == "100"
