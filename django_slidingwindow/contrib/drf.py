@@ -26,7 +26,7 @@ from rest_framework.throttling import BaseThrottle
 from ..core.caching import BoundedCache
 from ..decisions import Decision
 from ..guard.check import check
-from ..guard.requirements import Choice, Requirement, Requirements, joined, requirements_from
+from ..guard.requirements import Choice, Requirements, joined, requirements_from
 from ..guard.usages import calling_place, declare
 from ..http import headers
 from ..http.refusal import UNAVAILABLE, finish, status_of
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _CHARGED = "_rate_limit_charged"
 _OF_THE_VIEW = "ProfileThrottle, rate_limit_profiles of the view"
 # What views require by the names in `rate_limit_profiles`.
-_of_views: BoundedCache[tuple[str, ...], tuple[Requirement, ...]] = BoundedCache(1_024)
+_of_views: BoundedCache[tuple[str, ...], Requirements] = BoundedCache(1_024)
+_NOTHING = joined(())
 
 
 def _finalize(
@@ -61,14 +62,12 @@ def _finalize(
 
 def requirements_in(view: APIView) -> Requirements:
     """Return what all ProfileThrottles of a view require."""
-    return joined(
-        [
-            each
-            for throttle in view.get_throttles()
-            if isinstance(throttle, ProfileThrottle)
-            for each in throttle.requirements(view)
-        ]
-    )
+    found = [
+        throttle.requirements(view)
+        for throttle in view.get_throttles()
+        if isinstance(throttle, ProfileThrottle)
+    ]
+    return found[0] if len(found) == 1 else joined(each for some in found for each in some)
 
 
 class StoreAwayError(APIException):
@@ -94,13 +93,13 @@ class ProfileThrottle(BaseThrottle):
         methods: str | Iterable[str] | None = None,
     ) -> None:
         """Names, or functions of the request that choose them; none: those of the view."""
-        self._requirements: tuple[Requirement, ...] = ()
+        self._requirements = _NOTHING
         self._decision: Decision | None = None
         # Where the class itself stands in throttle_classes, DRF makes one for each request.
         if profiles:
             place = calling_place()
             origin = f"ProfileThrottle at {place}"
-            self._requirements = requirements_from(profiles, cost, methods, origin)
+            self._requirements = joined(requirements_from(profiles, cost, methods, origin))
             declare(place, *self._requirements)
 
     def __call__(self) -> ProfileThrottle:
@@ -132,17 +131,17 @@ class ProfileThrottle(BaseThrottle):
         """Return the whole seconds until the request would pass; None for never."""
         return None if self._decision is None else headers.client_seconds(self._decision)
 
-    def requirements(self, view: APIView) -> tuple[Requirement, ...]:
+    def requirements(self, view: APIView) -> Requirements:
         """Return what this throttle requires of a request to the view."""
-        of_the_view = getattr(view, "rate_limit_profiles", ())
-        if self._requirements or not of_the_view:
+        if self._requirements:
             return self._requirements
+        of_the_view = getattr(view, "rate_limit_profiles", None) or ()
         if isinstance(of_the_view, str) or callable(of_the_view):
             of_the_view = (of_the_view,)
         names = tuple(of_the_view)
         if not all(isinstance(name, str) for name in names):
-            return requirements_from(names, origin=_OF_THE_VIEW)
+            return joined(requirements_from(names, origin=_OF_THE_VIEW))
         found = _of_views.get(names)
         if found is None:
-            found = _of_views.keep(names, requirements_from(names, origin=_OF_THE_VIEW))
+            found = _of_views.keep(names, joined(requirements_from(names, origin=_OF_THE_VIEW)))
         return found
