@@ -30,8 +30,8 @@ _SUFFIX = rf"([{''.join(_NAMES)}])(\d+(?:\.\d+)?)"
 _PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
 
 
-find_special = re.compile(rf"[^A-Za-z0-9{re.escape(_PLAIN)}]").search
-"""Returns None if a text has no character that has to be escaped."""
+is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").fullmatch
+"""Returns None if a text stands in a key in another form: escaped, or shortened by a hash."""
 
 
 def escape(text: str) -> str:

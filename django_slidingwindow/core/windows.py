@@ -10,7 +10,7 @@ from ..algorithms.timing import EXACT
 from ..policies import LOG_ALL, OBSERVE, Policy, Profile
 from ..stores.protocol import WindowRule, WindowRules
 from .caching import BoundedCache
-from .keys import MAX_IDENTIFIER, escape, find_special, key_ends, suffix
+from .keys import escape, is_plain, key_ends, suffix
 
 if TYPE_CHECKING:
     from ..decisions import Decision
@@ -140,7 +140,7 @@ class WindowTemplate:
 
     def windows(self, identifier: str) -> WindowSet:
         """Return the windows of an identifier."""
-        if find_special(identifier) is not None or not 0 < len(identifier) <= MAX_IDENTIFIER:
+        if is_plain(identifier) is None:
             identifier = escape(identifier)
         ending = self.ending
         if ending is not None:

@@ -106,10 +106,6 @@ class RequestState(list[Check]):
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """All decisions, in the order in which they were made."""
-        if len(self) == 1:
-            # In less time, for most requests (`python -m benchmarks views`).
-            only = self[0].decision
-            return () if only is None else (only,)
         return tuple([check.decision for check in self if check.decision is not None])
 
     def show(self, request: HttpRequest) -> None:
