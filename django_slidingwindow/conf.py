@@ -174,6 +174,11 @@ class Conf:
         return self._get("ENABLED", True)
 
     @property
+    def language(self) -> str:
+        """Django's own LANGUAGE_CODE; every refusal asks."""
+        return settings.LANGUAGE_CODE
+
+    @property
     def allowed_hosts(self) -> Sequence[str]:
         """Django's own ALLOWED_HOSTS; the drill and the load test ask."""
         return settings.ALLOWED_HOSTS

@@ -38,6 +38,17 @@ class BoundProfile(NamedTuple):
     """Whether functions of the project find identifier or limit, which may block."""
 
 
+class _ByMethod(BoundedCache["str | None", tuple[BoundProfile, ...]]):
+    """What counts requests of a method."""
+
+    def __init__(self, bind: Callable[[str | None], tuple[BoundProfile, ...]]) -> None:
+        super().__init__(_MAX_METHODS)
+        self._bind = bind
+
+    def __missing__(self, method: str | None) -> tuple[BoundProfile, ...]:
+        return self.keep(method, self._bind(method))
+
+
 class Binding:
     """Requirements with their profiles looked up."""
 
@@ -51,19 +62,14 @@ class Binding:
             for each in requirements
         )
         """Whether functions choose profiles or costs, so that they are asked at each request."""
-        self.by_method: BoundedCache[str | None, tuple[BoundProfile, ...]] = BoundedCache(
-            _MAX_METHODS
-        )
-        """What counts requests of a method, once `bind` was called for it."""
+        self.by_method = _ByMethod(self.bind)
+        """What counts requests of a method, where no functions choose. Not to be asked before a
+        request was found not to be exempt, which must not meet the error of a wrong profile."""
         self._requirements = requirements
         self._profiles: BoundedCache[tuple[str, int], BoundProfile] = BoundedCache(_MAX_PROFILES)
 
     def bind(self, method: str | None) -> tuple[BoundProfile, ...]:
-        """Return what counts requests of a method, where no functions choose.
-
-        Not before a request was found not to be exempt, which must not meet the error of a wrong
-        profile.
-        """
+        """Return what `by_method` keeps."""
         costs: dict[str, int] = {}
         for names, cost, methods, _ in self._requirements:
             if methods is None or method in methods:
@@ -71,8 +77,7 @@ class Binding:
                 assert isinstance(cost, int)
                 for name in names:
                     costs[name] = max(cost, costs.get(name, 0))
-        bound = tuple([self.profile(name, cost) for name, cost in costs.items()])
-        return self.by_method.keep(method, bound)
+        return tuple([self.profile(name, cost) for name, cost in costs.items()])
 
     def profile(self, name: str, cost: int) -> BoundProfile:
         """Return the profile of a name at a cost."""
@@ -95,7 +100,7 @@ class Binding:
         if self.exempt is not None and self.exempt.covers(request):
             return False
         try:
-            profiles = self.by_method.get(request.method) or self.bind(request.method)
+            profiles = self.by_method[request.method]
             if any(bound.blocks for bound in profiles):
                 return True
             for bound in profiles:

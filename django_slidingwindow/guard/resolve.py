@@ -47,10 +47,10 @@ def resolve(
         except _UnknownError as error:
             return _denied(requirements, error.counted, "", chosen)
     else:
-        known = binding.by_method.get(request.method)
-        profiles = binding.bind(request.method) if known is None else known
+        profiles = binding.by_method[request.method]
     counted: dict[str, Counted | None] = {}
-    sets: list[WindowSet] = []
+    windows: WindowSet | None = None
+    more: list[WindowSet] = []
     overrides = overriding.current
     for profile, find, cost, template, _, _ in profiles:
         override: overriding.Override | None = None
@@ -82,13 +82,18 @@ def resolve(
             if override.refuses:
                 names = [bound.profile.name for bound in profiles]
                 return Check(requirements, changed, dict.fromkeys(names, ("", 0)), chosen)
-            sets.append(changed)
+            own = changed
         else:
             if template is None:
                 template = binding.limiter.template(profile, policies, cost)
-            sets.append(template.windows(identifier))
+            own = template.windows(identifier)
         counted[profile.name] = identifier, cost
-    windows = binding.limiter.join(sets) if len(sets) > 1 else sets[0] if sets else None
+        if windows is None:
+            windows = own
+        else:
+            more.append(own)
+    if more and windows is not None:
+        windows = binding.limiter.join([windows, *more])
     return Check(requirements, windows, counted, chosen)
 
 

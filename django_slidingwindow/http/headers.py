@@ -36,14 +36,18 @@ STYLES = ("draft", "legacy", "x")
 _POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
 _POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
-_WRITTEN = "_rate_limit_fields"
+_ENDS = ("Limit", "Remaining", "Reset")
+_KEYS = frozenset(
+    [_POLICY_KEY, _LEFT_KEY]
+    + [(prefix + end).lower() for prefix in _PREFIXES.values() for end in _ENDS]
+)
+"""The names of all fields that there may be, in lower case."""
+_SHOWN = "_rate_limit_shown"
 _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
 
 _Fields: TypeAlias = "dict[str, tuple[str, str]]"
 """Names and values of fields, by the names in lower case: what Django keeps of a response."""
-
-_NOTHING: tuple[None, _Fields] = (None, {})
 
 
 def client_seconds(outcome: Decision | Verdict) -> int | None:
@@ -76,22 +80,19 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     # In place what `decisions` does for most requests (`python -m benchmarks views`).
     only = state[0].decision
     decisions = (only,) if len(state) == 1 and only is not None else state.decisions
-    written, before = getattr(response, _WRITTEN, _NOTHING)
-    if written == decisions or not decisions:
+    shown = getattr(response, _SHOWN, None)
+    if not decisions or shown == decisions:
         # By the decorator, and nothing was decided since.
         return
-    fields = _fields(decisions)
     stored = response.headers._store
-    if stored.keys().isdisjoint(fields):
-        stored.update(fields)
+    if stored.keys().isdisjoint(_KEYS):
+        _write(stored, decisions)
     else:
-        fields = fields.copy()
-        for key in list(fields):
+        before = {} if shown is None else _fields(shown)
+        for key, field in _fields(decisions).items():
             if key not in stored or stored[key] == before.get(key):
-                stored[key] = fields[key]
-            else:
-                del fields[key]
-    response._rate_limit_fields = (decisions, fields)  # type: ignore[attr-defined]
+                stored[key] = field
+    response._rate_limit_shown = decisions  # type: ignore[attr-defined]
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:
@@ -111,6 +112,13 @@ def field_values(decisions: Sequence[Decision]) -> dict[str, str]:
 
 
 def _fields(decisions: Sequence[Decision]) -> _Fields:
+    fields: _Fields = {}
+    _write(fields, decisions)
+    return fields
+
+
+def _write(fields: _Fields, decisions: Sequence[Decision]) -> None:
+    """Add the fields of decisions to others."""
     if len(decisions) == 1:
         # In less time, for most responses (`python -m benchmarks views`).
         decision = decisions[0]
@@ -122,13 +130,15 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
             if type(prepared) is _Form:
                 # Its limit may be this process's share.
                 form = prepared if template.rules is answer[2] else _form(decision)
-                return form.fields(decision.remaining, client_seconds(decision))
+                form.write(fields, decision.remaining, client_seconds(decision))
+                return
             if type(prepared) is _Several and decision.allowed and template.rules is answer[2]:
-                return _fields_of_several(prepared, decision, answer[3])
+                _write_several(fields, prepared, decision, answer[3])
+                return
     # What an observing profile says is no business of the client's.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
-        return {}
+        return
     tightest: Decision | Verdict = decisions[0]
     if len(decisions) > 1:
         verdicts = _once(verdicts)
@@ -137,10 +147,9 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
         # The older fields have no unit, so they show rates alone.
         tightest = strictest([v for v in verdicts if not v.policy.inflight] or verdicts)
     form = _form(tightest)
-    fields = form.fields(tightest.remaining, client_seconds(tightest))
+    form.write(fields, tightest.remaining, client_seconds(tightest))
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
-        return fields | _draft_fields(verdicts, form.keyed)
-    return fields
+        fields.update(_draft_fields(verdicts, form.keyed))
 
 
 class _Form:
@@ -159,25 +168,24 @@ class _Form:
         self.fixed: _Fields = {}
         self.older: list[tuple[str, str, str, str]] = []
         """The older fields for what is left, and for when: in lower case and as they are."""
-        # What was shown last, and how: a flood of refusals needs the same fields again and again.
-        self.latest: tuple[int, int | None, _Fields] = (-1, None, {})
+        self.latest: tuple[int | None, _Fields] = (-1, {})
+        """The seconds that were shown last where nothing was left, and with which fields: a flood
+        of refusals needs the same ones again and again."""
         for style in conf.headers:
             if style == "draft":
                 ((_, self.quoted, text),) = describe([(profile, policy, limit)])
                 self.fixed[_POLICY_KEY] = _POLICY, text
             elif style in _PREFIXES and not policy.inflight:
-                name, remaining, reset = (
-                    _PREFIXES[style] + end for end in ("Limit", "Remaining", "Reset")
-                )
+                name, remaining, reset = (_PREFIXES[style] + end for end in _ENDS)
                 self.fixed[name.lower()] = name, str(limit)
                 self.older.append((remaining.lower(), remaining, reset.lower(), reset))
 
-    def fields(self, remaining: int, seconds: int | None) -> _Fields:
-        """Return all of them, with what is left now. Do not change them."""
-        latest = self.latest
-        if latest[0] == remaining and latest[1] == seconds:
-            return latest[2]
-        fields = self.fixed.copy()
+    def write(self, fields: _Fields, remaining: int, seconds: int | None) -> None:
+        """Add all of them to others, with what is left now."""
+        if not remaining and self.latest[0] == seconds:
+            fields.update(self.latest[1])
+            return
+        fields.update(self.fixed)
         left, wait = str(remaining), None if seconds is None else str(seconds)
         if self.quoted is not None:
             timed = wait is not None and self.timed
@@ -187,8 +195,8 @@ class _Form:
             fields[key] = name, left
             if wait is not None:
                 fields[reset_key] = reset, wait
-        self.latest = remaining, seconds, fields
-        return fields
+        if not remaining:
+            self.latest = seconds, {key: fields[key] for key in _KEYS if key in fields}
 
 
 # By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
@@ -230,17 +238,19 @@ def _prepare(template: WindowTemplate) -> _Form | _Several | str:
     return _prepared.keep(template, _Several([quoted for _, quoted, _ in named], described))
 
 
-def _fields_of_several(prepared: _Several, decision: Decision, reply: Sequence[int]) -> _Fields:
-    """Return the fields of a decision that admits, by the store's reply."""
+def _write_several(
+    fields: _Fields, prepared: _Several, decision: Decision, reply: Sequence[int]
+) -> None:
+    """Add the fields of a decision that admits, by the store's reply."""
     form = _form(decision)
-    fields = form.fields(decision.remaining, client_seconds(decision))
-    if form.quoted is None:
-        return fields
-    left = [
-        f"{name};r={remaining};t={-(-reset // 1_000_000)}"
-        for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
-    ]
-    return {**fields, _POLICY_KEY: prepared.described, _LEFT_KEY: (_LEFT, ", ".join(left))}
+    form.write(fields, decision.remaining, client_seconds(decision))
+    if form.quoted is not None:
+        left = [
+            f"{name};r={remaining};t={-(-reset // 1_000_000)}"
+            for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
+        ]
+        fields[_POLICY_KEY] = prepared.described
+        fields[_LEFT_KEY] = _LEFT, ", ".join(left)
 
 
 def violated(decision: Decision) -> list[str]:

@@ -15,6 +15,7 @@ from django.test import RequestFactory, override_settings
 from django.utils import translation
 from django.utils.log import log_response
 from django.utils.module_loading import import_string
+from django.utils.translation import trans_real
 
 from django_slidingwindow.decisions import (
     DENY,
@@ -198,14 +199,55 @@ def test_each_language_has_words_of_its_own(monkeypatch):
     def translated(text):
         return f"{translation.get_language()} {text}"
 
-    responses._body.cache_clear()
+    responses._bodies.clear()
     monkeypatch.setattr(responses, "gettext", translated)
     assert [shown(language) for language in ("fi", "nb", "fi")] == [
         "fi Too many requests",
         "nb Too many requests",
         "fi Too many requests",
     ]
-    responses._body.cache_clear()
+    responses._bodies.clear()
+
+
+@pytest.fixture
+def one_language(monkeypatch):
+    """Makes Django forget the languages that other tests have used."""
+    monkeypatch.setattr(trans_real, "_translations", {})
+    monkeypatch.setattr(trans_real, "_default", None)
+    responses._bodies.clear()
+    yield
+    responses._bodies.clear()
+
+
+def text():
+    return responses.refusal(asking("*/*"), refused()).text
+
+
+def test_active_language_is_not_asked_for_if_there_is_one_alone(one_language, monkeypatch):
+    first = text()
+    # If this fails, Django keeps what it has loaded elsewhere: `responses._language` has to look
+    # there, or to ask `get_language` always.
+    assert [*trans_real._translations] == ["en-us"]
+    monkeypatch.setattr(responses, "get_language", None)
+    assert text() == first == "Too many requests. Please try again in 34 seconds.\n"
+
+
+@pytest.mark.parametrize("own", ["en-us", "de", "fr"])
+def test_language_that_is_not_the_sites_own_is_spoken_as_soon_as_it_is_active(one_language, own):
+    with override_settings(LANGUAGE_CODE=own):
+        for language, title in [("en-gb", "Too many"), ("de", "Zu viele"), ("en-us", "Too many")]:
+            with translation.override(language):
+                assert text().startswith(title)
+
+
+def test_text_without_translation_is_not_kept_for_others(one_language):
+    with override_settings(LANGUAGE_CODE="de"):
+        with translation.override("de"):
+            pass
+        with translation.override(None):
+            assert text().startswith("Too many")
+        with translation.override("de"):
+            assert text().startswith("Zu viele")
 
 
 def test_what_clients_accept_is_kept_within_bounds(monkeypatch):
