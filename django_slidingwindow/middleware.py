@@ -12,7 +12,7 @@ from .conf import conf
 from .core.caching import BoundedCache
 from .guard import check as guard
 from .guard.installed import require_installed
-from .guard.requirements import Requirement, Requirements, is_exempt, joined, requirements_of
+from .guard.requirements import Requirements, is_exempt, joined, requirements_of
 from .guard.rules import requirements_for
 from .http import headers
 from .http import refusal as responses
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _SEEN = "_rate_limit_seen"
 _NOTHING = joined(())
-# The requirements of rules and view together, by the view's id; the view is kept as well, so that
-# the id stays its own.
-_joined: BoundedCache[tuple[int, tuple[Requirement, ...]], tuple[Callable[..., Any], Requirements]]
+# The requirements of rules and view together, by the ids of all of them; they are kept
+# as well, so that the ids stay their own.
+_joined: BoundedCache[tuple[int, ...], tuple[Callable[..., Any], Requirements]]
 _joined = BoundedCache(4_096)
 
 
@@ -95,10 +95,11 @@ def requirements_at(request: HttpRequest, view: Callable[..., Any]) -> Requireme
     setattr(request, _SEEN, True)
     if not conf.enabled:
         return _NOTHING
-    key = id(view), () if is_exempt(view) else requirements_for(request)
+    of_rules = () if is_exempt(view) else requirements_for(request)
+    key = (id(view), *map(id, of_rules))
     found = _joined.get(key)
     if found is None:
-        found = _joined.keep(key, (view, joined((*key[1], *requirements_of(view)))))
+        found = _joined.keep(key, (view, joined((*of_rules, *requirements_of(view)))))
     return found[1]
 
 

@@ -63,6 +63,7 @@ class Limiter:
         `deferred_seconds`: how long charges of deferred profiles are gathered.
         """
         self.store = store
+        self._source = store.source
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
         self.shield = Shield(0) if shield is None else shield
@@ -135,7 +136,7 @@ class Limiter:
             return self._outcomes.unanswered(windows, error, start, keys[0])
         if self._near_listeners.receivers:
             self._near.charged(windows, reply)
-        decision = decision_of(windows, template.rules, reply, self.store.source)
+        decision = decision_of(windows, template.rules, reply, self._source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision
         return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
@@ -157,7 +158,7 @@ class Limiter:
             return self._outcomes.unanswered(windows, error, start, keys[0])
         if self._near_listeners.receivers:
             self._near.charged(windows, reply)
-        decision = decision_of(windows, template.rules, reply, self.store.source)
+        decision = decision_of(windows, template.rules, reply, self._source)
         if reply[0] and start is None and self.breaker.is_healthy and not self._refusals:
             return decision
         return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
