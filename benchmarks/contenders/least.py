@@ -9,7 +9,6 @@ import hashlib
 import math
 import socket
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from django_redis import get_redis_connection
@@ -53,8 +52,7 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
     profile = registry.get(f"{case.name}_compact")
     (policy,) = profile.policies
     known = _prepared(profile).prepared
-    write = headers._Form(profile.name, policy, policy.limit).fields
-    fields = cache(lambda remaining, seconds: write(str(remaining), seconds))
+    form = headers._Form(profile.name, policy, policy.limit)
     pool = get_redis_connection("default").connection_pool.connection_kwargs
     link = socket.create_connection((pool["host"], pool["port"]))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,7 +63,7 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
         # What stands between "$30\r\n" and "\r\n".
         _, _, _, remaining, _, reset = known.unpack(link.recv(64)[5:-2])
         response = view(request)
-        response.headers._store.update(fields(remaining, math.ceil(reset / 1_000_000)))
+        form.write(response.headers._store, remaining, math.ceil(reset / 1_000_000))
         return response
 
     return limited

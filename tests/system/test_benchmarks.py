@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import fallback, pictures, replay, report
+from benchmarks import compare, fallback, pictures, replay, report
 from benchmarks.bench import SIZES
 from benchmarks.chapters import CHAPTERS
 from benchmarks.contenders.base import (
@@ -363,3 +363,30 @@ def test_memory_of_the_fallback_is_measured(
     monkeypatch.setattr(fallback, "CASES", ((50, 100, 2),))
     fallback.main()
     assert "FALLBACK_MAX_KEYS 50: 100 identifiers of 2 hits each" in capsys.readouterr().out
+
+
+def test_two_checkouts_are_compared_case_by_case(capsys: pytest.CaptureFixture[str]) -> None:
+    compare.main([str(ROOT), "--starts", "1", "--turns", "2"])
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    for line in lines:
+        assert re.fullmatch(r"[a-z, ]+( +[\d.]+ ± 0\.0){2} +[+-][\d.]+ %", line), line
+
+
+def test_difference_is_that_to_the_first_checkout() -> None:
+    starts = [[{"case": 100.0}, {"case": 110.0}], [{"case": 120.0}, {"case": 132.0}]]
+    (line,) = compare.table(starts)
+    assert line.split() == ["case", "110.0", "±", "10.0", "121.0", "±", "11.0", "+10.0", "%"]
+
+
+def test_of_views_what_they_take_beyond_the_bare_one_is_shown() -> None:
+    taken = {"bare view": [9.0, 5.0, 7.0, 8.0], "decorator, allowed": [20.0] * 4}
+    assert compare._beyond_bare(taken) == {"bare view": 7.0, "decorator, allowed": 13.0}
+
+
+def test_checkout_that_cannot_be_measured_is_an_error(tmp_path: Path) -> None:
+    package = tmp_path / "django_slidingwindow"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('broken')")
+    with pytest.raises(SystemExit, match="could not be measured"):
+        compare.main([str(tmp_path), "--starts", "1", "--turns", "1"])

@@ -1,0 +1,150 @@
+"""The side of one checkout in `benchmarks.compare`: measures what it is asked for.
+
+It is run in the checkout's folder from its text, so that nothing but public names of the
+checkout is used, whatever its age. Arguments: the URL of Redis, and the prefix of keys. It prints
+the names of the cases. Each line that it reads then names a case and a number of calls, and it
+answers with the microseconds of one call.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import time
+import types
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponse
+from django.test import override_settings
+from django.urls import path
+
+CLIENTS = 5_000
+FLOODER = "192.0.2.1"
+_PROFILES = {
+    "wide": {"axis": "ip", "limit": 100, "window": 60},
+    "hourly": {"axis": "ip", "limit": 10_000, "window": 3_600},
+    "everyone": {"axis": "global", "limit": 100_000_000, "window": 60},
+    "closed": {"axis": "ip", "limit": 0, "window": 60},
+}
+
+
+def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
+    """Return the cases: functions of a number of calls that return microseconds a call."""
+    settings.configure(
+        SECRET_KEY="only for the benchmark",
+        ALLOWED_HOSTS=["*"],
+        ROOT_URLCONF="compared_urls",
+        INSTALLED_APPS=["django_slidingwindow"],
+        CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}},
+        USE_TZ=True,
+        SLIDING_WINDOW={
+            "PREFIX": prefix,
+            "PROFILES": _PROFILES,
+            "RULES": [
+                {"path": "^/ruled$", "profiles": ["wide"]},
+                {"path": "^/ruled-closed$", "profiles": ["closed"]},
+            ],
+            # Neither the database is to be measured, nor the fallback of a slow moment.
+            "LOG": False,
+            "LATENCY_BUDGET": 30,
+        },
+    )
+    django.setup()
+    logging.disable(logging.CRITICAL)
+    from django_slidingwindow import limits
+    from django_slidingwindow.decorators import rate_limit
+
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"ok")
+
+    urls: Any = types.ModuleType("compared_urls")
+    urls.urlpatterns = [
+        path("bare", view),
+        path("limited", rate_limit("wide")(view)),
+        path("three", rate_limit("wide", "hourly", "everyone")(view)),
+        path("closed", rate_limit("closed")(view)),
+        path("ruled", view),
+        path("ruled-closed", view),
+    ]
+    sys.modules["compared_urls"] = urls
+    plain = WSGIHandler()
+    middleware = "django_slidingwindow.middleware.RateLimitMiddleware"
+    with override_settings(MIDDLEWARE=[middleware]):
+        ruled = WSGIHandler()
+    numbers = count()
+
+    def clients(calls: int, closed: bool) -> list[str]:
+        if closed:
+            return [FLOODER] * calls
+        found = [next(numbers) % CLIENTS for _ in range(calls)]
+        return [f"10.0.{number // 250}.{number % 250 + 1}" for number in found]
+
+    def requests(handler: WSGIHandler, name: str) -> Callable[[int], float]:
+        def measure(calls: int) -> float:
+            environs = [_environ(name, one) for one in clients(calls, "closed" in name)]
+            begin = time.perf_counter()
+            for environ in environs:
+                response = handler(environ, _start_response)
+                b"".join(response)
+                response.close()
+            return (time.perf_counter() - begin) / calls * 1e6
+
+        return measure
+
+    def checks(profile: str) -> Callable[[int], float]:
+        def measure(calls: int) -> float:
+            identifiers = clients(calls, profile == "closed")
+            begin = time.perf_counter()
+            for identifier in identifiers:
+                limits.check(profile, identifier)
+            return (time.perf_counter() - begin) / calls * 1e6
+
+        return measure
+
+    return {
+        "bare view": requests(plain, "/bare"),
+        "check, allowed": checks("wide"),
+        "check, refused": checks("closed"),
+        "decorator, allowed": requests(plain, "/limited"),
+        "decorator, three profiles": requests(plain, "/three"),
+        "decorator, refused": requests(plain, "/closed"),
+        "middleware, allowed": requests(ruled, "/ruled"),
+        "middleware, refused": requests(ruled, "/ruled-closed"),
+    }
+
+
+def _environ(name: str, client: str) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": name,
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+        "SERVER_NAME": "example.com",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "example.com",
+        "REMOTE_ADDR": client,
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(),
+        "wsgi.errors": io.StringIO(),
+    }
+
+
+def _start_response(status: str, headers: list[tuple[str, str]], exc: Any = None) -> None:
+    if not status.startswith(("200", "429")):
+        raise RuntimeError(status)
+
+
+if __name__ == "__main__":
+    cases = set_up(*sys.argv[1:])
+    print(json.dumps([*cases]), flush=True)
+    for line in sys.stdin:
+        case, _, calls = line.rpartition(" ")
+        print(cases[case](int(calls)), flush=True)
