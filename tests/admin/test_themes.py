@@ -71,7 +71,11 @@ class Operator:
 
     def __init__(self, browser: WebDriver, demo: Demo, theme: str) -> None:
         self.browser, self.demo, self.theme = browser, demo, theme
-        browser.get(demo.url + "/admin/login/?next=" + LOG)
+        login = demo.url + "/admin/login/?next=" + LOG
+        browser.get(login)
+        # Of the test before.
+        browser.delete_all_cookies()
+        browser.get(login)
         browser.find_element(By.NAME, "username").send_keys("demo")
         self.leave(browser.find_element(By.NAME, "password"), demo.password + Keys.ENTER)
 
@@ -106,13 +110,22 @@ class Operator:
         assert errors(self.browser) == []
 
 
-@pytest.fixture(params=sorted(SCHEMES))
-def operator(
-    request: pytest.FixtureRequest, chromium: WebDriver, tmp_path: Path
-) -> Iterator[Operator]:
-    theme = request.param
-    with Demo(tmp_path, DJANGO_SETTINGS_MODULE=SETTINGS, THEME=theme) as demo:
-        yield Operator(chromium, demo, theme)
+@pytest.fixture(scope="module", params=sorted(SCHEMES))
+def theme(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def demo(theme: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp(theme)
+    with Demo(folder, DJANGO_SETTINGS_MODULE=SETTINGS, THEME=theme) as running:
+        yield running
+
+
+@pytest.fixture
+def operator(chromium: WebDriver, demo: Demo, theme: str) -> Operator:
+    return Operator(chromium, demo, theme)
 
 
 def test_operator_reads_the_log_and_unblocks_a_client(operator: Operator) -> None:

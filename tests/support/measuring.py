@@ -14,18 +14,24 @@ if TYPE_CHECKING:
 UNMEASURED_FOLDERS = {"docs"}
 UNMEASURED = {
     "test_benchmarks",
+    "test_browser",
     "test_browser_demo",
+    "test_concurrency",
     "test_conformance",
     "test_demo",
     "test_example_project",
     "test_footprint",
+    "test_gunicorn",
     "test_hot_path",
     "test_import_cost",
     "test_lease_machine",
     "test_many_keys",
     "test_near",
+    "test_override_processes",
     "test_packaging",
     "test_penalty_machine",
+    "test_penalty_processes",
+    "test_request_times",
     "test_scripts",
     "test_statemachine",
     "test_themes",
@@ -34,10 +40,15 @@ UNMEASURED = {
 }
 UNMEASURED_TESTS = {
     "test_clients_of_a_server_that_go_away",
+    "test_concurrent_writers_lose_no_hits",
     "test_crowd_of_clients_that_go_away",
+    "test_eight_processes_write_every_refusal",
+    "test_higher_limit_refuses_no_more",
     "test_no_damaged_value_holds_up_the_server",
+    "test_no_query_string_causes_an_error",
     "test_pages_use_indexes_when_the_log_is_large",
     "test_queries_use_an_index_when_the_log_is_large",
+    "test_server_logs_every_429",
     "test_stream_holds_its_slot_until_it_is_read_or_given_up",
 }
 # By this coverage.py measures what a test starts.

@@ -6,17 +6,10 @@ import os
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "django_slidingwindow"
@@ -80,16 +73,3 @@ def test_sdist_holds_what_a_reader_needs(distributions: Path) -> None:
     wanted = {"CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "docs/index.md"}
     wanted |= {"CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "docs/contributing.md"}
     assert wanted | {"docs/pictures/edge.svg", "tests/conftest.py", "scripts/demo"} <= names
-
-
-def test_first_example_of_the_readme_runs_with_the_installed_wheel(
-    distributions: Path, tmp_path: Path, redis: Redis, redis_server: RedisServer
-) -> None:
-    (wheel,) = distributions.glob("*.whl")
-    venv.create(tmp_path / "env")
-    python = tmp_path / "env" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python]
-    run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=tmp_path, PYTHONPATH="")
-    script = ROOT / "tests" / "installed.py"
-    said = run(python, "-I", script, cwd=tmp_path, REDIS_URL=redis_server.url)
-    assert "five of six requests passed" in said
