@@ -370,7 +370,8 @@ def test_two_checkouts_are_compared_case_by_case(capsys: pytest.CaptureFixture[s
     _, *lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     for line in lines:
-        assert re.fullmatch(r"[a-z, ]+( +[\d.]+ ± 0\.0){2} +[+-][\d.]+ %", line), line
+        # Two turns on a busy machine may be quicker than the bare view.
+        assert re.fullmatch(r"[a-z, ]+( +-?[\d.]+ ± 0\.0){2} +[+-][\d.]+ %", line), line
 
 
 def test_difference_is_that_to_the_first_checkout() -> None:
