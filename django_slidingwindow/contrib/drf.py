@@ -53,7 +53,7 @@ def _finalize(
     """Return what the view's `finalize_response` does, with the rate-limit fields.
 
     Fields in `view.headers` would take the place of those that the view has set itself, and DRF
-    takes longer to write them than a check takes (`python -m benchmarks views`).
+    would encode each of them, which takes longer (`python -m benchmarks views`).
     """
     response = finalize(request, response, *args, **kwargs)
     headers.show(response, request._request)

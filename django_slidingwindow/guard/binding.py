@@ -69,7 +69,7 @@ class Binding:
         self._profiles: BoundedCache[tuple[str, int], BoundProfile] = BoundedCache(_MAX_PROFILES)
 
     def bind(self, method: str | None) -> tuple[BoundProfile, ...]:
-        """Return what `by_method` keeps."""
+        """Return what counts requests of a method; `by_method` keeps it."""
         costs: dict[str, int] = {}
         for names, cost, methods, _ in self._requirements:
             if methods is None or method in methods:
