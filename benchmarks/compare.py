@@ -49,7 +49,8 @@ class Side:
 
 
 def process(checkout: Path, server: Server, prefix: str) -> subprocess.Popen[str]:
-    source = Path(__file__).with_name("compared.py").read_text()
+    """Start `compare_side.py` of this checkout with the package of another."""
+    source = Path(__file__).with_name("compare_side.py").read_text()
     command = [sys.executable, "-c", source, server.url, prefix]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=checkout, stdin=pipe, stdout=pipe, text=True)
