@@ -20,10 +20,11 @@ from os import getpid, write
 from typing import Any
 from weakref import ref
 
-from redis.exceptions import MaxConnectionsError, ResponseError
+from redis.exceptions import MaxConnectionsError
 
 from ..errors import is_outage
-from .settings import SHORT, ConnectionSettings
+from .channel import SHORT, Channel
+from .settings import ConnectionSettings
 
 # Seconds after which a call that waits for a connection looks by itself whether there is one.
 _LOOK_AGAIN = 0.02
@@ -36,10 +37,11 @@ _FRESH = 0.0 if "uwsgi" in sys.modules else 0.01
 class _Place:
     """Room for one connection, held by the call that uses it or by the stack."""
 
-    __slots__ = ("__weakref__", "connection")
+    __slots__ = ("__weakref__", "channel", "connection")
 
     def __init__(self) -> None:
         self.connection: Any = None
+        self.channel: Channel | None = None
 
 
 class Connections:
@@ -58,20 +60,19 @@ class Connections:
         """Send once and read the replies; a server's error is returned, not raised."""
         place = None
         try:
-            # In place what `_take` does (`python -m benchmarks library`).
             try:
                 place = self._idle.pop()
             except IndexError:
                 place = self._find_place(deadline, True)
-            connection = place.connection
-            if connection is None or not 0.0 <= deadline - connection.deadline < _FRESH:
-                connection = self._look(place, deadline)
-            connection.deadline = deadline
-            if connection.descriptor is not None and len(payload) <= SHORT:
-                write(connection.descriptor, payload)
+            channel = place.channel
+            if channel is None or not 0.0 <= deadline - channel.deadline < _FRESH:
+                channel = self._look(place, deadline)
+            channel.deadline = deadline
+            if channel.descriptor is not None and len(payload) <= SHORT:
+                write(channel.descriptor, payload)
             else:
-                connection.send(payload)
-            answers: list[Any] = connection.receive(replies)
+                channel.send(payload)
+            answers = channel.receive(replies)
         except BaseException:
             # Unread replies would answer the next command.
             self._discard(place)
@@ -93,10 +94,15 @@ class Connections:
         """
         place = None
         try:
-            place = self._take(deadline, wait=False)
-            place.connection.send(payload)
+            try:
+                place = self._idle.pop()
+            except IndexError:
+                place = self._find_place(deadline, False)
+            channel = self._look(place, deadline)
+            channel.deadline = deadline
+            channel.send(payload)
             yield
-            answers: list[Any] = place.connection.receive(replies)
+            answers = channel.receive(replies)
         except BaseException:
             # Nobody may have waited for the replies.
             self._discard(place)
@@ -116,42 +122,26 @@ class Connections:
         self._places = {}
         self._waiting = deque()
 
-    def _take(self, deadline: float, *, wait: bool = True) -> _Place:
-        """Return a connected place for use until the deadline.
-
-        MaxConnectionsError if none is free in time.
-        """
-        place = None
-        try:
-            try:
-                place = self._idle.pop()
-            except IndexError:
-                place = self._find_place(deadline, wait)
-            self._look(place, deadline).deadline = deadline
-        except BaseException:
-            self._discard(place)
-            raise
-        return place
-
-    def _look(self, place: _Place, deadline: float) -> Any:
-        """Return the connection of a place, or a new one if that cannot be used.
+    def _look(self, place: _Place, deadline: float) -> Channel:
+        """Return the channel of a place, or a new one if that cannot be used.
 
         It may be the parent's, where a server forks without Python's knowledge (uWSGI), or a
         server may have closed it, which is better known before a charge is sent.
         """
-        connection = place.connection
-        if connection is None or connection.pid != getpid() or connection.watch.poll(0):
-            connection = self._connect(place, deadline)
-        return connection
+        channel = place.channel
+        if channel is None or place.connection.pid != getpid() or channel.watch.poll(0):
+            channel = self._connect(place, deadline)
+        return channel
 
-    def _connect(self, place: _Place, deadline: float) -> Any:
-        """Put a new connection into a place."""
+    def _connect(self, place: _Place, deadline: float) -> Channel:
+        """Put a new connection into a place, and return its channel."""
         if place.connection is not None:
             place.connection.disconnect()
-        connection = place.connection = self._find(deadline).sync()
-        connection.deadline = deadline
-        connection.connect()
-        return connection
+        place.connection = self._find(deadline).sync(deadline)
+        place.connection.connect()
+        channel: Channel = place.connection.channel
+        place.channel = channel
+        return channel
 
     def _find_place(self, deadline: float, wait: bool) -> _Place:
         """Return one that another call gives back, or a new one if there is room for it."""
@@ -215,18 +205,10 @@ class Connections:
 
 def ask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> Any:
     """Return the reply to one command, on a connection of its own."""
-    connection = settings.sync()
-    connection.deadline = deadline
+    connection = settings.sync(deadline)
     try:
         connection.connect()
-        connection.send_packed_command((payload,), check_health=False)
-        return _read(connection)
+        connection.channel.send(payload)
+        return connection.channel.receive(1)[0]
     finally:
         connection.disconnect()
-
-
-def _read(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error

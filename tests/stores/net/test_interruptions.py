@@ -78,13 +78,13 @@ def test_signals_do_not_prolong_the_wait(on_alarm: Callable[..., None]) -> None:
 
     on_alarm(ring)
     with listening() as port:
-        connection = connections_to(port)._find(None).sync()
+        connection = connections_to(port)._find(math.inf).sync(math.inf)
         connection._sock = connection._connect()
         start = time.monotonic()
-        connection.deadline = start + 0.3
+        connection.channel.deadline = start + 0.3
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
         with pytest.raises(TimeoutError):
-            connection.receive(1)
+            connection.channel.receive(1)
         taken = time.monotonic() - start
         connection.disconnect()
     assert rings
@@ -104,11 +104,14 @@ def test_calls_that_a_signal_handler_ends_lose_no_connection(redis_server: Redis
 
 
 def test_place_that_is_lost_is_free(redis_server: RedisServer) -> None:
-    """As if an exception came between taking it from the stack and giving it a name."""
+    """As if an exception came between taking it from the stack and giving it a name.
+
+    Its connection is closed at once: nothing else holds it.
+    """
     connections = connections_to(redis_server.port)
     for _ in range(3 * MOST):
         assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
-        connections._idle.pop().connection.disconnect()
+        connections._idle.pop()
     use_all(connections)
     connections.close()
 

@@ -182,7 +182,7 @@ async def test_connection_class_of_an_alias_with_sentinels_logs_in(server: Redis
     )
     assert ask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
     assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
-    assert "service=primary" in repr(link.sync())
+    assert "service=primary" in repr(link.sync(0.0))
 
 
 async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None:

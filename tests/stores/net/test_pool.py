@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis._parsers import _HiredisParser, _RESP2Parser
 from redis.connection import Connection, ConnectionPool, SSLConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import (
-    AuthenticationError,
     MaxConnectionsError,
     NoPermissionError,
     RedisError,
     ResponseError,
 )
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
@@ -33,7 +32,7 @@ from django_slidingwindow.stores.net import server as servers
 from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
 from django_slidingwindow.stores.net.pool import Connections, ask_once
 from django_slidingwindow.stores.net.server import Server, exchange_all
-from django_slidingwindow.stores.net.settings import ConnectionSettings, _Socket
+from django_slidingwindow.stores.net.settings import ConnectionSettings
 from django_slidingwindow.stores.net.watching import Select, has_data, watch
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
@@ -110,14 +109,13 @@ class TestLink:
     )
     def test_connection_is_such_as_the_pool_makes(self, given: type, used: type) -> None:
         link = ConnectionSettings(given, {"host": HOST, "port": 1}, None, 1)
-        connection = link.sync()
+        connection = link.sync(later(SOON))
         assert isinstance(connection, used)
         assert isinstance(connection, SentinelManagedConnection) is False
         assert connection.retry.get_retries() == 0
 
     def test_without_a_deadline_connections_wait(self, redis_server: RedisServer) -> None:
-        connection = link_to(redis_server.port).sync()
-        connection.deadline = math.inf
+        connection = link_to(redis_server.port).sync(math.inf)
         connection.connect()
         assert connection.socket_timeout is None
         connection.send_command("PING")
@@ -209,34 +207,6 @@ class TestDeadline:
                 ask_once(link_to(port), PING, later(0.1))
             assert time.monotonic() - start < SOON
 
-    def test_call_gets_a_grace_once_when_its_time_is_up(self) -> None:
-        connection = link_to(1).sync()
-        for _ in range(2):
-            # Another deadline is another call's.
-            connection.deadline = later(-1)
-            assert 0 < connection.left() < 0.1
-            wait_until(lambda: connection.deadline < time.monotonic(), "the grace has ended")
-            with pytest.raises(TimeoutError, match="time is up"):
-                connection.left()
-
-    @pytest.mark.parametrize("pause", [0.0005, 0.015])
-    def test_reply_that_drips_ends_with_the_budget_and_one_grace(self, pause: float) -> None:
-        """Twenty pauses of 0.02 s after the deadline, as there once were, would take 0.9 s."""
-        with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=pause) as port:
-            link = link_to(port)
-            connection = link.sync()
-            # Without the commands that redis-py sends first: here only the reply drips.
-            connection._sock = connection._connect()
-            seconds = []
-            for _ in range(3):
-                start = time.monotonic()
-                connection.deadline = later(0.4)
-                with pytest.raises(TimeoutError):
-                    connection.receive(1)
-                seconds.append(time.monotonic() - start)
-            connection.disconnect()
-        assert 0.4 <= min(seconds) < 0.6
-
     def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
         # A full backlog: the kernel drops what comes after.
         with socket.socket() as full:
@@ -249,17 +219,6 @@ class TestDeadline:
                 for each in tries:
                     assert isinstance(each.exception(), RedisError)
             assert time.monotonic() - start < SOON
-
-    def test_reply_that_has_come_is_read_though_time_is_up(self, redis_server: RedisServer) -> None:
-        connection = link_to(redis_server.port).sync()
-        connection.deadline = later(5)
-        connection.connect()
-        connection.send_command("PING")
-        wait_until(lambda: has_data(connection.watch), "the reply has come")
-        connection.deadline = later(-1)
-        assert connection.read_response() == b"PONG"
-        with pytest.raises(RedisTimeoutError):
-            connection.read_response()
 
     def test_budget_ends_every_call_of_a_store(self, settings: Any) -> None:
         with listening() as port:
@@ -279,84 +238,11 @@ class TestDeadline:
                 asyncio.run(store.arun(Reset(("k",), 0.01)))
             assert time.monotonic() - start < SOON
 
-    def test_socket_is_used_in_all_ways_that_redis_py_does(self) -> None:
-        ours, theirs = socket.socketpair()
-        connection = link_to(1).sync()
-        connection.raw = ours
-        with ours, theirs:
-            wrapped = _Socket(connection)
-            for deadline in (math.inf, later(1000), math.inf):
-                connection.deadline = deadline
-                theirs.sendall(b"onetwo")
-                assert wrapped.recv(3) == b"one"
-                buffer = bytearray(3)
-                assert wrapped.recv_into(buffer) == 3
-                assert buffer == b"two"
-                wrapped.sendall(b"three")
-                assert theirs.recv(5) == b"three"
-            for call, argument in (
-                (wrapped.recv, 1),
-                (wrapped.recv_into, bytearray(1)),
-                (wrapped.sendall, bytes(10_000_000)),
-            ):
-                connection.deadline = later(0.01)
-                with pytest.raises(TimeoutError):
-                    call(argument)
-            assert wrapped.fileno() == ours.fileno()
-
     def test_long_payload_is_sent_in_parts(self, redis_server: RedisServer) -> None:
         connections = connections_to(redis_server)
         long = bytes(10_000_000)
         assert connections.exchange(pack(b"ECHO", long), 1, later(60)) == [long]
         connections.close()
-
-
-class TestExchange:
-    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
-    def test_replies_are_read_by_the_parser_that_the_alias_names(
-        self, redis_server: RedisServer, parser: type
-    ) -> None:
-        link = link_to(redis_server.port, parser_class=parser)
-        connection = link.sync()
-        connection.connect()
-        assert (connection.reader is None) == (parser is _RESP2Parser)
-        # Longer than what is read at once, several at once, and an error among them.
-        long = bytes(range(256)) * 100
-        payload = pack(b"ECHO", long) + pack(b"NONSENSE") + PING
-        connection.send(payload)
-        echo, error, pong = connection.receive(3)
-        assert (echo, pong) == (long, b"PONG")
-        assert isinstance(error, ResponseError)
-        connection.disconnect()
-
-    @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
-    def test_server_that_takes_no_commands_is_an_error_of_the_connection(
-        self, parser: type
-    ) -> None:
-        with RedisServer(password="right") as server:
-            connection = link_to(server.port, parser_class=parser, password="right").sync()
-            connection.connect()
-            connection.send(RESET)
-            assert connection.receive(1) == [b"RESET"]  # logs out
-            connection.send(PING)
-            with pytest.raises(AuthenticationError):
-                connection.receive(1)
-            connection.disconnect()
-
-    def test_server_that_hangs_up_is_an_error_of_the_connection(
-        self, redis_server: RedisServer
-    ) -> None:
-        connection = link_to(redis_server.port).sync()
-        connection.connect()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            theirs.sendall(b"+PO")
-            theirs.shutdown(socket.SHUT_WR)
-            connection.raw.close()
-            connection.raw = ours
-            with pytest.raises(RedisConnectionError, match="closed"):
-                connection.receive(1)
-        connection.disconnect()
 
 
 def asked(connections: Connections, payload: bytes, seconds: float = 5) -> Any:
@@ -437,9 +323,9 @@ class TestConnections:
         asked(connections, PING)
         number = asked(connections, pack(b"CLIENT", b"ID"))
         redis.client_kill_filter(_id=number)
-        wait_until(lambda: has_data(connections._idle[0].connection.watch), "the end has come")
+        wait_until(lambda: has_data(connections._idle[0].channel.watch), "the end has come")
         # As if it had been idle for a while.
-        connections._idle[0].connection.deadline -= 1
+        connections._idle[0].channel.deadline -= 1
         assert asked(connections, PING) == b"PONG"
         assert made(connections) == 1
 
@@ -449,8 +335,8 @@ class TestConnections:
     ) -> None:
         asked(connections, PING)
         (place,) = connections._idle
-        watch = place.connection.watch = CountingWatch()
-        connections.exchange(PING, 1, place.connection.deadline + idle)
+        watch = place.channel.watch = CountingWatch()
+        connections.exchange(PING, 1, place.channel.deadline + idle)
         assert watch.looks == looks
         assert list(connections._idle) == [place]
 
