@@ -244,7 +244,7 @@ def test_foreign_members_count_and_leave_and_another_type_is_an_error(redis: Red
     redis.zadd(key_of(FIVE), {"foreign": START, "early": float("-inf"), "late": float("inf")})
     assert bench.take().window(0).remaining == 2
     redis.set(key_of(FIVE), "text")
-    with pytest.raises(StoreError, match=r"damaged value in KEYS\[1\]") as raised:
+    with pytest.raises(StoreError, match="WRONGTYPE") as raised:
         bench.take()
     assert not raised.value.outage
     bench.store.close()

@@ -349,6 +349,30 @@ def test_damaged_value_charges_no_other_window_of_the_request(redis_server: Redi
 
 
 @pytest.mark.usefixtures("profiles")
+@pytest.mark.parametrize(
+    ("algorithm", "damage"),
+    [
+        pytest.param(name, damage, id=f"{name}: {what}")
+        for name, what, damage in DAMAGES
+        if name in ALGORITHMS
+    ],
+)
+def test_window_beside_a_damaged_one_is_refunded(
+    redis_server: RedisServer, algorithm: str, damage: Callable[[bytes], bytes]
+) -> None:
+    sound = limits.check("compact", "sound")
+    damaged = limits.check(algorithm, "acme")
+    assert sound.receipt is not None
+    assert damaged.receipt is not None
+    spoil(redis_server, algorithm, damage)
+    ((of_sound, stamp),) = sound.receipt.parts
+    ((of_damaged, _),) = damaged.receipt.parts
+    together = Refund((*of_damaged, *of_sound), stamp)
+    assert limits.get_limiter().store.run(together) == [0, 1]
+    assert limits.peek("compact", "sound").remaining == 9
+
+
+@pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize("target", ["key", "profile"])
 @pytest.mark.parametrize("algorithm", ["compact", "counter", "buckets", "slots", "penalty"])
 def test_damaged_window_can_be_reset_by_the_command(

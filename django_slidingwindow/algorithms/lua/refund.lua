@@ -3,13 +3,25 @@
 --            cost (4), grain (7), the clock when it was charged (7)
 -- reply      for each key: the hits taken back; those that have left are not there any more,
 --            and from a damaged value nothing is taken
+local function damaged(problem)
+  local text = type(problem) == 'table' and problem.err or problem
+  return string.find(text, 'WRONGTYPE', 1, true) or string.find(text, 'damaged value', 1, true)
+end
+
 local reply = {}
 for i = 1, #KEYS do
   local key, s, taken = KEYS[i], nil, 0
   local letter, window, cost, grain, stamp = unpack_at('>BI7I4I7I7', ARGV[i + 1])
-  --- look
-  if s then
-    --- refund
+  -- A damaged value must not keep the hits of the windows beside it.
+  local whole, problem = pcall(function()
+    --- look
+    if s then
+      --- refund
+    end
+  end)
+  if not whole then
+    if not damaged(problem) then error(problem, 0) end
+    taken = 0
   end
   reply[i] = taken
 end

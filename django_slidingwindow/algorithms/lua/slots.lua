@@ -9,13 +9,7 @@
 local slots_token = ARGV[#ARGV]
 
 local function slots_look(key, window)
-  -- A key of another type is a damaged value, which must not keep the slots beside it.
-  local count = redis.pcall('ZCARD', key)
-  if type(count) == 'table' then
-    if string.find(count.err, 'WRONGTYPE', 1, true) then return nil end
-    count = call('ZCARD', key)
-  end
-  local s = {key = key, window = window, stale = 0, count = count, reset = window}
+  local s = {key = key, window = window, stale = 0, count = call('ZCARD', key), reset = window}
   if s.count == 0 then return s end
   local gone = now - window
   if writes then

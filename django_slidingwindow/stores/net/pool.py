@@ -94,10 +94,7 @@ class Connections:
         """
         place = None
         try:
-            try:
-                place = self._idle.pop()
-            except IndexError:
-                place = self._find_place(deadline, False)
+            place = self._find_place(deadline, False)
             channel = self._look(place, deadline)
             channel.deadline = deadline
             channel.send(payload)
