@@ -119,7 +119,8 @@ class Command(BaseCommand):
         self.output.table(layouts.KEYS, map(asdict, states))
 
     def show(self, **options: Any) -> None:
-        for i, state in enumerate(_targets(options)):
+        states, damaged = _targets(options)
+        for i, state in enumerate(states):
             if i:
                 self.output.note("")
             hits = inspection.hits(state.key)
@@ -129,9 +130,13 @@ class Command(BaseCommand):
                 asdict(state) | {"log": hits},
                 f"{duration_exact(state.window)} ago |{drawn}| now",
             )
+        if damaged:
+            keys = ", ".join([as_key(state.key) for state in damaged])
+            raise CommandError(f"Damaged value, reset this window: {keys}", returncode=NOT_FOUND)
 
     def reset(self, yes: bool, dry_run: bool, **options: Any) -> None:
-        states = _targets(options, damaged=True)
+        sound, damaged = _targets(options)
+        states = [*sound, *damaged]
         if not dry_run and not yes:
             self._confirm(states)
         self.output.table(layouts.RESET, (_reset(state, dry_run) for state in states))
@@ -246,10 +251,12 @@ def _command_errors() -> Iterator[None]:
         raise CommandError(harmless(error), returncode=WRONG) from error
 
 
-def _targets(options: dict[str, Any], damaged: bool = False) -> list[inspection.KeyState]:
-    """Return the windows of the given keys, or of a profile and an identifier.
+def _targets(
+    options: dict[str, Any],
+) -> tuple[list[inspection.KeyState], list[inspection.KeyState]]:
+    """Return the windows of the given keys, or of a profile and an identifier, and the damaged.
 
-    Raise CommandError if there is none. Include unreadable windows only if `damaged` is set.
+    Raise CommandError if there is none.
     """
     keys, profile, identifier = options["key"], options["profile"], options["identifier"]
     if bool(keys) == bool(profile or identifier) or bool(profile) != bool(identifier):
@@ -259,14 +266,10 @@ def _targets(options: dict[str, Any], damaged: bool = False) -> list[inspection.
         found = [state for key in keys if (state := inspection.describe(key)) is not None]
     else:
         found = list(inspection.walk(filters))
-    unreadable = inspection.damaged(filters, keys=keys or None)
-    if damaged:
-        found += unreadable
-    elif unreadable and not found:
-        raise CommandError("The stored value is damaged: reset this window.", returncode=NOT_FOUND)
-    if not found:
+    damaged = inspection.damaged(filters, keys=keys or None)
+    if not found and not damaged:
         raise CommandError("There is no such window: it has no hits.", returncode=NOT_FOUND)
-    return found
+    return found, damaged
 
 
 def _reset(state: inspection.KeyState, dry_run: bool) -> Record:
