@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import socket
-import time
 from time import monotonic
 from typing import Any
 
@@ -89,7 +88,7 @@ class Channel:
         deadline = self.deadline
         if deadline == math.inf:
             return None
-        now = time.monotonic()
+        now = monotonic()
         if now < deadline:
             return deadline - now
         if deadline == self._extended:
