@@ -155,5 +155,8 @@ def _full_for(windows: WindowSet, admission: Decision) -> float:
     if not windows.template.exact or windows.template.leased:
         return 0.0
     least = min([rule.cost for rule in windows.template.rules], default=0)
+    # An admission names the window in which least is left.
+    if admission.remaining >= least:
+        return 0.0
     full = [one.reset_after for one in admission.verdicts if one.remaining < least]
     return max(full, default=0.0)

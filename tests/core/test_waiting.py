@@ -14,8 +14,10 @@ from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.waiting import Ask, Pause, Turn, atake, take
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
+from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
+from django_slidingwindow.stores.protocol import Reply, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.engine import SECOND
 from tests.support.servers.redis import wait_until
@@ -337,3 +339,14 @@ def test_other_cost_and_limit_have_lines_of_their_own(
         assert limiter.acquire(limiter.windows(claims("3/h")), timeout=1).allowed
         assert limiter.reset(limiter.windows([claims("2/h")[0]]).keys) == 1
         assert waiting.result(timeout=60).allowed
+
+
+def test_call_is_admitted_by_a_fallback_that_allows_more_than_the_limit() -> None:
+    class Away(MemoryStore):
+        def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
+            raise StoreError("away")
+
+    limiter = Limiter(Away(), fallback="allow")
+    decision = limiter.acquire(limiter.windows(claims("0/h")))
+    assert decision.allowed
+    assert decision.remaining == 0
