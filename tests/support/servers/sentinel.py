@@ -62,7 +62,8 @@ class SentinelGroup:
             ports = {self._primary_port(number) for number in range(3)}
             return len(ports) == 1 and ports != {old.port}
 
-        wait_until(agreed, "the sentinels agree on a new primary", 30)
+        # Sentinels do nothing for 30 s if the machine's clock has stepped, or if it stood still.
+        wait_until(agreed, "the sentinels agree on a new primary", 75)
         primary = self.primary
         with primary.client() as client:
             wait_until(lambda: client.role()[0] == "master", "it takes writes")
