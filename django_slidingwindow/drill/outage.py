@@ -105,9 +105,9 @@ class InterruptedStore:
             return [await self._away.arun(call) for call in calls]
         return await cast(DividedStore, self._real).arun_together(calls)
 
-    def close(self) -> None:
-        self._away.close()
-        self._real.close()
+    def close(self, node: str = "") -> None:
+        self._away.close(node)
+        self._real.close(node)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only pages and commands use, such as `scan`, of the real store."""
@@ -162,5 +162,5 @@ class _ClientElsewhere(ClientStore):
     def client(self) -> Any:
         return self._client
 
-    def close(self) -> None:
-        self._client.connection_pool.disconnect()
+    def close(self, node: str = "") -> None:
+        self._client.connection_pool.disconnect(inuse_connections=False)

@@ -64,7 +64,7 @@ class ClientStore(AliasStore, SingleNode):
         """Return django-redis's client, which differs between threads."""
         return client_of(self.alias)
 
-    def close(self) -> None:
+    def close(self, node: str = "") -> None:
         """Do nothing: the connections are django-redis's."""
 
     def _charging(self, keys: tuple[str, ...], rules: WindowRules) -> Command:

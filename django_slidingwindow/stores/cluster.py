@@ -121,10 +121,11 @@ class ClusterStore(AliasStore):
     def nodes(self) -> Sequence[str]:
         return [str(address) for address in self.topology.primaries] or [""]
 
-    def close(self) -> None:
-        """Close idle connections; event loops close their own."""
-        for server in list(self._servers.values()):
-            server.close()
+    def close(self, node: str = "") -> None:
+        """Close idle connections, of one node or of all; event loops close their own."""
+        for address, server in list(self._servers.items()):
+            if node in ("", str(address)):
+                server.close()
 
     def _drive(self, flow: Route, deadline: float) -> Any:
         def answer(step: Step) -> Any:

@@ -72,7 +72,7 @@ class MemoryStore(SingleNode):
             self._turns.clear()
             self._hits = 0
 
-    def close(self) -> None:
+    def close(self, node: str = "") -> None:
         """Do nothing: nothing is open."""
 
     async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:

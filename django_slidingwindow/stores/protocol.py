@@ -186,8 +186,8 @@ class Store(Protocol):
         """Return the names of all parts that there are now."""
         ...
 
-    def close(self) -> None:
-        """Close idle connections; event loops close their own."""
+    def close(self, node: str = "") -> None:
+        """Close idle connections, of one node or of all; event loops close their own."""
         ...
 
 

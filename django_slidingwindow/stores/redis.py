@@ -146,8 +146,8 @@ class RedisStore(AliasStore, SingleNode):
         """Return a redis-py client of the server that holds the windows."""
         return client_of(self.alias)
 
-    def close(self) -> None:
-        """Close idle connections; event loops close their own."""
+    def close(self, node: str = "") -> None:
+        """Close idle connections, of one node or of all; event loops close their own."""
         if self._server is not None:
             self._server.close()
 

@@ -279,6 +279,17 @@ class TestRouting:
         store.close()
         assert limits.check("few", "a").remaining == LIMIT - 2
 
+    def test_connections_of_one_node_can_be_closed(self, store: ClusterStore) -> None:
+        for number in range(20):
+            limits.check("few", f"t{number}")
+        one, *others = store.nodes()
+        store.close(one)
+        idle = {
+            str(address): len(server._connections._idle)
+            for address, server in store._servers.items()
+        }
+        assert idle == {one: 0} | dict.fromkeys(others, 1)
+
 
 class TestScan:
     def test_all_primaries_are_scanned(self, store: ClusterStore) -> None:

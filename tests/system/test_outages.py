@@ -587,14 +587,15 @@ def test_first_and_third_failure_of_an_outage_run_the_same_code(
         assert decision.source == decisions.LOCAL
 
     with killed(server):
-        # The idle connection is closed, and what one process decides alone is prepared.
+        # No connection is idle, and what one process decides alone is prepared.
+        limits.get_limiter().store.close()
         failing()
         limits.get_limiter().breaker.of("").succeeded()
         limits.get_limiter().breaker.is_healthy = True
         first, second, third = (functions_of(failing) for _ in range(3))
-    # The third opens the breaker, which is logged. The windows of this process are swept
-    # now and then.
-    others = ("._schedule", "._degraded", "signals.send", "._tidy", "._sweep", ".expired")
+    # The third opens the breaker, which is logged, and closes idle connections. The windows of
+    # this process are swept now and then.
+    others = ("._schedule", "._degraded", "signals.send", "._tidy", "._sweep", ".expired", ".close")
     first, second, third = (
         [name for name in visited if not name.endswith(others)]
         for visited in (first, second, third)

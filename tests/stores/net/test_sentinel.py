@@ -10,8 +10,10 @@ import pytest
 from django_redis import get_redis_connection
 
 from django_slidingwindow import decisions, limits, signals
+from django_slidingwindow.core.breaker import CLOSED
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.stores.client import ClientStore
+from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.load import Load
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tests.support.servers import SentinelGroup
 
 LIMIT, LEASE = 300, 10
+PING = pack(b"PING")
 
 
 def configure(
@@ -207,6 +210,43 @@ def test_frozen_primary_does_not_hold_up_requests(
             "the new primary decides",
         )
     assert get_redis_connection("default").ping()
+
+
+def test_idle_connections_to_a_frozen_primary_cost_no_probe_each(
+    sentinels: SentinelGroup, settings: SettingsWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many are idle as were once in use at the same time."""
+    configure(settings, sentinels, LATENCY_BUDGET=0.5)
+    wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
+    limiter = limits.get_limiter()
+    assert isinstance(limiter.store, RedisStore)
+    server = limiter.store._find_server()
+    halves = [server.in_halves(PING, 1, time.monotonic() + 5) for _ in range(10)]
+    for half in halves:
+        next(half)
+    for half in halves:
+        next(half, None)
+    old = sentinels.primary
+    with frozen(old):
+        sentinels.wait_for_failover(old)
+        failed = []
+        unanswered = limiter._health.unanswered
+
+        def noted(*arguments: Any, **options: Any) -> None:
+            failed.append(arguments)
+            unanswered(*arguments, **options)
+
+        wait_until(
+            lambda: limits.check("many", "k") and limiter.breaker.state != CLOSED,
+            "the breaker opens",
+        )
+        monkeypatch.setattr(limiter._health, "unanswered", noted)
+        wait_until(
+            lambda: limits.check("many", "k").source == decisions.REDIS,
+            "the new primary decides",
+        )
+    # Ten were idle, and three failures have opened the breaker.
+    assert len(failed) < 4
 
 
 def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
