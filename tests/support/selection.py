@@ -10,6 +10,7 @@ STARTING_MODULES = {
     "test_benchmarks",
     "test_browser",
     "test_browser_demo",
+    "test_channel",
     "test_concurrency",
     "test_conformance",
     "test_demo",
