@@ -138,7 +138,7 @@ class Channel:
                 self.reader.feed(data)
                 answer = self.reader.gets()
             if isinstance(answer, RedisConnectionError):
-                # As redis-py has it: a server that takes no commands is no connection.
+                # The server takes no commands, so redis-py too gives up the connection.
                 raise answer
             answers.append(answer)
             if len(answers) == replies:
