@@ -10,7 +10,6 @@ from urllib.parse import unquote_to_bytes
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
@@ -92,6 +91,9 @@ def find_user(name: str | None) -> Any:
             raise ValueError("this project has no users: django.contrib.auth is not installed.")
         return None
     if name is None:
+        # Its module cannot be imported where django.contrib.auth is not installed.
+        from django.contrib.auth.models import AnonymousUser
+
         return AnonymousUser()
     users: Any = get_user_model()._default_manager
     try:

@@ -647,3 +647,26 @@ def test_help_of_an_action_has_examples_that_can_be_parsed(
     assert examples
     for example in examples:
         assert parser.parse_args(shlex.split(example)).action == action
+
+
+_WITHOUT_USERS = """
+import django
+from django.conf import settings
+from django.core.management import call_command
+
+settings.configure(
+    SECRET_KEY="only for a test",
+    INSTALLED_APPS=["django_slidingwindow"],
+    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis:///0"}},
+    SLIDING_WINDOW={"PROFILES": {"few": {"axis": "ip", "rate": "5/m"}}},
+)
+django.setup()
+call_command("slidingwindow", "profiles")
+"""
+
+
+def test_project_needs_no_users() -> None:
+    command = [sys.executable, "-c", _WITHOUT_USERS]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "few" in done.stdout
