@@ -9,16 +9,18 @@ import multiprocessing
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.util import Finalize
-from queue import Empty, SimpleQueue
 from weakref import WeakSet
 
 # Seconds without work after which a thread ends; the next work starts another one.
 _IDLE = 10.0
 # Seconds after which work that has raised an error is tried again.
 _AGAIN = 1.0
+# What a lock understands as no time-out.
+_FOR_EVER = -1.0
 
 
 class Background:
@@ -56,11 +58,15 @@ class Background:
 
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
-        # Reentrant, because `__del__` may call `wake` at any time; so is a SimpleQueue.
+        # Reentrant, because `__del__` may call `wake` at any time; so are a deque and a bell.
         self._starting = threading.RLock()
         # When work is wanted, and the soonest of those times since the last round began.
-        self._wanted: SimpleQueue[float] = SimpleQueue()
+        self._wanted: deque[float] = deque()
         self._soonest = math.inf
+        # Locked until it is rung. No SimpleQueue: that of Python 3.10 may block for ever although
+        # it was given a time-out.
+        self._bell = threading.Lock()
+        self._bell.acquire()
         self.woken = False
         """Whether the thread was ever needed."""
         self.stopping = False
@@ -82,9 +88,14 @@ class Background:
         if not now <= self._soonest <= now + within:
             # Set first, because the thread resets it after it has taken the times.
             self._soonest = now + within
-            self._wanted.put(now + within)
+            self._want(now + within)
         if self._thread is None:
             self.start()
+
+    def _want(self, when: float) -> None:
+        self._wanted.append(when)
+        with suppress(RuntimeError):  # it has been rung already
+            self._bell.release()
 
     def start(self) -> None:
         """Start the thread, unless it runs or the process is exiting."""
@@ -113,13 +124,13 @@ class Background:
             self.stopping = True
             thread = self._thread
         if thread is not None:
-            self._wanted.put(0.0)
+            self._want(0.0)
             thread.join(self._exit_seconds if seconds is None else seconds)
             if thread.is_alive():
                 return False
-        if not self._wanted.empty():
+        if self._wanted:
             # The thread could not be started, or it ended when it was woken.
-            self._wanted = SimpleQueue()
+            self._wanted.clear()
             self._work()
         return True
 
@@ -143,20 +154,24 @@ class Background:
         except BaseException as error:  # noqa: BLE001 -- SystemExit and GreenletExit as well
             self.deaths += 1
             self._log("the thread %s died; starting another one", error)
-            self._wanted.put(time.monotonic() + _AGAIN)
+            self._want(time.monotonic() + _AGAIN)
         self._thread = None
-        if not self._wanted.empty():
+        if self._wanted:
             # It died, or it was woken when it was about to end.
             self.start()
 
     def _wait(self, due: float) -> float:
         """Wait until work is due, or is wanted earlier. Return an infinite time if none is."""
-        idle = _IDLE if self._ends_idle else None
         while True:
-            seconds = idle if due == math.inf else max(0.0, due - time.monotonic())
-            try:
-                due = min(due, self._wanted.get(timeout=seconds))
-            except Empty:
+            with suppress(IndexError):
+                while True:
+                    due = min(due, self._wanted.popleft())
+            seconds = due - time.monotonic()
+            if seconds <= 0.0:
+                return due
+            if due == math.inf:
+                seconds = _IDLE if self._ends_idle else _FOR_EVER
+            if not self._bell.acquire(timeout=seconds) and due == math.inf:
                 return due
 
     def _log(self, message: str, error: BaseException) -> None:

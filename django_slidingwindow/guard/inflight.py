@@ -14,10 +14,10 @@ import asyncio
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -64,7 +64,7 @@ class HeldSlots:
     def leave(self) -> None:
         """Let the thread free the slots. It waits for no lock, so that `__del__` may call it."""
         for decision in self._decisions():
-            _left.put((self._limiter, decision))
+            _left.append((self._limiter, decision))
             _background.wake()
 
     def _decisions(self) -> list[Decision]:
@@ -149,23 +149,18 @@ def _release(limiter: Limiter, decision: Decision) -> None:
         logger.exception("could not free the slot of a request: it is free after `hold`")
 
 
-# Slots that are left to the thread. To put something into it is safe in `__del__`.
-_left: SimpleQueue[tuple[Limiter, Decision]] = SimpleQueue()
+# Slots that are left to the thread. To append something is safe in `__del__`.
+_left: deque[tuple[Limiter, Decision]] = deque()
 
 
 def _free() -> None:
-    with suppress(Empty):
+    with suppress(IndexError):
         while True:
-            _release(*_left.get_nowait())
+            _release(*_left.popleft())
 
 
-def _start_afresh() -> None:
-    """In a forked child: the slots are the parent's."""
-    global _left
-    _left = SimpleQueue()
-
-
-# It does not end, so that `__del__` need not start it.
+# It does not end, so that `__del__` need not start it. In a forked child, the slots are the
+# parent's.
 _background = Background(
-    _free, name="django_slidingwindow.inflight", forked=_start_afresh, ends_idle=False
+    _free, name="django_slidingwindow.inflight", forked=_left.clear, ends_idle=False
 )

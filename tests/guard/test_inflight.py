@@ -375,7 +375,7 @@ def test_forked_child_does_not_free_the_slot_of_its_parent(redis: Redis) -> None
         del request
         gc.collect()
         # The thread is the parent's, so the child has started none.
-        os._exit(0 if not inflight._background.running and inflight._left.empty() else 1)
+        os._exit(0 if not inflight._background.running and not inflight._left else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert in_flight(redis) == 1
     request.close()
