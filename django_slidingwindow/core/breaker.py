@@ -180,16 +180,18 @@ class Breakers:
                 return False
         return True
 
-    def failed(self, node: str, incident: int | None = None) -> bool:
-        """Report a failure; return True if this begins an outage."""
+    def failed(self, node: str, incident: int | None = None) -> int:
+        """Report a failure; return how many are open now if this opens one, otherwise 0.
+
+        The first one that is open begins an outage.
+        """
         with self._lock:
             self.is_healthy = False
             breaker = self.of(node)
             if not breaker.failed(incident):
-                return False
-            begins = not self.open
+                return 0
             self.open[node] = breaker
-        return begins
+            return len(self.open)
 
     def succeeded(self, node: str, nodes: Callable[[], Iterable[str]]) -> float | None:
         """Report an answer; return the seconds of the outage, if this ends it.

@@ -95,12 +95,13 @@ class Health:
         if not isinstance(error, StoreError):
             self.breakers.abandoned([node])
         elif error.outage:
-            if self.breakers.failed(node, error.incident):
+            open_now = self.breakers.failed(node, error.incident)
+            if open_now:
                 # Idle connections may lead to a server that hangs, though another has taken its
                 # place by now. Each of them would cost a probe.
                 self._store.close(node)
-                if self._callbacks.degraded is not None:
-                    self._callbacks.degraded(error)
+            if open_now == 1 and self._callbacks.degraded is not None:
+                self._callbacks.degraded(error)
         elif charges:
             self.answered(node)
 

@@ -207,7 +207,7 @@ def breakers(clock: Clock) -> Breakers:
     return Breakers(lambda: make(clock))
 
 
-def fail(some: Breakers, node: str) -> bool:
+def fail(some: Breakers, node: str) -> int:
     return [some.failed(node) for _ in range(3)][-1]
 
 
@@ -223,9 +223,10 @@ def test_outage_lasts_from_the_first_lane_that_opens_to_the_last_that_closes(
     clock: Clock,
 ) -> None:
     some = breakers(clock)
-    assert fail(some, "a")
+    assert fail(some, "a") == 1
     clock.now += 3
-    assert not fail(some, "b"), "the outage has begun before"
+    assert fail(some, "b") == 2, "the outage has begun before"
+    assert fail(some, "b") == 0, "it is open already"
     clock.now += 1
     assert some.permit(["a", "b"])
     assert some.state == HALF_OPEN

@@ -21,6 +21,7 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
+from django_slidingwindow.signals import store_degraded
 from django_slidingwindow.stores.cluster import ClusterStore
 from django_slidingwindow.stores.factory import store_of
 from django_slidingwindow.stores.net.routing import slot_of
@@ -107,6 +108,13 @@ def identifiers(cluster: RedisCluster, count: int = 3) -> list[str]:
 
 def key(profile: str, identifier: str) -> str:
     return f"throttle:tenant:{{{identifier}}}:{profile}:c3600"
+
+
+def idle(store: ClusterStore) -> dict[str, int]:
+    """Idle connections to each node."""
+    return {
+        str(address): len(server._connections._idle) for address, server in store._servers.items()
+    }
 
 
 def used(profile: str, *names: str) -> list[int]:
@@ -284,11 +292,26 @@ class TestRouting:
             limits.check("few", f"t{number}")
         one, *others = store.nodes()
         store.close(one)
-        idle = {
-            str(address): len(server._connections._idle)
-            for address, server in store._servers.items()
-        }
-        assert idle == {one: 0} | dict.fromkeys(others, 1)
+        assert idle(store) == {one: 0} | dict.fromkeys(others, 1)
+
+    def test_each_node_that_fails_loses_its_idle_connections(self, store: ClusterStore) -> None:
+        for number in range(20):
+            limits.check("few", f"t{number}")
+        *failing, sound = store.nodes()
+        degraded: list[Any] = []
+
+        def note(**told: Any) -> None:
+            degraded.append(told["error"])
+
+        store_degraded.connect(note)
+        try:
+            for node in failing * 3:
+                error = StoreError("away on purpose")
+                limits.get_limiter()._health.unanswered(node, error, charges=True)
+        finally:
+            store_degraded.disconnect(note)
+        assert idle(store) == dict.fromkeys(failing, 0) | {sound: 1}
+        assert len(degraded) == 1, "it is one outage"
 
 
 class TestScan:
