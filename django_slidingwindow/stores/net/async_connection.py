@@ -24,6 +24,8 @@ from .watching import has_data, watch
 # Seconds by which a timer may be late, before it is taken that the loop was held up
 # and not the server; then as long again for the replies that have come in meanwhile.
 _LAG = 0.02
+# Seconds without which no attempt to connect is begun.
+_LEAST = 0.001
 # Those with a connection. A loop alone does not keep them alive, but they have to end
 # with it; and in a forked child they must not end at all: parent and child share what
 # watches the parent's sockets.
@@ -134,15 +136,26 @@ class Multiplexer:
         return False
 
     async def _send_anew(self, payload: bytes, call: _Call, deadline: float) -> None:
-        """Connect and write the payload. Two attempts: nothing was sent before."""
-        for last in (False, True):
+        """Connect and write the payload. Two attempts: nothing was sent before.
+
+        An attempt that another call has begun, and that ended with the time of that call, is none
+        of them.
+        """
+        attempts = 2
+        while attempts:
+            begins = self._connecting is None
             try:
                 await self._connect(call.answer, deadline)
-            except (RedisError, OSError):
-                if last or call.answer.done():
+            except (RedisError, OSError) as error:
+                if begins or not isinstance(error, RedisTimeoutError):
+                    attempts -= 1
+                time_is_up = call.answer.done() or deadline - time.monotonic() < _LEAST
+                if time_is_up or not attempts:
                     raise
-            if self._write(payload, call):
-                return
+            else:
+                if self._write(payload, call):
+                    return
+                attempts -= 1
         raise of_incident(RedisConnectionError("the connection was closed"), self._incident)
 
     async def _connect(self, answer: asyncio.Future[Any], deadline: float) -> None:

@@ -557,6 +557,28 @@ class TestMultiplexer:
         assert type(error) is RedisTimeoutError
         assert reply == [b"PONG"]
 
+    async def test_calls_with_less_time_leave_others_their_attempts(
+        self, redis_server: RedisServer
+    ) -> None:
+        with listening() as one, listening() as two:
+            multiplexer = multiplexer_to(one, two, redis_server.port)
+            # The first two begin an attempt each, which ends with their time.
+            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 0.2, 600)]
+            *errors, reply = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(error) for error in errors] == [RedisTimeoutError] * 2
+        assert reply == [b"PONG"]
+
+    async def test_call_whose_time_is_up_begins_no_attempt(self) -> None:
+        """It would fail at once, and count as another incident."""
+        with listening() as port:
+            multiplexer = multiplexer_to(port)
+            calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.2, 0.05)]
+            # The loop is held up while the time of the first passes.
+            asyncio.get_running_loop().call_later(0.1, time.sleep, 0.2)
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in errors} == {RedisTimeoutError}
+        assert len({incident_of(error) for error in errors}) == 1
+
     async def test_calls_connect_again_once_when_connecting_fails(
         self, redis_server: RedisServer, redis: Redis
     ) -> None:
