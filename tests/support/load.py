@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,11 +32,13 @@ class Load:
     def __init__(self, profile: str, identifier: str) -> None:
         self.answers: list[Decision] = []
         self.seconds: list[float] = []
-        """How long each took."""
+        """How long each took, without the time in which this process was held up."""
         self._asked = (profile, identifier)
         self._ended = threading.Event()
-        self._executor = ThreadPoolExecutor(self.callers)
+        self._executor = ThreadPoolExecutor(self.callers + 1)
         self._running: list[Future[None]] = []
+        # Seconds in which this process was held up so far, and when `_watch` is due again.
+        self._held_up = 0.0, math.inf
 
     @property
     def admitted(self) -> int:
@@ -54,6 +57,7 @@ class Load:
         )
 
     def __enter__(self) -> Self:
+        self._running.append(self._executor.submit(self._watch))
         for _ in range(self.callers - 1):
             self._running.append(self._executor.submit(self._check))
         self._running.append(self._executor.submit(asyncio.run, self._acheck()))
@@ -67,18 +71,31 @@ class Load:
 
     def _check(self) -> None:
         while not self._ended.wait(PAUSE):
-            start = time.perf_counter()
+            start = self._clock()
             self._note(self._ask(), start)
 
     async def _acheck(self) -> None:
         while not self._ended.is_set():
-            start = time.perf_counter()
+            start = self._clock()
             self._note(await self._aask(), start)
             await asyncio.sleep(PAUSE)
 
     def _note(self, answer: Decision, start: float) -> None:
-        self.seconds.append(time.perf_counter() - start)
+        self.seconds.append(self._clock() - start)
         self.answers.append(answer)
+
+    def _clock(self) -> float:
+        """Return the time, which stands still while this process is held up by the machine."""
+        held_up, due = self._held_up
+        now = time.perf_counter()
+        late = now - due
+        return now - held_up - (late if late > PAUSE else 0.0)
+
+    def _watch(self) -> None:
+        # It needs nothing but the processor: whatever holds it up is no fault of a check.
+        while not self._ended.wait(PAUSE):
+            now = time.perf_counter()
+            self._held_up = now - self._clock(), now + PAUSE
 
     def _ask(self) -> Decision:
         return limits.check(*self._asked)
