@@ -183,7 +183,7 @@ class Breakers:
     def failed(self, node: str, incident: int | None = None) -> int:
         """Report a failure; return how many are open now if this opens one, otherwise 0.
 
-        The first one that is open begins an outage.
+        If it is 1, an outage begins.
         """
         with self._lock:
             self.is_healthy = False

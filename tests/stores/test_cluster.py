@@ -298,10 +298,10 @@ class TestRouting:
         for number in range(20):
             limits.check("few", f"t{number}")
         *failing, sound = store.nodes()
-        degraded: list[Any] = []
+        outages: list[StoreError] = []
 
-        def note(**told: Any) -> None:
-            degraded.append(told["error"])
+        def note(error: StoreError, **_: Any) -> None:
+            outages.append(error)
 
         store_degraded.connect(note)
         try:
@@ -311,7 +311,7 @@ class TestRouting:
         finally:
             store_degraded.disconnect(note)
         assert idle(store) == dict.fromkeys(failing, 0) | {sound: 1}
-        assert len(degraded) == 1, "it is one outage"
+        assert len(outages) == 1
 
 
 class TestScan:

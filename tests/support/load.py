@@ -92,7 +92,7 @@ class Load:
         return now - held_up - (late if late > PAUSE else 0.0)
 
     def _watch(self) -> None:
-        # It needs nothing but the processor: whatever holds it up is no fault of a check.
+        """Note how late this thread runs: it waits for a processor, and never for a check."""
         while not self._ended.wait(PAUSE):
             now = time.perf_counter()
             self._held_up = now - self._clock(), now + PAUSE

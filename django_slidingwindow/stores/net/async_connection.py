@@ -24,7 +24,7 @@ from .watching import has_data, watch
 # Seconds by which a timer may be late, before it is taken that the loop was held up
 # and not the server; then as long again for the replies that have come in meanwhile.
 _LAG = 0.02
-# Seconds without which no attempt to connect is begun.
+# A call that has fewer seconds left begins no attempt to connect.
 _LEAST = 0.001
 # Those with a connection. A loop alone does not keep them alive, but they have to end
 # with it; and in a forked child they must not end at all: parent and child share what
@@ -138,8 +138,8 @@ class Multiplexer:
     async def _send_anew(self, payload: bytes, call: _Call, deadline: float) -> None:
         """Connect and write the payload. Two attempts: nothing was sent before.
 
-        An attempt that another call has begun, and that ended with the time of that call, is none
-        of them.
+        An attempt that another call has begun does not count if it ended because the time of that
+        call was up.
         """
         attempts = 2
         while attempts:
