@@ -56,22 +56,12 @@ from django_slidingwindow.decorators import rate_limit  # noqa: E402
 KEY = "throttle:global:{all}:site:i3600"
 
 
-class Notes:
-    """A file of this process: a line with the time, which all processes share, and +1 or -1."""
-
-    def __init__(self) -> None:
-        self._pid = 0
-        self._file: Any = None
-
-    def write(self, change: int) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            folder = Path(os.environ["SITE_NOTES"])
-            self._file = (folder / str(self._pid)).open("a", buffering=1)
-        self._file.write(f"{time.monotonic_ns()} {change}\n")
-
-
-notes = Notes()
+def note(change: int) -> None:
+    """Add a line to this process's file: the time, which all processes share, and +1 or -1."""
+    line = f"{time.monotonic_ns()} {change}\n"
+    # Opened each time: threads, and processes that were forked, share nothing.
+    with (Path(os.environ["SITE_NOTES"]) / str(os.getpid())).open("a") as file:
+        file.write(line)
 
 
 class Running:
@@ -79,12 +69,12 @@ class Running:
 
     def __init__(self) -> None:
         self._runs = [True]
-        notes.write(1)
+        note(1)
 
     def close(self) -> None:
         if self._runs:
             self._runs.pop()
-            notes.write(-1)
+            note(-1)
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,12 +201,11 @@ def test_stream_holds_its_slot_until_it_is_read_or_given_up(site: Any, redis: Re
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert redis.zcard(KEY) == 1
     free(redis)
-    held = [site.open(f"{stream}?seconds=1") for _ in range(LIMIT)]
-    for connection in held:
-        assert connection.recv(100).startswith(b"HTTP/1.1 200")
-    assert site.get(stream) == 429
-    for connection in held:
-        connection.close()
+    with ExitStack() as stack:
+        held = [stack.enter_context(site.open(f"{stream}?seconds=1")) for _ in range(LIMIT)]
+        for connection in held:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert site.get(stream) == 429
     free(redis)
     assert site.get(stream) == 200
 
