@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from django.core.cache import caches
@@ -104,13 +104,33 @@ def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> 
     return None
 
 
-def client_of(alias: str) -> Any:
-    """Return the client of redis-py that an alias makes. Nothing is connected.
+def new_cache(alias: str) -> Any:
+    """Return a cache of the alias that nobody else uses.
 
-    Raise ImproperlyConfigured, with the problem and the fix, if the alias cannot be used.
+    Django keeps those in `caches`, and closes them after each request of the same thread.
     """
+    return caches.create_connection(alias)
+
+
+def client_of(alias: str) -> Any:
+    """Return django-redis's client of an alias, which differs between threads.
+
+    Nothing is connected. Raise ImproperlyConfigured, with the problem and the fix, if the alias
+    cannot be used.
+    """
+    return _usable(alias, get_redis_connection)
+
+
+def pool_of(alias: str) -> ConnectionPool:
+    """Return the pool of an alias's connections. Nothing is connected."""
+    client = _usable(alias, lambda alias: new_cache(alias).client.get_client(write=True))
+    return with_connections(alias, client.connection_pool)
+
+
+def _usable(alias: str, make: Callable[[str], Any]) -> Any:
+    """Return the client that `make` makes for the alias; ImproperlyConfigured if it cannot."""
     try:
-        client = get_redis_connection(alias, write=True)
+        client = make(alias)
     except (RedisError, OSError):
         raise
     except Exception as error:
@@ -118,11 +138,6 @@ def client_of(alias: str) -> Any:
     if _is_fake(type(client)):
         raise NO_CONNECTION.improper(alias=alias, what=_name(type(client)))
     return client
-
-
-def pool_of(alias: str) -> ConnectionPool:
-    """Return the pool of an alias's connections. Nothing is connected."""
-    return with_connections(alias, client_of(alias).connection_pool)
 
 
 def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:

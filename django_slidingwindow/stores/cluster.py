@@ -7,11 +7,10 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from django.core.cache import caches
 from redis.exceptions import RedisError
 
 from ..cluster import ClusterConnectionFactory
-from .aliases import with_connections
+from .aliases import new_cache, with_connections
 from .commands import Command, encode, prepare
 from .errors import checked, checked_or_error, store_error
 from .flows import adrive, drive
@@ -39,8 +38,7 @@ class ClusterStore(AliasStore):
     """The windows of one alias, on the nodes of its cluster. Connects on first use."""
 
     def _set_up(self) -> None:
-        cache: Any = caches[self.alias]
-        client = cache.client
+        client = new_cache(self.alias).client
         self._factory: ClusterConnectionFactory = client.connection_factory
         self._urls: Sequence[str] = client._server
         pools = [self._factory.pool(url) for url in self._urls]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-from django.core.cache import caches
 
 from ..cluster import ClusterConnectionFactory
+from .aliases import new_cache
 from .cluster import ClusterStore
 from .protocol import Store
 from .redis import RedisStore
@@ -28,8 +26,7 @@ def store_of(
     """
     factory = None
     with suppress(Exception):
-        cache: Any = caches[alias]
-        factory = cache.client.connection_factory
+        factory = new_cache(alias).client.connection_factory
     clustered = isinstance(factory, ClusterConnectionFactory)
     if transport == "client":
         # Few projects need it, and a process that starts imports only what it needs.

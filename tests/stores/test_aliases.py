@@ -6,9 +6,11 @@ import asyncio
 import sys
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django_redis.pool import ConnectionFactory
 from redis import Redis
@@ -189,3 +191,16 @@ def test_client_for_people_names_alias_and_fix_when_the_alias_cannot_be_used(set
 def test_network_error_of_a_factory_is_an_outage(check: Callable[[], Any], settings: Any) -> None:
     use(settings, options(8, CONNECTION_FACTORY="tests.stores.test_aliases.Failing"))
     assert check().source == LOCAL
+
+
+def test_check_makes_no_cache_that_django_would_close_after_each_request(
+    settings: Any, redis: Redis
+) -> None:
+    settings.SLIDING_WINDOW = {"PROFILES": {"wide": {"axis": "ip", "rate": "100/m"}}}
+    with ThreadPoolExecutor(1) as fresh_thread:
+
+        def made() -> list[Any]:
+            assert limits.check("wide", "203.0.113.9").source == "redis"
+            return caches.all(initialized_only=True)
+
+        assert fresh_thread.submit(made).result() == []
