@@ -3,6 +3,9 @@
 Measures this checkout and others in turns, each in a process of its own, all with one Redis and on
 one core. Two runs of a benchmark differ by what else the machine does, and by where a process
 happens to lie in memory. So the turns are short, and the processes are started several times.
+
+The bare view and the floor have processes of their own as well: a first check may leave something
+behind that each later request pays for, and that has to be seen.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import mean, stdev
+from typing import TypeAlias
 
 from .server import Server, running
 
 ROOT = Path(__file__).resolve().parent.parent
-BARE = "bare view"
+BARE, FLOOR = REFERENCES = ("bare view", "floor")
 CALLS = 60
 """In one turn: some milliseconds."""
 
@@ -58,43 +62,78 @@ def process(checkout: Path, server: Server, prefix: str) -> subprocess.Popen[str
 
 def measure(
     checkouts: Sequence[Path], server: Server, turns: int, random: Random
-) -> list[dict[str, float]]:
-    """Start a process of each checkout, and return what each case takes there.
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Start the processes, and return what the references take, and each case of each checkout.
 
     That is the quickest quarter of the turns; of views, what they take beyond the bare one.
     """
     with ExitStack() as stack:
+        references = {
+            case: Side(stack.enter_context(process(ROOT, server, f"reference{number}")))
+            for number, case in enumerate(REFERENCES)
+        }
         sides = [
             Side(stack.enter_context(process(path, server, f"side{number}")))
             for number, path in enumerate(checkouts)
         ]
-        taken: list[dict[str, list[float]]] = [{case: [] for case in side.cases} for side in sides]
+        cases = [case for case in sides[0].cases if case not in REFERENCES]
+        asked = [(side, case) for side in sides for case in cases]
+        asked += [(side, case) for case, side in references.items()]
+        taken: dict[tuple[Side, str], list[float]] = {each: [] for each in asked}
         for turn in range(turns + 1):
-            for case in sides[0].cases:
-                for number in random.sample(range(len(sides)), len(sides)):
-                    microseconds = sides[number].ask(case, CALLS)
+            for case in (*cases, *REFERENCES):
+                found = [each for each in asked if each[1] == case]
+                for side, _ in random.sample(found, len(found)):
+                    microseconds = side.ask(case, CALLS)
                     # The first turn meets everything that is made once, and is not counted.
                     if turn:
-                        taken[number][case].append(microseconds)
-    return [_beyond_bare(found) for found in taken]
+                        taken[side, case].append(microseconds)
+    least = {each: sorted(found)[len(found) // 4] for each, found in taken.items()}
+    bare = least[references[BARE], BARE]
+    return (
+        {BARE: bare, FLOOR: least[references[FLOOR], FLOOR] - bare},
+        [{case: least[side, case] - _is_view(case) * bare for case in cases} for side in sides],
+    )
 
 
-def _beyond_bare(taken: dict[str, list[float]]) -> dict[str, float]:
-    least = {case: sorted(turns)[len(turns) // 4] for case, turns in taken.items()}
-    views = [case for case in least if case.startswith(("decorator", "middleware"))]
-    return least | {case: least[case] - least[BARE] for case in views}
+def _is_view(case: str) -> bool:
+    return case.startswith(("decorator", "middleware"))
 
 
-def table(starts: Sequence[Sequence[dict[str, float]]]) -> list[str]:
-    """Return a line for each case: microseconds of each checkout, and what the others differ by."""
+Start: TypeAlias = "tuple[dict[str, float], Sequence[dict[str, float]]]"
+"""What `measure` returns."""
+
+
+def table(starts: Sequence[Start]) -> list[str]:
+    """Return a line for each case: microseconds of each checkout, what the others differ by from
+    the first, and what a view adds in proportion to the floor.
+
+    The machine is not equally fast all the time, so all that is computed within each start.
+    """
     lines = []
-    for case in starts[0][0]:
-        columns = [[side[case] for side in sides] for sides in zip(*starts, strict=True)]
-        first, *others = [mean(values) for values in columns]
-        cells = [f"{mean(values):8.1f} ± {_error(values):.1f}" for values in columns]
-        cells += [f"{100 * (other / first - 1):+7.1f} %" for other in others]
+    for case in REFERENCES:
+        lines.append(f"{case:27}{_shown([references[case] for references, _ in starts])}")
+    for case in starts[0][1][0]:
+        columns = [
+            [sides[number][case] for _, sides in starts] for number in range(len(starts[0][1]))
+        ]
+        first, *others = columns
+        cells = [_shown(values) for values in columns]
+        for other in others:
+            ratios = [100 * (one / base - 1) for one, base in zip(other, first, strict=True)]
+            cells.append(f"{mean(ratios):+7.1f} ± {_error(ratios):.1f} %")
+        if _is_view(case):
+            floors = [references[FLOOR] for references, _ in starts]
+            cells += [
+                f"{mean(one / floor for one, floor in zip(values, floors, strict=True)):6.2f} x"
+                for values in columns
+            ]
         lines.append(f"{case:27}" + "  ".join(cells))
     return lines
+
+
+def _shown(values: Sequence[float]) -> str:
+    return f"{mean(values):8.1f} ± {_error(values):.1f}"
 
 
 def _error(values: Sequence[float]) -> float:
@@ -116,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server.one_core(),
     ):
         starts = [measure(checkouts, server, options.turns, random) for _ in range(options.starts)]
-    print("Microseconds a call, less those of the bare view, and the difference to the first:")
+    print("Microseconds a call, less those of the bare view, the difference to the first, x floor:")
     print("\n".join(table(starts)))
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -23,6 +24,7 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory, override_settings
 from django.urls import path
+from django_redis import get_redis_connection
 
 CLIENTS = 5_000
 FLOODER = "192.0.2.1"
@@ -63,9 +65,19 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
     def view(request: HttpRequest) -> HttpResponse:
         return HttpResponse(b"ok")
 
+    @cache
+    def floor_script() -> str:
+        # Not before it is needed: it makes a cache that Django closes after each request.
+        return str(get_redis_connection("default").script_load("return 1"))
+
+    def floor(request: HttpRequest) -> HttpResponse:
+        get_redis_connection("default").evalsha(floor_script(), 1, request.META["REMOTE_ADDR"])
+        return view(request)
+
     urls: Any = types.ModuleType("compare_side_urls")
     urls.urlpatterns = [
         path("bare", view),
+        path("floor", floor),
         path("limited", rate_limit("wide")(view)),
         path("three", rate_limit("wide", "hourly", "everyone")(view)),
         path("closed", rate_limit("closed")(view)),
@@ -113,6 +125,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
 
     return {
         "bare view": requests(plain, "/bare"),
+        "floor": requests(plain, "/floor"),
         "check, allowed": checks("wide"),
         "check, refused": checks("closed"),
         "decorator, allowed": requests(plain, "/limited"),

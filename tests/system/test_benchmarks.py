@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
+from random import Random
 from xml.etree import ElementTree
 
 import pytest
@@ -367,22 +369,56 @@ def test_memory_of_the_fallback_is_measured(
 
 def test_two_checkouts_are_compared_case_by_case(capsys: pytest.CaptureFixture[str]) -> None:
     compare.main([str(ROOT), "--starts", "1", "--turns", "2"])
-    _, *lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 8
+    _, bare, floor, *lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"bare view +[\d.]+ ± 0\.0", bare), bare
+    assert re.fullmatch(r"floor +-?[\d.]+ ± 0\.0", floor), floor
+    assert len(lines) == 7
     for line in lines:
         # Two turns on a busy machine may be quicker than the bare view.
-        assert re.fullmatch(r"[a-z, ]+( +-?[\d.]+ ± 0\.0){2} +[+-][\d.]+ %", line), line
+        numbers = r"( +-?[\d.]+ ± 0\.0){2} +[+-][\d.]+ ± 0\.0 %( +-?[\d.]+ x){2}"
+        if line.startswith("check"):
+            numbers = numbers.removesuffix(r"( +-?[\d.]+ x){2}")
+        assert re.fullmatch(rf"[a-z, ]+{numbers}", line), line
 
 
-def test_difference_is_that_to_the_first_checkout() -> None:
-    starts = [[{"case": 100.0}, {"case": 110.0}], [{"case": 120.0}, {"case": 132.0}]]
-    (line,) = compare.table(starts)
-    assert line.split() == ["case", "110.0", "±", "10.0", "121.0", "±", "11.0", "+10.0", "%"]
+def test_difference_is_that_to_the_first_checkout_in_the_same_start() -> None:
+    references = {"bare view": 50.0, "floor": 200.0}
+    starts = [
+        (references, [{"check": 100.0}, {"check": 110.0}]),
+        (references, [{"check": 120.0}, {"check": 132.0}]),
+    ]
+    *_, line = compare.table(starts)
+    measured = ["110.0", "±", "10.0", "121.0", "±", "11.0"]
+    assert line.split() == ["check", *measured, "+10.0", "±", "0.0", "%"]
 
 
-def test_of_views_what_they_take_beyond_the_bare_one_is_shown() -> None:
-    taken = {"bare view": [9.0, 5.0, 7.0, 8.0], "decorator, allowed": [20.0] * 4}
-    assert compare._beyond_bare(taken) == {"bare view": 7.0, "decorator, allowed": 13.0}
+def test_view_is_compared_with_the_floor_as_well() -> None:
+    starts = [({"bare view": 50.0, "floor": 200.0}, [{"decorator": 100.0}, {"decorator": 150.0}])]
+    bare, floor, line = compare.table(starts)
+    assert bare.split() == ["bare", "view", "50.0", "±", "0.0"]
+    assert floor.split() == ["floor", "200.0", "±", "0.0"]
+    assert line.split()[-6:] == ["0.0", "%", "0.50", "x", "0.75", "x"]
+
+
+def test_of_views_what_they_take_beyond_the_bare_one_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes = {"bare view": 7.0, "floor": 27.0, "decorator, allowed": 20.0, "check, allowed": 4.0}
+
+    class Known(compare.Side):
+        def __init__(self, process: object) -> None:
+            self.cases = [*takes]
+
+        def ask(self, case: str, calls: int) -> float:
+            return takes[case]
+
+    monkeypatch.setattr(compare, "Side", Known)
+    monkeypatch.setattr(compare, "process", lambda *_: nullcontext())
+    found = compare.measure([ROOT], None, 3, Random(1))
+    assert found == (
+        {"bare view": 7.0, "floor": 20.0},
+        [{"decorator, allowed": 13.0, "check, allowed": 4.0}],
+    )
 
 
 def test_checkout_that_cannot_be_measured_is_an_error(tmp_path: Path) -> None:
