@@ -63,7 +63,7 @@ def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
         # What stands between "$30\r\n" and "\r\n".
         _, _, _, remaining, _, reset = known.unpack(link.recv(64)[5:-2])
         response = view(request)
-        form.write(response.headers._store, remaining, math.ceil(reset / 1_000_000))
+        response.headers._store.update(form._write(remaining, math.ceil(reset / 1_000_000)))
         return response
 
     return limited

@@ -37,11 +37,6 @@ _POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
 _POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
 _ENDS = ("Limit", "Remaining", "Reset")
-_KEYS = frozenset(
-    [_POLICY_KEY, _LEFT_KEY]
-    + [(prefix + end).lower() for prefix in _PREFIXES.values() for end in _ENDS]
-)
-"""The names of all fields that there may be, in lower case."""
 _SHOWN = "_rate_limit_shown"
 _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
@@ -84,12 +79,13 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     if not decisions or shown == decisions:
         # By the decorator, and nothing was decided since.
         return
+    fields = _fields(decisions)
     stored = response.headers._store
-    if stored.keys().isdisjoint(_KEYS):
-        _write(stored, decisions)
+    if stored.keys().isdisjoint(fields):
+        stored.update(fields)
     else:
         before = {} if shown is None else _fields(shown)
-        for key, field in _fields(decisions).items():
+        for key, field in fields.items():
             if key not in stored or stored[key] == before.get(key):
                 stored[key] = field
     response._rate_limit_shown = decisions  # type: ignore[attr-defined]
@@ -112,13 +108,7 @@ def field_values(decisions: Sequence[Decision]) -> dict[str, str]:
 
 
 def _fields(decisions: Sequence[Decision]) -> _Fields:
-    fields: _Fields = {}
-    _write(fields, decisions)
-    return fields
-
-
-def _write(fields: _Fields, decisions: Sequence[Decision]) -> None:
-    """Add the fields of decisions to others."""
+    """Return the fields of decisions. Other responses may have the same: they are only read."""
     if len(decisions) == 1:
         # In less time, for most responses (`python -m benchmarks views`).
         decision = decisions[0]
@@ -130,15 +120,13 @@ def _write(fields: _Fields, decisions: Sequence[Decision]) -> None:
             if type(prepared) is _Form:
                 # Its limit may be this process's share.
                 form = prepared if template.rules is answer[2] else _form(decision)
-                form.write(fields, decision.remaining, client_seconds(decision))
-                return
+                return form.fields(decision)
             if type(prepared) is _Several and decision.allowed and template.rules is answer[2]:
-                _write_several(fields, prepared, decision, answer[3])
-                return
-    # What an observing profile says is no business of the client's.
+                return _several_fields(prepared, decision, answer[3])
+    # Clients do not see what an observing profile counts.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
-        return
+        return {}
     tightest: Decision | Verdict = decisions[0]
     if len(decisions) > 1:
         verdicts = _once(verdicts)
@@ -147,15 +135,16 @@ def _write(fields: _Fields, decisions: Sequence[Decision]) -> None:
         # The older fields have no unit, so they show rates alone.
         tightest = strictest([v for v in verdicts if not v.policy.inflight] or verdicts)
     form = _form(tightest)
-    form.write(fields, tightest.remaining, client_seconds(tightest))
+    fields = form.fields(tightest)
     if form.quoted is not None and (form.keyed or len(verdicts) > 1):
-        fields.update(_draft_fields(verdicts, form.keyed))
+        return fields | _draft_fields(verdicts, form.keyed)
+    return fields
 
 
 class _Form:
     """The fields of one policy, but for what is left of it."""
 
-    __slots__ = ("fixed", "keyed", "latest", "older", "policy", "quoted", "timed")
+    __slots__ = ("fixed", "keyed", "older", "policy", "quoted", "timed")
 
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
@@ -168,9 +157,6 @@ class _Form:
         self.fixed: _Fields = {}
         self.older: list[tuple[str, str, str, str]] = []
         """The older fields for what is left, and for when: in lower case and as they are."""
-        self.latest: tuple[int | None, _Fields] = (-1, {})
-        """The seconds that were shown last where nothing was left, and with which fields: a flood
-        of refusals needs the same ones again and again."""
         for style in conf.headers:
             if style == "draft":
                 ((_, self.quoted, text),) = describe([(profile, policy, limit)])
@@ -180,12 +166,14 @@ class _Form:
                 self.fixed[name.lower()] = name, str(limit)
                 self.older.append((remaining.lower(), remaining, reset.lower(), reset))
 
-    def write(self, fields: _Fields, remaining: int, seconds: int | None) -> None:
-        """Add all of them to others, with what is left now."""
-        if not remaining and self.latest[0] == seconds:
-            fields.update(self.latest[1])
-            return
-        fields.update(self.fixed)
+    def fields(self, outcome: Decision | Verdict) -> _Fields:
+        """Return all of them, with what is left now. They are only read."""
+        key = self, outcome.remaining, client_seconds(outcome)
+        found = _kept.get(key)
+        return _kept.keep(key, self._write(*key[1:])) if found is None else found
+
+    def _write(self, remaining: int, seconds: int | None) -> _Fields:
+        fields = self.fixed.copy()
         left, wait = str(remaining), None if seconds is None else str(seconds)
         if self.quoted is not None:
             timed = wait is not None and self.timed
@@ -195,8 +183,12 @@ class _Form:
             fields[key] = name, left
             if wait is not None:
                 fields[reset_key] = reset, wait
-        if not remaining:
-            self.latest = seconds, {key: fields[key] for key in _KEYS if key in fields}
+        return fields
+
+
+# Many responses have the same number of hits and of seconds left, and in a flood of refusals nearly
+# all of them. Each takes less than a kilobyte.
+_kept: BoundedCache[tuple[_Form, int, int | None], _Fields] = BoundedCache(2_048)
 
 
 # By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
@@ -238,19 +230,17 @@ def _prepare(template: WindowTemplate) -> _Form | _Several | str:
     return _prepared.keep(template, _Several([quoted for _, quoted, _ in named], described))
 
 
-def _write_several(
-    fields: _Fields, prepared: _Several, decision: Decision, reply: Sequence[int]
-) -> None:
-    """Add the fields of a decision that admits, by the store's reply."""
+def _several_fields(prepared: _Several, decision: Decision, reply: Sequence[int]) -> _Fields:
+    """Return the fields of a decision that admits, by the store's reply."""
     form = _form(decision)
-    form.write(fields, decision.remaining, client_seconds(decision))
-    if form.quoted is not None:
-        left = [
-            f"{name};r={remaining};t={-(-reset // 1_000_000)}"
-            for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
-        ]
-        fields[_POLICY_KEY] = prepared.described
-        fields[_LEFT_KEY] = _LEFT, ", ".join(left)
+    fields = form.fields(decision)
+    if form.quoted is None:
+        return fields
+    left = [
+        f"{name};r={remaining};t={-(-reset // 1_000_000)}"
+        for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
+    ]
+    return {**fields, _POLICY_KEY: prepared.described, _LEFT_KEY: (_LEFT, ", ".join(left))}
 
 
 def violated(decision: Decision) -> list[str]:
@@ -293,4 +283,5 @@ def _once(verdicts: list[Verdict]) -> list[Verdict]:
 
 
 on_change(_forms.clear)
+on_change(_kept.clear)
 on_change(_prepared.clear)

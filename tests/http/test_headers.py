@@ -428,6 +428,14 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
     assert admitted >= 5
 
 
+def test_fields_that_are_kept_are_bounded(monkeypatch):
+    monkeypatch.setattr(headers._kept, "size", 3)
+    for remaining in range(10):
+        fields = headers.field_values([decision(BURST._replace(remaining=remaining))])
+        assert fields["RateLimit-Remaining"] == str(remaining)
+        assert len(headers._kept) <= 3
+
+
 def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
     monkeypatch.setattr(headers._forms, "size", 3)
     monkeypatch.setattr(naming._known, "size", 3)
