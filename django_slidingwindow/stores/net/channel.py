@@ -19,12 +19,12 @@ from .watching import watch
 # (by other threads, or by other greenlets), and not the server.
 _GRACE = 0.02
 # Seconds by which a read may end too late, so that the time-out need not be set again each time.
-_SLACK = 0.001
+SLACK = 0.001
 # Bytes that are read at once: the reply to a check is shorter.
-_CHUNK = 512
+CHUNK = 512
 # Bytes that always find room in the buffers of a connection on which nothing is under way.
 SHORT = 4_096
-_INCOMPLETE = object()
+INCOMPLETE = object()
 
 
 class Channel:
@@ -39,12 +39,12 @@ class Channel:
 
     __slots__ = (
         "_extended",
-        "_timeout",
         "deadline",
         "descriptor",
         "parser",
         "raw",
         "reader",
+        "timeout",
         "watch",
     )
 
@@ -64,15 +64,15 @@ class Channel:
     def __init__(self, deadline: float) -> None:
         """`deadline` by the monotonic clock; set anew for each call. Infinite for no limit."""
         self.deadline = deadline
-        # The socket's own time-out, if `bound` has set one.
-        self._timeout = math.nan
+        self.timeout = math.nan
+        """The socket's own time-out, if `bound` has set one."""
         # The deadline of a call that was late once.
         self._extended: float | None = None
 
     def open(self, raw: socket.socket, parser: Any) -> None:
         """Use a socket that redis-py has connected, and its parser."""
         self.raw = raw
-        self._timeout = math.nan
+        self.timeout = math.nan
         self.watch = watch(raw)
         is_plain = os.name == "posix" and type(raw) is socket.socket
         self.descriptor = raw.fileno() if is_plain else None
@@ -97,11 +97,11 @@ class Channel:
         return _GRACE
 
     def bound(self) -> None:
-        """Let the socket's next call end by the deadline, or `_SLACK` seconds later."""
+        """Let the socket's next call end by the deadline, or `SLACK` seconds later."""
         left = self.left()
-        if left is None or not -_SLACK < self._timeout - left < _SLACK:
+        if left is None or not -SLACK < self.timeout - left < SLACK:
             self.raw.settimeout(left)
-            self._timeout = math.nan if left is None else left
+            self.timeout = math.nan if left is None else left
 
     def send(self, payload: bytes) -> None:
         """Send a payload by the deadline, without redis-py's health checks."""
@@ -110,31 +110,21 @@ class Channel:
             self.bound()
             sent += self.raw.send(payload[sent:])
 
-    def receive(self, replies: int) -> list[Any]:
-        """Read this number of replies by the deadline. A server's error is returned, not raised."""
-        reader = self.reader
-        if reader is None:
+    def receive(self, replies: int, answer: Any = INCOMPLETE) -> list[Any]:
+        """Read this number of replies by the deadline. A server's error is returned, not raised.
+
+        `answer` is what the reader has said already, if it was asked.
+        """
+        if self.reader is None:
             read = self.parser.read_response
             return [read() for _ in range(replies)]
-        # In place what `bound` finds out, and what `_receive` does with most replies.
-        if not -_SLACK < self._timeout - self.deadline + monotonic() < _SLACK:
-            self.bound()
-        data = self.raw.recv(_CHUNK)
-        reader.feed(data)
-        answer = reader.gets()
-        if replies == 1 and type(answer) is bytes:
-            return [answer]
-        return self._receive(replies, data, answer)
-
-    def _receive(self, replies: int, data: bytes, answer: Any) -> list[Any]:
-        """Go on after the first bytes, and the answer that they contain."""
         answers = []
         while True:
-            while answer is _INCOMPLETE:
+            while answer is INCOMPLETE:
+                self.bound()
+                data = self.raw.recv(CHUNK)
                 if not data:
                     raise RedisConnectionError("the server closed the connection")
-                self.bound()
-                data = self.raw.recv(_CHUNK)
                 self.reader.feed(data)
                 answer = self.reader.gets()
             if isinstance(answer, RedisConnectionError):
@@ -176,5 +166,5 @@ def _reader_like(parser: Any) -> Any:
     import hiredis
 
     return hiredis.Reader(
-        protocolError=InvalidResponse, replyError=parser.parse_error, notEnoughData=_INCOMPLETE
+        protocolError=InvalidResponse, replyError=parser.parse_error, notEnoughData=INCOMPLETE
     )

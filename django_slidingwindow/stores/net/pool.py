@@ -23,7 +23,7 @@ from weakref import ref
 from redis.exceptions import MaxConnectionsError
 
 from ..errors import is_outage
-from .channel import SHORT, Channel
+from .channel import CHUNK, SHORT, SLACK, Channel
 from .settings import ConnectionSettings
 
 # Seconds after which a call that waits for a connection looks by itself whether there is one.
@@ -72,7 +72,19 @@ class Connections:
                 write(channel.descriptor, payload)
             else:
                 channel.send(payload)
-            answers = channel.receive(replies)
+            reader = channel.reader
+            if reader is None:
+                answers = channel.receive(replies)
+            else:
+                # In place what `receive` does with most replies (`python -m benchmarks views`).
+                if not -SLACK < channel.timeout - deadline + time.monotonic() < SLACK:
+                    channel.bound()
+                reader.feed(channel.raw.recv(CHUNK))
+                answer = reader.gets()
+                if replies == 1 and type(answer) is bytes:
+                    answers = [answer]
+                else:
+                    answers = channel.receive(replies, answer)
         except BaseException:
             # Unread replies would answer the next command.
             self._discard(place)
@@ -114,7 +126,7 @@ class Connections:
                 self._discard(self._idle.pop())
 
     def start_afresh(self) -> None:
-        """In a forked child: let go of the parent's connections, which stay open there."""
+        """In a forked child: close its copies of the parent's connections, which stay open."""
         self.close()
         self._places = {}
         self._waiting = deque()
