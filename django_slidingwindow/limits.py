@@ -1,4 +1,4 @@
-"""Limits for code that is no view: a task before it calls an upstream with a quota."""
+"""Limits for code that is not a view: a task before it calls an upstream with a quota."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .core.caching import BoundedCache
 from .decisions import OBSERVED, Decision
 from .guard import current_limiter, overriding
 from .guard.current_limiter import get_limiter
-from .guard.identity import canonical, has_spellings
+from .guard.identity import spelling
 from .guard.resolve import limits_for
 from .guard.user_code import in_thread
 from .policies import Profile, parse_cost
 from .registry import registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from .core.limiter import Limiter
     from .core.windows import WindowSet, WindowTemplate
@@ -170,9 +170,10 @@ def _logged(windows: WindowSet, identifier: str, cost: int, decision: Decision) 
         signals.report_refusal(None, decision)
     if decision.allowed:
         ((profile, _),) = windows.template.logged
+        spell = spelling(profile.axis)
         # The keys have it as it is counted.
-        if not windows.keys and has_spellings(profile.axis):
-            identifier = canonical(profile.axis, identifier)
+        if not windows.keys and spell is not None:
+            identifier = spell(identifier)
         signals.report_admission(None, windows, {profile.name: (identifier, cost)})
     return decision
 
@@ -184,8 +185,8 @@ class _Known(NamedTuple):
     edition: object
     """Of the registry."""
     profile: Profile
-    spelled: str | None
-    """The axis, if its identifiers have several spellings."""
+    spell: Callable[[str], str] | None
+    """Gives identifiers their one spelling, if the axis has several."""
     template: WindowTemplate | None
     """None if a function says the limit."""
 
@@ -211,9 +212,9 @@ def _windows(
     known = _known.get((profile, cost))
     if known is None or known[0] is not limiter or known[1] is not registry.edition:
         known = _prepare(limiter, profile, cost)
-    _, _, found, spelled, template = known
-    if spelled is not None:
-        identifier = canonical(spelled, identifier)
+    _, _, found, spell, template = known
+    if spell is not None:
+        identifier = spell(identifier)
     overrides = overriding.current if enabled and overridable else None
     if overrides is None and template is not None and enabled:
         return template.windows(identifier)
@@ -231,8 +232,8 @@ def _prepare(limiter: Limiter, profile: str | Profile, cost: int) -> _Known:
     template = None
     if found.limit_for is None:
         template = limiter.template(found, found.policies, cost)
-    spelled = found.axis if has_spellings(found.axis) else None
-    return _known.keep((profile, cost), _Known(limiter, edition, found, spelled, template))
+    known = _Known(limiter, edition, found, spelling(found.axis), template)
+    return _known.keep((profile, cost), known)
 
 
 async def _awindows(

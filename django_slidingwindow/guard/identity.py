@@ -63,9 +63,13 @@ class Resolver(NamedTuple):
 
 
 @cache
-def has_spellings(axis: str) -> bool:
-    """Whether `canonical` may change an identifier of the axis."""
-    return axis == "ip" or axis in _PERSONAL or axis.startswith(HEADER) or "+" in axis
+def spelling(axis: str) -> Callable[[str], str] | None:
+    """Return what does `canonical` for identifiers of the axis; None if it changes none of them."""
+    if axis == "ip":
+        return canonical_ip
+    if axis in _PERSONAL or axis.startswith(HEADER) or "+" in axis:
+        return partial(canonical, axis)
+    return None
 
 
 def canonical(axis: str, identifier: str) -> str:
@@ -129,8 +133,7 @@ def _resolver(axis: str, anonymous: str) -> Resolver:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        named = axis if has_spellings(axis) else None
-        return Resolver(partial(_own, function, named), blocks=True)
+        return Resolver(partial(_own, function, spelling(axis)), blocks=True)
     if axis.startswith(HEADER):
         return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
@@ -175,16 +178,16 @@ def _header(key: str, request: HttpRequest) -> str | None:
 
 
 def _own(
-    function: Callable[..., Any], canonical_axis: str | None, request: HttpRequest
+    function: Callable[..., Any], spell: Callable[[str], str] | None, request: HttpRequest
 ) -> str | None:
     """Return what a function of the project answers.
 
-    `canonical_axis` for an axis that has the name of a built-in one.
+    `spell` for an axis that has the name of a built-in one.
     """
     value = call(function, request)
     if value is None:
         return None
-    return str(value) if canonical_axis is None else canonical(canonical_axis, str(value))
+    return str(value) if spell is None else spell(str(value))
 
 
 def _user(skip: bool, request: HttpRequest) -> str | None:
@@ -230,7 +233,7 @@ async def _prepare_session(request: HttpRequest) -> None:
 
 
 def _session_of(request: HttpRequest) -> Any:
-    """Return the request's session; None if its key is no identity.
+    """Return the request's session; None if its key does not identify a client.
 
     In a signed cookie the key is all of the session's data, and changes with the data. A client
     may keep every cookie that it was ever given, and each of them stays valid.

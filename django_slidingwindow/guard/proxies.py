@@ -107,7 +107,7 @@ def _read_hop(text: str) -> Hop | None:
 
 
 def canonical_ip(text: str) -> str:
-    """Return an address in one spelling, IPv6 by its network; text that is no address as it is."""
+    """Return an address in one spelling, IPv6 by its network; any other text stays as it is."""
     hop = _hops[text]
     return text if hop is None else hop.counted
 
@@ -133,7 +133,7 @@ def counted_client(request: HttpRequest) -> str:
 def client_of(request: HttpRequest, passed: list[tuple[str, Hop | None]] | None = None) -> Hop:
     """Return who sent the request; a trusted unix socket itself if it names nobody.
 
-    Where a proxy wrote something that is no address, the proxy itself is the client:
+    Where a proxy wrote something that is not an address, the proxy itself is the client:
     many share its limit then, but nobody escapes one. Raises UnknownClientError for a
     request that has no address at all. `passed` gets every hop that was looked at, the nearest
     first, with its text; None for a text that is not an address.
