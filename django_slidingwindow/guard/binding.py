@@ -65,13 +65,13 @@ class Binding:
         self.by_method = _ByMethod(self.bind)
         """What counts requests of a method, where no functions choose. Not to be asked before a
         request was found not to be exempt, which must not meet the error of a wrong profile."""
-        self._requirements = requirements
+        self.requirements = requirements
         self._profiles: BoundedCache[tuple[str, int], BoundProfile] = BoundedCache(_MAX_PROFILES)
 
     def bind(self, method: str | None) -> tuple[BoundProfile, ...]:
         """Return what counts requests of a method; `by_method` keeps it."""
         costs: dict[str, int] = {}
-        for names, cost, methods, _ in self._requirements:
+        for names, cost, methods, _ in self.requirements:
             if methods is None or method in methods:
                 assert isinstance(names, tuple)
                 assert isinstance(cost, int)

@@ -15,7 +15,7 @@ from . import current_limiter
 from .binding import bind
 from .requirements import Requirement, Requirements, joined
 from .resolve import resolve
-from .state import STATE, Check, RequestState, state_of
+from .state import STATE, Check, RequestState, new_check, state_of
 from .user_code import in_thread
 
 if TYPE_CHECKING:
@@ -37,12 +37,13 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
     if not left or not conf.enabled:
         return _known(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    checked = resolve(request, left, bind(left, limiter), state)
-    windows = checked.windows
+    binding = bind(left, limiter)
+    windows, counted, chosen, decision, exempt = resolve(request, binding, state)
     if windows is not None:
-        checked.decision = limiter.charge(windows)
-        if windows.template.inflight:
-            return _held(request, requirements, state, checked, limiter)
+        decision = limiter.charge(windows)
+    checked = new_check(Check, (left, windows, counted, chosen, decision, exempt))
+    if windows is not None and windows.template.inflight:
+        return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
 
@@ -55,14 +56,15 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
     limiter = current_limiter.current or current_limiter.get_limiter()
     binding = bind(left, limiter)
     if await binding.prepare(request):
-        checked = await in_thread(resolve, request, left, binding, state)
+        resolved = await in_thread(resolve, request, binding, state)
     else:
-        checked = resolve(request, left, binding, state)
-    windows = checked.windows
+        resolved = resolve(request, binding, state)
+    windows, counted, chosen, decision, exempt = resolved
     if windows is not None:
-        checked.decision = await limiter.acharge(windows)
-        if windows.template.inflight:
-            return _held(request, requirements, state, checked, limiter)
+        decision = await limiter.acharge(windows)
+    checked = new_check(Check, (left, windows, counted, chosen, decision, exempt))
+    if windows is not None and windows.template.inflight:
+        return _held(request, requirements, state, checked, limiter)
     return _decided(request, requirements, state, checked)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..core.windows import WindowSet
     from ..policies import Policy
-    from .state import Check
+    from .state import Resolved
 
 
 class Seen(NamedTuple):
@@ -45,38 +45,40 @@ class Look(NamedTuple):
 
 def look(request: HttpRequest, requirements: Sequence[Requirements]) -> Look:
     """Return what is left of the limits. Each of the requirements is resolved by itself."""
-    limiter, checks = get_limiter(), []
+    limiter, resolved = get_limiter(), []
     for each in requirements if conf.enabled else ():
-        checks.append(resolve(request, each, bind(each, limiter), None))
-    windows = _counting(checks)
-    return _found(checks, windows, windows and limiter.peek(windows))
+        resolved.append(resolve(request, bind(each, limiter), None))
+    windows = _counting(resolved)
+    return _found(resolved, windows, windows and limiter.peek(windows))
 
 
 async def alook(request: HttpRequest, requirements: Sequence[Requirements]) -> Look:
     """Do what `look` does, without blocking the event loop."""
-    limiter, checks = get_limiter(), []
+    limiter, resolved = get_limiter(), []
     for each in requirements if conf.enabled else ():
         binding = bind(each, limiter)
         if await binding.prepare(request):
-            checks.append(await in_thread(resolve, request, each, binding, None))
+            resolved.append(await in_thread(resolve, request, binding, None))
         else:
-            checks.append(resolve(request, each, binding, None))
-    windows = _counting(checks)
-    return _found(checks, windows, windows and await limiter.apeek(windows))
+            resolved.append(resolve(request, binding, None))
+    windows = _counting(resolved)
+    return _found(resolved, windows, windows and await limiter.apeek(windows))
 
 
-def _counting(checks: Sequence[Check]) -> WindowSet | None:
+def _counting(resolved: Sequence[Resolved]) -> WindowSet | None:
     """Return the windows to look at."""
-    found = [check.windows for check in checks if check.windows is not None and check.windows.keys]
+    found = [each.windows for each in resolved if each.windows is not None and each.windows.keys]
     return get_limiter().join(found) if found else None
 
 
-def _found(checks: Sequence[Check], windows: WindowSet | None, peeked: Decision | None) -> Look:
-    decided = [check.decision for check in checks if check.decision is not None]
-    for check in checks:
-        if check.windows is not None and not check.windows.keys:
+def _found(
+    resolved: Sequence[Resolved], windows: WindowSet | None, peeked: Decision | None
+) -> Look:
+    decided = [each.decision for each in resolved if each.decision is not None]
+    for each in resolved:
+        if each.windows is not None and not each.windows.keys:
             # Decided by its template: the store is not asked.
-            decided.append(get_limiter().peek(check.windows))
+            decided.append(get_limiter().peek(each.windows))
     seen = () if windows is None or peeked is None else tuple(_seen(windows, peeked))
     return Look(tuple(decided), peeked, seen)
 

@@ -21,7 +21,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
         return
     names = state.profiles(request, requirement)
     given: dict[str, int] = {}
-    for checked in state:
+    for position, checked in enumerate(state):
         decision = checked.decision
         if decision is None:
             continue
@@ -42,7 +42,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
             for charge in charges:
                 given[charge.key] = given.get(charge.key, 0) + charge.cost
         after = _without(decision, given).replace(receipt=receipt.part(kept))
-        checked.decision = after
+        state[position] = checked._replace(decision=after)
         state.show(request)
 
 

@@ -12,8 +12,8 @@ from ..decisions import Decision
 from ..policies import parse_cost
 from . import overriding
 from .binding import Binding, BoundProfile
-from .requirements import Choice, Requirement, Requirements
-from .state import Check, Counted, RequestState
+from .requirements import Choice
+from .state import Counted, RequestState, Resolved, new_resolved
 from .user_code import call
 
 if TYPE_CHECKING:
@@ -27,25 +27,20 @@ logger = logging.getLogger("django_slidingwindow")
 _NOTHING_CHOSEN: dict[int, tuple[str, ...]] = {}
 
 
-def resolve(
-    request: HttpRequest,
-    requirements: Requirements,
-    binding: Binding,
-    state: RequestState | None,
-) -> Check:
-    """Find out what the requirements charge the request. It may block.
+def resolve(request: HttpRequest, binding: Binding, state: RequestState | None) -> Resolved:
+    """Find out what the requirements of a binding charge the request. It may block.
 
     `state` is what earlier checks of the request have charged; that is not charged again.
     """
     if state is None and binding.exempt is not None and binding.exempt.covers(request):
-        return Check(requirements, None, {}, _NOTHING_CHOSEN, exempt=True)
+        return Resolved(None, {}, _NOTHING_CHOSEN, exempt=True)
     chosen = _NOTHING_CHOSEN
     if binding.asks:
         chosen = {}
         try:
-            profiles = _choose_all(request, requirements, binding, chosen)
+            profiles = _choose_all(request, binding, chosen)
         except _UnknownError as error:
-            return _denied(requirements, error.counted, "", chosen)
+            return _denied(error.counted, "", chosen)
     else:
         profiles = binding.by_method[request.method]
     counted: dict[str, Counted | None] = {}
@@ -65,7 +60,7 @@ def resolve(
             )
             if conf.identity_error != "allow" and not profile.observed:
                 names = [bound.profile.name for bound in profiles]
-                return _denied(requirements, names, profile.name, chosen)
+                return _denied(names, profile.name, chosen)
             identifier = None
         if identifier is None:
             counted[profile.name] = None
@@ -81,7 +76,7 @@ def resolve(
             changed = override.windows(binding.limiter, profile, policies, identifier, cost)
             if override.refuses:
                 names = [bound.profile.name for bound in profiles]
-                return Check(requirements, changed, dict.fromkeys(names, ("", 0)), chosen)
+                return Resolved(changed, dict.fromkeys(names, ("", 0)), chosen)
             own = changed
         else:
             if template is None:
@@ -94,7 +89,7 @@ def resolve(
             more.append(own)
     if more and windows is not None:
         windows = binding.limiter.join([windows, *more])
-    return Check(requirements, windows, counted, chosen)
+    return new_resolved(Resolved, (windows, counted, chosen, None, False))
 
 
 def limits_for(
@@ -119,13 +114,12 @@ class _UnknownError(Exception):
 
 def _choose_all(
     request: HttpRequest,
-    requirements: Sequence[Requirement],
     binding: Binding,
     chosen: dict[int, tuple[str, ...]],
 ) -> tuple[BoundProfile, ...]:
     """Return the profiles that functions choose, each at the highest of its costs."""
     costs: dict[str, int] = {}
-    for requirement in requirements:
+    for requirement in binding.requirements:
         if not requirement.covers(request):
             continue
         names, cost = requirement.profiles, requirement.cost
@@ -162,12 +156,7 @@ def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> int:
         return 1
 
 
-def _denied(
-    requirements: Requirements,
-    names: Sequence[str],
-    profile: str,
-    chosen: dict[int, tuple[str, ...]],
-) -> Check:
+def _denied(names: Sequence[str], profile: str, chosen: dict[int, tuple[str, ...]]) -> Resolved:
     denied = Decision(
         allowed=False,
         profile=profile,
@@ -180,4 +169,4 @@ def _denied(
         source=reasons.DENY,
     )
     counted = dict.fromkeys((*names, profile), ("", 0))
-    return Check(requirements, None, counted, chosen, denied)
+    return Resolved(None, counted, chosen, denied)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core.ranking import strictest
 from ..decisions import Decision
@@ -21,31 +21,35 @@ Counted: TypeAlias = "tuple[str, int]"
 """The identifier that a profile counts, and how many hits were asked for."""
 
 
-class Check:
-    """One check of a request."""
+class Resolved(NamedTuple):
+    """What requirements ask of one request."""
 
-    __slots__ = ("chosen", "counted", "decision", "exempt", "requirements", "windows")
+    windows: WindowSet | None
+    """What is to be charged; None for nothing."""
+    counted: Mapping[str, Counted | None]
+    """By profile; None for one that does not count this request."""
+    chosen: Mapping[int, tuple[str, ...]]
+    """The profiles that functions chose, by the requirement's id."""
+    decision: Decision | None = None
+    """What is decided without the store."""
+    exempt: bool = False
 
-    def __init__(
-        self,
-        requirements: Requirements,
-        windows: WindowSet | None,
-        counted: Mapping[str, Counted | None],
-        chosen: Mapping[int, tuple[str, ...]],
-        decision: Decision | None = None,
-        exempt: bool = False,
-    ) -> None:
-        self.requirements = requirements
-        """Those that it looks at."""
-        self.windows = windows
-        """What is to be charged; None for nothing."""
-        self.counted = counted
-        """By profile; None for one that does not count this request."""
-        self.chosen = chosen
-        """The profiles that functions chose, by the requirement's id."""
-        self.decision = decision
-        """None if nothing counts the request."""
-        self.exempt = exempt
+
+class Check(NamedTuple):
+    """One check of a request: `Resolved`, and what came of it."""
+
+    requirements: Requirements
+    windows: WindowSet | None
+    counted: Mapping[str, Counted | None]
+    chosen: Mapping[int, tuple[str, ...]]
+    decision: Decision | None
+    """None if nothing counts the request."""
+    exempt: bool = False
+
+
+# They make these tuples without a call of a Python constructor (`python -m benchmarks views`).
+new_resolved: Callable[[type[Resolved], tuple[Any, ...]], Resolved] = tuple.__new__
+new_check: Callable[[type[Check], tuple[Any, ...]], Check] = tuple.__new__
 
 
 class RequestState(list[Check]):

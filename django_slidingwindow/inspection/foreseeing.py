@@ -41,9 +41,9 @@ class Foresight:
             return None
         limiter = get_limiter()
         binding = _GivenBinding(left, limiter, self._given)
-        checked = resolve(self._request, left, binding, state)
+        checked = Check(left, *resolve(self._request, binding, state))
         if checked.windows is not None:
-            checked.decision = self._peek(limiter, checked.windows)
+            checked = checked._replace(decision=self._peek(limiter, checked.windows))
         if state is None:
             setattr(self._request, STATE, RequestState((checked,)))
         else:

@@ -72,7 +72,7 @@ def windows_of(*requirements, may_block=True, **extra):
     binding_ = binding.bind(required, limiter)
     if not may_block:
         async_to_sync(binding_.prepare)(request)
-    windows = resolve(request, required, binding_, None).windows
+    windows = resolve(request, binding_, None).windows
     return windows and (windows.keys, windows.template.rules, windows.template.profiles)
 
 
