@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import redis_binary
 
 HOST = "127.0.0.1"
 MULTIPLY = """
@@ -138,9 +139,6 @@ def free_port() -> int:
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Server]:
     """A fresh server that keeps its files in the folder, gone afterwards."""
-    # Of the folder scripts, which only a command that starts a server needs.
-    import redis_binary
-
     port = free_port()
     command = [redis_binary.find(), "--bind", HOST, "--port", str(port)]
     command += ["--dir", str(folder), "--save", "", "--loglevel", "warning", *options]

@@ -98,7 +98,7 @@ def test_most_in_a_window_is_what_was_surely_within_it() -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.conformance", *arguments]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    environment = {**os.environ}
     environment.pop("DJANGO_SETTINGS_MODULE", None)
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
