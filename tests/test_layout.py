@@ -44,7 +44,6 @@ TESTED_IN = {
     "guard/test_check.py": """
         guard.binding guard.exemptions guard.refunds guard.requirements guard.state guard.usages""",
     "guard/test_overriding.py": "guard.override",
-    "guard/test_proxies.py": "guard.addresses",
     "http/test_headers.py": "http.policy_names",
     "inspection/test_explaining.py": "inspection.explanations inspection.foreseeing",
     "inspection/test_usage.py": "inspection.spans",

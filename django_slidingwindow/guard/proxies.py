@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import NAME, conf, on_change
 from ..core.caching import BoundedCache
-from .addresses import LONGEST, Address, Network, counted, parse_address
+from .addresses import LONGEST, Address, Network, counted, pack_address
 from .forwarded import forwarded_for
 
 if TYPE_CHECKING:
@@ -48,15 +48,23 @@ def parse_network(value: Any, setting: str) -> Network:
 class Hop:
     """A client or proxy that a request has passed."""
 
-    __slots__ = ("address", "counted", "trusted")
+    __slots__ = ("_address", "_packed", "counted", "trusted")
 
-    def __init__(self, address: Address | None, counted: str, *, trusted: bool) -> None:
-        self.address = address
-        """None for a unix socket."""
+    def __init__(self, packed: bytes | None, counted: str, trusted: bool = False) -> None:
+        """`packed` is the address; None for a unix socket."""
+        self._packed = packed
+        self._address: Address | None = None
         self.counted = counted
         """The address as one client has it, however many addresses that client has."""
         self.trusted = trusted
         """Whether what it wrote into the forwarding header is believed."""
+
+    @property
+    def address(self) -> Address | None:
+        """The address, made when it is first asked for; None for a unix socket."""
+        if self._address is None and self._packed is not None:
+            self._address = ip_address(self._packed)
+        return self._address
 
 
 class _Trust:
@@ -99,11 +107,15 @@ _UNIX_SOCKET = Hop(None, UNIX, trusted=True)
 
 
 def _read_hop(text: str) -> Hop | None:
-    address = parse_address(text)
-    if address is None:
+    packed = pack_address(text)
+    if packed is None:
         return None
-    trusted = any(address in network for network in _trust().networks)
-    return Hop(address, counted(address, conf.ipv6_prefix), trusted=trusted)
+    hop = Hop(packed, counted(packed, conf.ipv6_prefix))
+    for network in _trust().networks:
+        if hop.address in network:
+            hop.trusted = True
+            break
+    return hop
 
 
 def canonical_ip(text: str) -> str:
