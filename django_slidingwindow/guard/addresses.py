@@ -1,7 +1,7 @@
 """Addresses in all their spellings, and which of them are one client.
 
-Addresses are packed: 4 bytes for IPv4, 16 for IPv6. The first request of a client waits until its
-address is read, and most of the time of `ipaddress` is spent on objects that nobody looks at.
+Addresses are packed: 4 bytes for IPv4, 16 for IPv6. Where a client's address is new to the process,
+its request waits until the address is read, and `ipaddress` takes several times as long.
 """
 
 from __future__ import annotations
@@ -24,25 +24,36 @@ _SIX_TO_FOUR = b"\x20\x02"
 _SIX_TO_FOUR_PREFIX = 48
 
 
+def is_usual_ipv4(text: str) -> bool:
+    """Whether a text is an IPv4 address as the system writes it.
+
+    The system may read other spellings too, for example octal numbers, which other tools take for
+    decimal ones.
+    """
+    if ":" in text:
+        return False
+    try:
+        return inet_ntoa(inet_pton(AF_INET, text)) == text
+    except (OSError, ValueError):
+        return False
+
+
 def pack_address(text: str) -> bytes | None:
     """Return the address in a text, with or without brackets, port and zone; None if it is none."""
     if len(text) > LONGEST:
         return None
-    packed: bytes | None
-    try:
-        if ":" in text:
-            packed = inet_pton(AF_INET6, text)
-            usual = inet_ntop(AF_INET6, packed)
-        else:
-            packed = inet_pton(AF_INET, text)
-            usual = inet_ntoa(packed)
-    except (OSError, ValueError):
-        usual = None
-    if usual != text:
-        # The system may also read octal numbers, for example, which other tools take for decimal
-        # ones. So `ipaddress` reads what the system itself would write in another way.
-        packed = _pack_unusual(text.strip())
+    if is_usual_ipv4(text):
+        return inet_pton(AF_INET, text)
+    packed = _pack_usual_ipv6(text) or _pack_unusual(text.strip())
     return packed if packed is None or len(packed) == 4 else _unwrapped(packed)
+
+
+def _pack_usual_ipv6(text: str) -> bytes | None:
+    try:
+        packed = inet_pton(AF_INET6, text)
+    except (OSError, ValueError):
+        return None
+    return packed if inet_ntop(AF_INET6, packed) == text else None
 
 
 def _pack_unusual(text: str) -> bytes | None:

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import NAME, conf, on_change
 from ..core.caching import BoundedCache
-from .addresses import LONGEST, Address, Network, counted, pack_address
+from .addresses import LONGEST, Address, Network, counted, is_usual_ipv4, pack_address
 from .forwarded import forwarded_for
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _read_hop(text: str) -> Hop | None:
 
 def canonical_ip(text: str) -> str:
     """Return an address in one spelling, IPv6 by its network; any other text stays as it is."""
+    if is_usual_ipv4(text):
+        return text
     hop = _hops[text]
     return text if hop is None else hop.counted
 
@@ -135,10 +137,10 @@ def counted_client(request: HttpRequest) -> str:
     if _trust().nobody and (
         _warned or not ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta)
     ):
-        # In place what `client_of` does, which is asked by each request.
-        client = _hops[meta.get("REMOTE_ADDR", "")]
-        if client is not None:
-            return client.counted
+        # Nothing to find out, and nothing to remember (`python -m benchmarks.compare`).
+        peer: str = meta.get("REMOTE_ADDR", "")
+        if is_usual_ipv4(peer):
+            return peer
     return client_of(request).counted
 
 

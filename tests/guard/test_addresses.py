@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.guard.addresses import counted, pack_address
+from django_slidingwindow.guard.addresses import counted, is_usual_ipv4, pack_address
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,21 @@ def test_address_is_read_as_python_reads_it(address: IPv4Address | IPv6Address) 
     expected = (inside or address).packed
     for text in (str(address), address.exploded, address.exploded.upper()):
         assert pack_address(text) == expected
+
+
+@given(
+    st.one_of(
+        st.ip_addresses().map(str),
+        st.from_regex(r"\A([0-9]{1,3}\.){2,4}[0-9]{1,3}\Z"),
+        st.from_regex(r"\A[0-9x. \x00]{1,15}\Z"),
+    )
+)
+def test_usual_ipv4_is_what_python_writes(text: str) -> None:
+    try:
+        usual = str(IPv4Address(text)) == text
+    except ValueError:
+        usual = False
+    assert is_usual_ipv4(text) is usual
 
 
 @given(st.ip_addresses(v=4))

@@ -185,6 +185,22 @@ def test_what_a_client_invents_in_the_header_is_not_kept(client):
         assert set(proxies._hops) == {PROXY, CLIENT}
 
 
+@pytest.mark.parametrize("peer", [CLIENT, "::ffff:203.0.113.9"])
+def test_client_without_a_proxy_is_counted_as_behind_one(client, peer):
+    assert client(PROXY, HTTP_X_FORWARDED_FOR=peer) == CLIENT
+    assert client(peer, trusted=()) == CLIENT
+    assert proxies.counted_client(RequestFactory().get("/", REMOTE_ADDR=peer)) == CLIENT
+
+
+def test_ipv4_client_without_a_proxy_is_not_kept(settings):
+    settings.SLIDING_WINDOW = {}
+    for number in range(20):
+        address = f"192.0.2.{number}"
+        request = RequestFactory().get("/", REMOTE_ADDR=address)
+        assert proxies.counted_client(request) == proxies.canonical_ip(address) == address
+    assert not proxies._hops
+
+
 def test_who_is_trusted_is_asked_again_when_the_settings_change(client):
     assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
     assert client(trusted=("192.0.2.0/24",), HTTP_X_FORWARDED_FOR=CLIENT) == PROXY
