@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIHandler
@@ -39,15 +40,16 @@ def _case(bench: Bench, case: Case) -> list[Row]:
     bench.progress.begin(f"{TITLE}: {case.name}", size.rounds)
     found: list[tuple[Probe, float]] = []
     rows: list[Row] = []
-    for contender in view_contenders():
-        if contender.is_async or case not in contender.cases:
-            continue
-        try:
-            found.append(_probe(bench, contender, case))
-        except Exception as error:  # noqa: BLE001, a peer that fails is reported
-            rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
-    probes = [probe for probe, _ in found]
+    # Before any threads begin: they stay on the cores that they begin on.
     with bench.server.one_core():
+        for contender in view_contenders():
+            if contender.is_async or case not in contender.cases:
+                continue
+            try:
+                found.append(_probe(bench, contender, case))
+            except Exception as error:  # noqa: BLE001, a peer that fails is reported
+                rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
+        probes = [probe for probe, _ in found]
         measure(bench.server, probes, rounds=size.rounds, calls=size.calls, progress=bench.progress)
     by_name = {probe.name: probe for probe in probes}
     for probe, commands in found:
@@ -59,6 +61,9 @@ def _case(bench: Bench, case: Case) -> list[Row]:
 def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, float]:
     with override_settings(MIDDLEWARE=contender.middleware, **contender.settings(case)):
         handler = WSGIHandler()
+    # Django closes a thread's caches after each of its requests. In a thread of its own, a
+    # contender pays for the caches that it has opened itself, and for no others.
+    thread = ThreadPoolExecutor(1)
     path = f"/{contender.slug}/{case.name}"
     limits = contender.base is not None and contender.name != FLOOR
     clients = addresses(bench.size.keys) if case is ALLOWED else ["192.0.2.100"]
@@ -79,8 +84,7 @@ def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, f
             environ(path, clients[(position + number) % len(clients)]) for number in range(times)
         ]
         position += times
-        for given in chosen:
-            request(handler, given)
+        thread.submit(_request_all, handler, chosen).result()
 
     if prepare is not None:
         prepare()
@@ -91,6 +95,11 @@ def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, f
     return Probe(
         contender.name, call, prepare, base=base[contender.base] if contender.base else None
     ), commands
+
+
+def _request_all(handler: WSGIHandler, given: list[dict[str, Any]]) -> None:
+    for each in given:
+        request(handler, each)
 
 
 def request(handler: WSGIHandler, given: dict[str, Any]) -> str:
