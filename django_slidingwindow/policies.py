@@ -231,7 +231,7 @@ class Profile:
         try:
             return _policies_of(*given)
         except TypeError:
-            # A value that cannot be looked up is no limit, and the error says so.
+            # A value that cannot be looked up is not a limit, and the error says so.
             return _policies_of.__wrapped__(*given)
 
 

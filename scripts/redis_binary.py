@@ -35,7 +35,7 @@ def find() -> str:
         path = shutil.which(named)
         if path is None:
             raise RedisNotFoundError(
-                f"TEST_REDIS_SERVER names {named!r}, which is no program that can "
+                f"TEST_REDIS_SERVER names {named!r}, which is not a program that can "
                 f"be run. Correct it, or unset it."
             )
         return os.path.abspath(path)

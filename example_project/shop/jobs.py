@@ -1,4 +1,4 @@
-"""Work that is no request: it waits for the upstream's quota instead of being refused."""
+"""Work outside of requests: it waits for the upstream's quota instead of being refused."""
 
 from __future__ import annotations
 

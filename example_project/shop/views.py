@@ -62,7 +62,7 @@ async def rates(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"EUR": 1, "CHF": 0.94})
 
 
-@method_decorator([csrf_exempt, tenant_required], name="dispatch")  # an API key is no cookie
+@method_decorator([csrf_exempt, tenant_required], name="dispatch")  # an API key is not a cookie
 class Invoices(RateLimitMixin, View):
     """A class-based view; writing costs five times as much as reading."""
 
@@ -115,7 +115,7 @@ def login(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"hello": user.get_username()})
 
 
-@csrf_exempt  # an API key is no cookie
+@csrf_exempt  # an API key is not a cookie
 @require_POST
 @tenant_required
 @rate_limit("endpoint_expensive", "report_slots")

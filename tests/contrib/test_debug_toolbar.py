@@ -31,7 +31,7 @@ HISTORY = "debug_toolbar.panels.history.HistoryPanel"
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 URLS = "tests.support.toolbar_urls"
 LIMITS: dict[str, Any] = {
-    # A busy machine is no outage.
+    # A busy machine is not an outage.
     "LATENCY_BUDGET": 5.0,
     "PROFILES": {
         "site": {"axis": "ip", "rate": "100/m"},

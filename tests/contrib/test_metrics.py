@@ -22,7 +22,7 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
 from django_slidingwindow.registry import registry
 
-# A busy machine is no outage.
+# A busy machine is not an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PROFILES = {

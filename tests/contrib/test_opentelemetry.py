@@ -32,7 +32,7 @@ SECRET = "acme-the-identifier"
 TRACED = {
     "TRACES": True,
     "PROFILES": PROFILES,
-    # A busy machine is no outage.
+    # A busy machine is not an outage.
     "LATENCY_BUDGET": 5.0,
 }
 

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_slidingwindow import limits
 
-# A busy machine is no outage.
+# A busy machine is not an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PASSWORD = "s3cr3t-of-redis"
