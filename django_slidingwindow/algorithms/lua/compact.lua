@@ -77,10 +77,7 @@ if writes then
       elseif size < capacity and size >= 32 and size >= capacity / 4 then
         place = 24 + 4 * ((tail + size) % capacity)
         value = pack('>BI7I4I4I4I4', 2, ticks, oldest, capacity, tail, size + 1)
-      else
-        reply = nil
-        break
-      end
+      else reply = nil break end
     end
     local wait = oldest * grain + life - now
     local reset = wait > window and window or wait
@@ -92,10 +89,7 @@ if writes then
       end
     elseif size == limit and size > 0 and flags == 0 and not KEYS[2] then
       return pack('>Bi8BI4i8i8', 0, now, 0, 0, wait, reset)
-    else
-      reply = nil
-      break
-    end
+    else reply = nil break end
     if seen then seen[key], values[i], places[i], stay[i] = true, value, place, stays end
   end
   if reply then
