@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from ..decisions import Decision, Verdict
@@ -71,6 +73,8 @@ class Shield:
         self._lock = threading.Lock()
         self.refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
         """By question. A limiter looks first whether there are any at all."""
+        # When the oldest of them has ended, or sooner.
+        self._oldest_ends = math.inf
         # By key, so that a refund need not look through all of them.
         self._questions: dict[str, set[Hashable]] = {}
         # By a penalty's key, when refusals were replayed that the store does not know about.
@@ -88,6 +92,8 @@ class Shield:
         """
         refusal = self.refusals.get(question)
         if refusal is None:
+            if self._clock() >= self._oldest_ends:
+                self._drop_ended()
             return None
         decision, verdicts, since, until, watching = refusal
         now = self._clock()
@@ -108,6 +114,8 @@ class Shield:
         if not self.seconds:
             return
         now = self._clock()
+        if now >= self._oldest_ends:
+            self._drop_ended()
         verdicts = _lasting(refusal.verdicts)
         # Whatever changes by itself does so when a hit leaves a window.
         changes = [verdict.reset_after for verdict in verdicts if verdict.reset_after]
@@ -125,6 +133,7 @@ class Shield:
                         self._drop(other)
             kept = _Refusal(refusal, verdicts, now, now + lasts, watching)
             self.refusals[question] = kept
+            self._oldest_ends = min(self._oldest_ends, now + self.seconds)
             for key in kept.keys:
                 self._questions.setdefault(key, set()).add(question)
             if len(self.refusals) > self._max_entries:
@@ -181,6 +190,19 @@ class Shield:
             while len(self._unreported) > self._max_entries:
                 self._unreported.popitem(last=False)
         return True
+
+    def _drop_ended(self) -> None:
+        """Drop the two oldest refusals if they have ended. No request waits for more of them.
+
+        Few clients come back for theirs, and a check can do without the shield while it is empty.
+        """
+        with self._lock:
+            now = self._clock()
+            for question in [*islice(self.refusals, 2)]:
+                if self.refusals[question].since + self.seconds <= now:
+                    self._drop(question)
+            oldest = next(iter(self.refusals.values()), None)
+            self._oldest_ends = math.inf if oldest is None else oldest.since + self.seconds
 
     def _drop(self, question: Hashable) -> None:
         for key in self.refusals.pop(question).keys:

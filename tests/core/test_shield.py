@@ -104,6 +104,46 @@ def test_refusal_is_kept_no_longer_than_its_seconds(shield: Shield, clock: Clock
     assert len(shield) == 0
 
 
+def many(number: int) -> list[Question]:
+    return [((f"k{each}:c60", 10, 1),) for each in range(number)]
+
+
+def test_refusals_that_have_ended_are_dropped_though_nobody_asks_for_them(clock: Clock) -> None:
+    shield = Shield(1.0, clock=clock)
+    for question in many(5):
+        remember(shield, question)
+    clock.now += 0.5
+    remember(shield, ONE)
+    clock.now += 0.5
+    for left in (4, 2, 1, 1):
+        assert shield.find(TEN) is None
+        assert len(shield) == left
+    assert shield.find(ONE) is not None
+    clock.now += 0.5
+    assert shield.find(TEN) is None
+    assert len(shield) == 0
+    assert not shield._questions
+    assert shield.find(TEN) is None
+
+
+def test_refusals_that_have_ended_make_room_for_new_ones(clock: Clock) -> None:
+    shield = Shield(1.0, clock=clock)
+    for question in many(100):
+        remember(shield, question)
+        clock.now += 0.1
+        assert len(shield) <= 11
+
+
+def test_refusal_that_lasts_is_not_dropped_with_an_older_one(shield: Shield, clock: Clock) -> None:
+    remember(shield, ONE)
+    shield.forget(["k:c60"])
+    clock.now += 0.75
+    remember(shield, ONE)
+    clock.now += 0.25
+    assert shield.find(TEN) is None
+    assert shield.find(ONE) is not None
+
+
 def test_refusal_is_kept_no_longer_than_it_holds(shield: Shield, clock: Clock) -> None:
     remember(shield, ONE, 0.5)
     clock.now += 0.5
