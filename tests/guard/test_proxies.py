@@ -192,13 +192,28 @@ def test_client_without_a_proxy_is_counted_as_behind_one(client, peer):
     assert proxies.counted_client(RequestFactory().get("/", REMOTE_ADDR=peer)) == CLIENT
 
 
-def test_ipv4_client_without_a_proxy_is_not_kept(settings):
+def test_ipv4_client_without_a_proxy_needs_no_hop_and_those_that_are_known_are_bounded(
+    settings, monkeypatch
+):
+    monkeypatch.setattr(proxies._counted, "size", 8)
     settings.SLIDING_WINDOW = {}
-    for number in range(20):
+    for number in range(50):
         address = f"192.0.2.{number}"
         request = RequestFactory().get("/", REMOTE_ADDR=address)
         assert proxies.counted_client(request) == proxies.canonical_ip(address) == address
+        assert 0 < len(proxies._counted) <= 8
     assert not proxies._hops
+
+
+def test_counted_network_follows_the_settings(settings):
+    for prefix in (64, 48):
+        settings.SLIDING_WINDOW = {"IPV6_PREFIX": prefix}
+        assert proxies.canonical_ip("2001:db8:1:2::3").endswith(f"::/{prefix}")
+
+
+def test_text_that_is_not_an_address_stays_as_it_is_and_is_not_kept():
+    assert proxies.canonical_ip("somebody") == "somebody"
+    assert "somebody" not in proxies._counted
 
 
 def test_who_is_trusted_is_asked_again_when_the_settings_change(client):
