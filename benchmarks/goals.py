@@ -146,7 +146,7 @@ GOALS = [
         spent="""
         An exchange with Redis over a bare socket, its script with it, is half of what the floor
         adds, and Django's handler takes a twentieth of it for five fields more. The rest is
-        Python that finds the processor's caches cold, because Redis had the core: 860 bytecodes in
+        Python that finds the processor's caches cold, because Redis had the core: 850 bytecodes in
         sixteen functions. The dearest are the exchange, the decision, the windows that a request
         meets, and the fields' way to the response. Written as one function they would take 0.05 to
         0.1 less, and five layers would be one.
