@@ -136,8 +136,8 @@ _counted = _Counted(16_384)
 
 def canonical_ip(text: str) -> str:
     """Return an address in one spelling, IPv6 by its network; any other text stays as it is."""
-    counted = _counted[text]
-    return text if counted is None else counted
+    known = _counted[text]
+    return text if known is None else known
 
 
 def client_address(request: HttpRequest) -> Address | str:
@@ -152,9 +152,9 @@ def counted_client(request: HttpRequest) -> str:
         _warned or not ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta)
     ):
         # In place what `client_of` finds out (`python -m benchmarks.compare`).
-        counted = _counted[meta.get("REMOTE_ADDR", "")]
-        if counted is not None:
-            return counted
+        known = _counted[meta.get("REMOTE_ADDR", "")]
+        if known is not None:
+            return known
     return client_of(request).counted
 
 
