@@ -312,9 +312,13 @@ def test_a_request_makes_few_calls(asks: Asks, way: str) -> None:
     assert functions_of(asks(way)) <= MOST_FUNCTIONS[way]
 
 
-# A check that was held up for a millisecond sets the time-out of its socket anew.
+# A check that was held up for a millisecond sets the time-out of its socket anew. One that comes
+# ten milliseconds after the last one looks at its connection first.
 HELD_UP = Counter(
-    {f"django_slidingwindow.stores.net.channel.{name}": 9 for name in ("bound", "left")}
+    {
+        f"django_slidingwindow.stores.net.{name}": 9
+        for name in ("channel.bound", "channel.left", "pool._look")
+    }
 )
 
 
@@ -393,13 +397,19 @@ def test_async_code_makes_few_calls() -> None:
         for _ in range(3):
             await limits.acheck("wide", "203.0.113.9")
             await view(RequestFactory().get("/page"))
-        with Calls() as check:
-            await limits.acheck("wide", "203.0.113.9")
-        request = RequestFactory().get("/page")
-        with Calls() as decorator:
-            await view(request)
-        ours = "django_slidingwindow."
-        return check.of(ours).total(), decorator.of(ours).total()
+        counts = []
+        # The fewest of three: a hold-up adds some.
+        for _ in range(3):
+            with Calls() as check:
+                await limits.acheck("wide", "203.0.113.9")
+            request = RequestFactory().get("/page")
+            with Calls() as decorator:
+                await view(request)
+            counts.append(
+                [calls.of("django_slidingwindow.").total() for calls in (check, decorator)]
+            )
+        check_calls, decorator_calls = zip(*counts, strict=True)
+        return min(check_calls), min(decorator_calls)
 
     check, decorator = asyncio.run(count())
     assert check <= 25
