@@ -1,7 +1,7 @@
-"""This app beside its peers: speed, memory, and what limiters get wrong."""
+"""Compare this app with its peers: speed, memory, and the mistakes of rate limiters."""
 
 import sys
 from pathlib import Path
 
-# The folder scripts knows how to find a Redis server.
+# For scripts/redis_binary.py, which finds a Redis server.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))

@@ -27,7 +27,7 @@ from .server import running
 def main() -> None:
     options = _options()
     scratch = Path(tempfile.mkdtemp(prefix="bench-"))
-    # At exit, and not before: the rejection log is written until then.
+    # At exit, because the rejection log is written until then.
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     with running(scratch) as server:
         os.environ["REDIS_URL"] = server.url
@@ -43,12 +43,12 @@ def main() -> None:
 
 def _measure(bench: Bench, options: argparse.Namespace) -> None:
     folder = options.output / "benchmarks"
-    # What is not measured now is kept as it was.
+    # Sections that are not measured now keep their results.
     results = Results.load(folder / "results.json")
     results.facts |= facts(bench.server)
     for name in options.sections or CHAPTERS:
         section = importlib.import_module(f"benchmarks.sections.{name}")
-        # A section may be older than the others: each says when it was measured.
+        # Sections may be measured at different times, so each has its own.
         results.facts[f"measured {name}"] = occasion(options.size)
         results.replace(name, section.run(bench))
         bench.progress.end()

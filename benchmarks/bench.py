@@ -1,4 +1,4 @@
-"""What a section is given: the server, the sizes, the bar."""
+"""What each section gets: the server, the sizes and the progress bar."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .server import Server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured."""
+    """How much to measure."""
 
     rounds: int
     calls: int
-    """Of each contender in each round."""
+    """Calls of each contender in each round."""
     keys: int = 5_000
     live: int = 9_000
-    """Hits in the big windows before the measuring."""
+    """Hits in the big windows before the first measurement."""
     copies: int = 20
-    """Of the big window, so that measuring does not fill it."""
+    """Copies of the big window, so that the measured calls do not fill it."""
     concurrent: int = 100
     article_requests: int = 1_000_000
     article_keys: int = 500_000
@@ -29,13 +29,13 @@ class Size:
     hits: tuple[int, ...] = (1, 2, 10, 100, 128, 129, 1_000, 10_000)
     many_keys: int = 1_000_000
     filled_keys: int = 1_000_000
-    """Filled by checks, not by copies."""
+    """Keys that are filled by checks instead of copied."""
     expiring_keys: int = 100_000
-    """That come beside those, and expire."""
+    """Keys that are added to the filled ones and expire."""
     expiring_window: int = 10
-    """Seconds."""
+    """The window of the expiring keys, in seconds."""
     expiry_looks: tuple[float, ...] = (0, 10, 30)
-    """Seconds after the last of them has expired, when those in memory are counted."""
+    """When to count the keys in memory: seconds after the last one has expired."""
     far_seconds: float = 0.2
     """The round trip to a Redis that is far away."""
     far_rounds: int = 12
@@ -47,17 +47,17 @@ class Size:
     hot_processes: int = 8
     hot_seconds: float = 3.0
     outage_rounds: int = 160
-    """More than of others: what is added there is a small difference of large times."""
+    """More than elsewhere, because the result is a small difference of large times."""
     wrk_seconds: int = 2
     wrk_rounds: int = 5
     starts: int = 25
-    """Of Python, to measure what an import takes."""
+    """Starts of Python, to measure the time of an import."""
     few: bool = False
-    """Whether a few contenders do, where each takes seconds."""
+    """Whether to measure only a few contenders in sections where each takes seconds."""
     flooded: tuple[str, ...] = ()
-    """Which of them, by name, if few do."""
+    """If `few`: the names of the contenders in the section `flood`."""
     served: tuple[str, ...] = ()
-    """Which of them gunicorn serves, by the slugs of their views, if few do."""
+    """If `few`: the slugs of the views that gunicorn serves."""
 
 
 FULL = Size(rounds=40, calls=200)
@@ -123,14 +123,14 @@ TINY = Size(
     flooded=(OURS,),
     served=("bare", "ours-decorator"),
 )
-# As many keys as the articles ask for: about 2 GB.
+# As many keys as in the articles: about 2 GB.
 HUGE = replace(FULL, filled_keys=10_000_000, expiring_keys=1_000_000)
 SIZES = {"full": FULL, "huge": HUGE, "quick": QUICK, "tiny": TINY}
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The server that is measured, and how much."""
+    """The server to measure, and how much."""
 
     server: Server
     size: Size

@@ -21,7 +21,7 @@ class Chapter:
     title: str
     intro: str
     columns: list[Column] = field(default_factory=list)
-    """Empty: one column for each number of a row."""
+    """If empty, there is one column for each number of a row."""
 
 
 def times(value: float) -> str:

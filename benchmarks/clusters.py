@@ -13,7 +13,7 @@ _NODES, _SLOTS = 3, 16_384
 
 
 class ClusterServer(Server):
-    """The nodes of a cluster."""
+    """All nodes of a cluster, measured as one server."""
 
     def __init__(self, nodes: list[Server]) -> None:
         super().__init__(nodes[0].url)
@@ -28,14 +28,14 @@ class ClusterServer(Server):
             node.flush()
 
     def scripts(self) -> int:
-        """How many script calls the nodes have run so far."""
+        """Return how many script calls the nodes have run so far."""
         stats = [node.client.info("commandstats") for node in self.nodes]
         return sum(int(one.get("cmdstat_evalsha", {}).get("calls", 0)) for one in stats)
 
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[ClusterServer]:
-    """A fresh cluster that keeps its files in the folder, gone afterwards."""
+    """Run an empty cluster that keeps its files in the folder."""
     with ExitStack() as stack:
         nodes = []
         for number in range(_NODES):
@@ -53,7 +53,7 @@ def running_cluster(folder: Path) -> Iterator[ClusterServer]:
 
 
 def _wait_for(nodes: list[Server]) -> None:
-    """Return when each node sees the whole cluster."""
+    """Wait until each node sees the whole cluster."""
     deadline = time.monotonic() + 30
     for node in nodes:
         while node.client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":

@@ -1,11 +1,11 @@
-"""What a change costs: python -m benchmarks.compare OTHER_CHECKOUT [...]
+"""Measure the cost of a change: python -m benchmarks.compare OTHER_CHECKOUT [...]
 
-Measures this checkout and others in turns, each in a process of its own, all with one Redis and on
-one core. Two runs of a benchmark differ by what else the machine does, and by where a process
-happens to lie in memory. So the turns are short, and the processes are started several times.
+Measure this checkout and others in turns, each in its own process, with one Redis and on one core.
+Two runs of a benchmark differ, because the machine has other work to do, and because processes have
+different memory layouts. So the turns are short, and the processes are started several times.
 
-The bare view and the floor have processes of their own as well: a first check may leave something
-behind that each later request pays for, and that has to be seen.
+The bare view and the floor have their own processes too. The first check of a process may slow down
+all later requests, and the comparison has to show that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .server import Server, running
 ROOT = Path(__file__).resolve().parent.parent
 BARE, FLOOR = REFERENCES = ("bare view", "floor")
 CALLS = 60
-"""In one turn: some milliseconds."""
+"""Calls in one turn, which takes some milliseconds."""
 
 
 class Side:
@@ -53,7 +53,7 @@ class Side:
 
 
 def process(checkout: Path, server: Server, prefix: str) -> subprocess.Popen[str]:
-    """Start `compare_side.py` of this checkout with the package of another."""
+    """Run `compare_side.py` of this checkout with the package of another checkout."""
     source = Path(__file__).with_name("compare_side.py").read_text()
     command = [sys.executable, "-c", source, server.url, prefix]
     pipe = subprocess.PIPE
@@ -63,9 +63,9 @@ def process(checkout: Path, server: Server, prefix: str) -> subprocess.Popen[str
 def measure(
     checkouts: Sequence[Path], server: Server, turns: int, random: Random
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Start the processes, and return what the references take, and each case of each checkout.
+    """Start the processes; return the times of the references, and of each case of each checkout.
 
-    That is the quickest quarter of the turns; of views, what they take beyond the bare one.
+    The time is the first quartile of the turns. For views, the time of the bare view is subtracted.
     """
     with ExitStack() as stack:
         references = {
@@ -85,14 +85,14 @@ def measure(
                 found = [each for each in asked if each[1] == case]
                 for side, _ in random.sample(found, len(found)):
                     microseconds = side.ask(case, CALLS)
-                    # The first turn meets everything that is made once, and is not counted.
+                    # The first turn is not counted, because it makes everything that is made once.
                     if turn:
                         taken[side, case].append(microseconds)
-    least = {each: sorted(found)[len(found) // 4] for each, found in taken.items()}
-    bare = least[references[BARE], BARE]
+    quartiles = {each: sorted(found)[len(found) // 4] for each, found in taken.items()}
+    bare = quartiles[references[BARE], BARE]
     return (
-        {BARE: bare, FLOOR: least[references[FLOOR], FLOOR] - bare},
-        [{case: least[side, case] - _is_view(case) * bare for case in cases} for side in sides],
+        {BARE: bare, FLOOR: quartiles[references[FLOOR], FLOOR] - bare},
+        [{case: quartiles[side, case] - _is_view(case) * bare for case in cases} for side in sides],
     )
 
 
@@ -105,10 +105,10 @@ Start: TypeAlias = "tuple[dict[str, float], Sequence[dict[str, float]]]"
 
 
 def table(starts: Sequence[Start]) -> list[str]:
-    """Return a line for each case: microseconds of each checkout, what the others differ by from
-    the first, and what a view adds in proportion to the floor.
+    """Return a line for each case: the microseconds of each checkout, the differences to the first
+    checkout, and for views the ratios to the floor.
 
-    The machine is not equally fast all the time, so all that is computed within each start.
+    Differences and ratios are computed within each start, because the speed of the machine changes.
     """
     lines = []
     for case in REFERENCES:

@@ -1,9 +1,8 @@
-"""The side of one checkout in `benchmarks.compare`: measures what it is asked for.
+"""The process of `benchmarks.compare` that measures one checkout.
 
-It is run in the checkout's folder from its text, so that nothing but public names of the
-checkout is used, whatever its age. Arguments: the URL of Redis, and the prefix of keys. It prints
-the names of the cases. Each line that it reads then names a case and a number of calls, and it
-answers with the microseconds of one call.
+This file is run from its text in the folder of a checkout of any age, so it only uses public names.
+Its arguments are the URL of Redis and the prefix of keys. It prints the names of the cases. Then it
+reads lines with a case and a number of calls, and prints the microseconds of one call for each.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _PROFILES = {
 
 
 def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
-    """Return the cases: functions of a number of calls that return microseconds a call."""
+    """Return the cases: functions that take a number of calls, and return microseconds per call."""
     settings.configure(
         SECRET_KEY="only for the benchmark",
         ALLOWED_HOSTS=["*"],
@@ -52,7 +51,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
                 {"path": "^/ruled$", "profiles": ["wide"]},
                 {"path": "^/ruled-closed$", "profiles": ["closed"]},
             ],
-            # Neither the database is to be measured, nor the fallback of a slow moment.
+            # Do not measure the database, or the fallback after a slow moment.
             "LOG": False,
             "LATENCY_BUDGET": 30,
         },
@@ -67,7 +66,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
 
     @cache
     def floor_script() -> str:
-        # Not before it is needed: it makes a cache that Django closes after each request.
+        # Only when it is needed: it opens a cache, which Django closes after each request.
         return str(get_redis_connection("default").script_load("return 1"))
 
     def floor(request: HttpRequest) -> HttpResponse:

@@ -27,19 +27,19 @@ PACKAGES = (
 
 
 def occasion(size: str) -> str:
-    """When and on what machine something is measured, how much, and what else the machine does."""
+    """Return the time, the size, the load of the machine, and the machine."""
     load = " ".join(f"{load:.1f}" for load in os.getloadavg())
     moment = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return f"{moment}, size {size!r}, load average {load}, on {machine()}"
 
 
 def machine() -> str:
-    """The processor and the memory."""
+    """Return the processor and the memory."""
     return f"{os.cpu_count()} cores of {_processor()}, {_memory()}"
 
 
 def facts(server: Server) -> dict[str, str]:
-    """What a reader has to know to compare; no names of hosts or users."""
+    """Return what readers need to compare results, without names of hosts or users."""
     return {
         "machine": machine(),
         "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",

@@ -1,7 +1,7 @@
-"""How much memory the local fallback takes: python -m benchmarks.fallback
+"""Measure the memory of the local fallback: python -m benchmarks.fallback
 
-Counts identifiers while no Redis answers, each in a process of its own, and prints by how much its
-resident memory has grown. It needs no server.
+Check identifiers without a Redis, each case in its own process, and print by how much its resident
+memory has grown. No server is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-# The most windows, identifiers, and hits of each.
+# FALLBACK_MAX_KEYS, the number of identifiers, and the hits of each.
 CASES = ((100_000, 1_000_000, 1), (10_000, 1_000_000, 1), (100_000, 100_000, 10))
 PROGRAM = """
 import sys

@@ -1,6 +1,7 @@
 """`python -m benchmarks.far_away PORT SECONDS`: a proxy to a Redis that is far away.
 
-It listens at a port that it prints, and delays every byte, half of the seconds in each direction.
+It prints the port that it listens on, and delays every byte by half of the seconds in each
+direction.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .server import HOST
 
 @contextmanager
 def far_away(port: int, seconds: float) -> Iterator[str]:
-    """The address of the Redis at a port as if it was far away."""
+    """Yield the URL of a proxy that makes the Redis at a port seem far away."""
     command = [sys.executable, "-m", "benchmarks.far_away", str(port), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

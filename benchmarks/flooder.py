@@ -1,4 +1,4 @@
-"""`python -m benchmarks.flooder CONTENDER SECONDS`: one client that never stops asking."""
+"""`python -m benchmarks.flooder CONTENDER SECONDS`: a client that sends checks without a pause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(name: str, seconds: float) -> None:
     django.setup()
     contender = next(found for found in contenders() if found.name == name)
     check = contender.make(ALLOWED)
-    # At its limit before the clock starts.
+    # The client is at its limit before the clock starts.
     for _ in range(ALLOWED.limit + 1):
         check("abusive")
     print("ready", flush=True)

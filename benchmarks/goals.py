@@ -1,4 +1,4 @@
-"""What the app has to reach, and whether it did."""
+"""The goals of the benchmarks, and whether they are reached."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .contenders.base import (
     CHECK,
     DEFERRED,
     DRF,
+    DRF_FLOOR,
     FLOOR,
     IMPORTED,
     LEASED,
@@ -32,19 +33,19 @@ A_KEY = "bytes of a key, by its hits"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A number that must not be above `bound` (or below it, if it is the `least`)."""
+    """A number that must not be above `bound`, or not below it if `least` is set."""
 
     case: str
     aim: str
     bound: float
     measure: Callable[[Results], float | None]
     peers: Callable[[Results], float | None] = lambda results: None
-    """The best that another library reaches in the same run."""
+    """The best number of another library in the same run."""
     least: bool = False
     spent: str = ""
-    """Where the time goes, shown while the goal is not reached."""
+    """What the time is spent on, shown while the goal is not reached."""
     possible: Callable[[Results], float | None] = lambda results: None
-    """The best that was measured with everything optional left out, shown beside that."""
+    """The number with everything optional left out, shown beside `spent`."""
 
     def reached(self, value: float) -> bool:
         return value >= self.bound if self.least else value <= self.bound
@@ -73,7 +74,7 @@ def _best(section: str, case: str) -> Callable[[Results], float | None]:
 
 
 def _is_base(contender: str) -> bool:
-    return contender == FLOOR or contender.startswith(BARE)
+    return contender.startswith((FLOOR, BARE))
 
 
 def _against(
@@ -94,7 +95,7 @@ def _per_hit(contender: str) -> Callable[[Results], float | None]:
 
 
 def _policies(contender: str) -> Callable[[Results], float | None]:
-    """Its eight against one of ours."""
+    """Compare eight policies of the contender with one of ours."""
     case = "policies: client and server"
     return lambda results: _ratio(
         results.value("growth", case, contender, "8"), results.value("growth", case, OURS, "1")
@@ -107,7 +108,7 @@ def _async(results: Results) -> float | None:
 
 
 def _outage(*ways: str) -> Callable[[Results], float | None]:
-    """The worst of these ways, whether sync or async."""
+    """Return the worst of these ways, sync or async."""
     return lambda results: max(
         (row.values["ratio"] for row in results.of("outage") if row.contender in ways),
         default=None,
@@ -166,6 +167,13 @@ GOALS = [
         1.0,
         _of("views", "allowed", OURS_DRF),
         _of("views", "allowed", DRF),
+    ),
+    Goal(
+        "Django REST framework, allowed, throttle",
+        "adds ≤ 1.0 × what the floor adds to such a view",
+        1.0,
+        _against("views", "allowed", "ratio", DRF_FLOOR, OURS_DRF),
+        _against("views", "allowed", "ratio", DRF_FLOOR, DRF),
     ),
     Goal(
         "Redis commands a request, 3 profiles",

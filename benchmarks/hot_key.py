@@ -1,6 +1,5 @@
-"""`python -m benchmarks.hot_key CONTENDER SECONDS`: one of several processes that ask for one key.
-
-It asks as often as it can.
+"""`python -m benchmarks.hot_key CONTENDER SECONDS`: one of several processes that check the same
+key as often as they can.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A site of Django's that loads django-redis and this app one after the other.
+"""A Django site that first imports django-redis, and then this app.
 
-Imports nothing by itself: what is loaded before would not be counted.
+The module itself imports nothing at the top: modules that are imported before the measurement would
+not be counted.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ APPS = ("django.contrib.contenttypes", "django.contrib.auth", "django.contrib.se
 
 
 def begin() -> None:
-    """A project without either, with all that a site of Django's own has loaded."""
+    """Set up a project without both, and import what every Django site imports."""
     import sys
 
     import django
     from django.conf import settings
 
-    # redis-py loads it where it is installed, which takes as long as half of django-redis.
+    # redis-py imports it if it is installed, which takes half as long as django-redis.
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]
 
     settings.configure(INSTALLED_APPS=APPS, SECRET_KEY="only for the benchmark", USE_TZ=True)
@@ -26,13 +27,13 @@ def begin() -> None:
 
 
 def import_django_redis() -> None:
-    """What a cache of django-redis loads when it is first used."""
+    """Import what a cache of django-redis imports at its first use."""
     for name in ("cache", "client", "pool"):
         __import__(f"django_redis.{name}")
 
 
 def import_app() -> None:
-    """What Django does with an app of INSTALLED_APPS, and what a site imports of this one."""
+    """Load the app as Django loads INSTALLED_APPS, and import what a site imports from it."""
     from django.apps import AppConfig, apps
 
     config = AppConfig.create(APP)

@@ -1,8 +1,8 @@
-"""Rounds interleaved in one process: every contender meets the same machine.
+"""Measure contenders in turns in one process, so that all of them run on the same machine.
 
-A machine's speed changes while one measures. So each round runs all of the probes, one
-after another in a new order, and a ratio is taken within the round; the result is the
-median of the rounds, and how far the middle half of them lies apart.
+The speed of a machine changes during a measurement. So each round runs all probes, one after
+another and in a new order, and ratios are computed within a round. The result is the median of the
+rounds, with the bounds of their middle half.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import sub
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,23 +28,23 @@ class Probe:
 
     name: str
     call: Callable[[int], None]
-    """Makes this number of calls."""
+    """Make this number of calls."""
     prepare: Callable[[], None] | None = None
-    """Before each round, unmeasured."""
+    """Called before each round, and not measured."""
     base: str | None = None
-    """The probe whose time is taken off, if it is what this one adds that matters."""
+    """The name of the probe whose time is subtracted, to get what this probe adds to it."""
     wall: list[float] = field(default_factory=list)
-    """Seconds a call, one number for each round."""
+    """Seconds per call, one number for each round."""
     client: list[float] = field(default_factory=list)
-    """Seconds of this process's CPU a call."""
+    """Seconds of CPU time of this process per call."""
     server: list[float] = field(default_factory=list)
-    """Seconds of the server's CPU a call."""
+    """Seconds of CPU time of the server per call."""
 
 
 def measure(
     server: Server, probes: Iterable[Probe], *, rounds: int, calls: int, progress: Progress
 ) -> None:
-    """Fills the probes' lists."""
+    """Run the rounds, and fill the lists of the probes."""
     probes = list(probes)
     order = random.Random(7)
     for probe in probes:
@@ -68,7 +69,7 @@ def _round(server: Server, probe: Probe, calls: int, *, keep: bool) -> None:
 
 
 def middle(values: list[float]) -> tuple[float, float, float]:
-    """The median, and the bounds of the middle half."""
+    """Return the median, and the bounds of the middle half."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, mid, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -76,23 +77,23 @@ def middle(values: list[float]) -> tuple[float, float, float]:
 
 
 def percentiles(values: list[float]) -> dict[int, float]:
-    """The values that 50, 95 and 99 of a hundred do not exceed."""
+    """Return the values that 50, 95 and 99 percent of the values do not exceed."""
     ordered = sorted(values)
     return {part: ordered[-(-part * len(ordered) // 100) - 1] for part in (50, 95, 99)}
 
 
 def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, float]:
-    """What a table says of a probe: ratios to the floor, and microseconds.
+    """Return the numbers of a probe for a table: ratios to the floor, and microseconds.
 
-    `ratio` is of CPU time, the client's and the server's together. On one core that is
-    all the time there is, less what other processes took of it meanwhile.
+    `ratio` compares the CPU time of client and server together. On one core that is the elapsed
+    time without the time of other processes.
     """
-    wall, client, server = (_added(probe, by_name, what) for what in ("wall", "client", "server"))
-    low = [max(value, 1e-9) for value in _added(floor, by_name, "wall")]
+    wall, client, server = (added(probe, by_name, what) for what in ("wall", "client", "server"))
+    floor_wall = [max(value, 1e-9) for value in added(floor, by_name, "wall")]
     floor_cpu = [
         max(sum(pair), 1e-9)
         for pair in zip(
-            _added(floor, by_name, "client"), _added(floor, by_name, "server"), strict=True
+            added(floor, by_name, "client"), added(floor, by_name, "server"), strict=True
         )
     ]
     busy = [c + s for c, s in zip(client, server, strict=True)]
@@ -101,7 +102,7 @@ def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, 
         "ratio": ratio,
         "ratio_low": first,
         "ratio_high": last,
-        "wall_ratio": middle([a / b for a, b in zip(wall, low, strict=True)])[0],
+        "wall_ratio": middle([a / b for a, b in zip(wall, floor_wall, strict=True)])[0],
         "busy_us": middle(busy)[0] * MICRO,
         "client_us": middle(client)[0] * MICRO,
         "server_us": middle(server)[0] * MICRO,
@@ -109,9 +110,19 @@ def numbers(probe: Probe, floor: Probe, by_name: dict[str, Probe]) -> dict[str, 
     }
 
 
-def _added(probe: Probe, by_name: dict[str, Probe], what: str) -> list[float]:
+def added(probe: Probe, by_name: dict[str, Probe], what: str) -> list[float]:
+    """Return the times of a probe, without those of its base. `what` names one of its lists."""
     values: list[float] = getattr(probe, what)
     if probe.base is None:
         return values
-    taken: list[float] = getattr(by_name[probe.base], what)
-    return [value - less for value, less in zip(values, taken, strict=True)]
+    return list(map(sub, values, getattr(by_name[probe.base], what)))
+
+
+def repeated(ask: Callable[[], object]) -> Callable[[int], None]:
+    """Return a function that calls `ask` a number of times."""
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            ask()
+
+    return call

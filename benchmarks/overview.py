@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .chapters import percent, tenth, times, whole
-from .contenders.base import BARE, FLOOR, LEAST_VIEW
+from .contenders.base import BARE, DRF_FLOOR, FLOOR, LEAST_VIEW
 from .pictures import bars
 from .results import Results, Row
 from .tables import flat, table
@@ -85,7 +85,7 @@ def _limiters(results: Results, case: str) -> list[Row]:
         for row in results.of("views", case)
         if "busy_us" in row.values
         and not row.contender.startswith(BARE)
-        and row.contender != LEAST_VIEW
+        and row.contender not in (LEAST_VIEW, DRF_FLOOR)
         and _THREE not in row.contender
     ]
     return sorted(rows, key=lambda row: row.values["busy_us"])

@@ -1,4 +1,4 @@
-"""Bars and lines as SVG, by hand: what the docs show beside the tables."""
+"""Bars and lines as SVG, which the docs show beside the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDTH = 760
 
 
 def bars(title: str, unit: str, rows: Sequence[tuple[str, float, float, float]]) -> str:
-    """Horizontal bars: a label, a value, and the bounds of its middle half."""
+    """Draw horizontal bars. A row has a label, a value, and the bounds of its middle half."""
     left, right, height = 290, 80, 26
     most = max((max(value, high) for _, value, _, high in rows), default=1.0) or 1.0
     scale = (WIDTH - left - right) / most
@@ -52,7 +52,7 @@ def bars(title: str, unit: str, rows: Sequence[tuple[str, float, float, float]])
 
 
 def lines(title: str, across: str, up: str, series: dict[str, list[tuple[float, float]]]) -> str:
-    """Lines over two logarithmic axes."""
+    """Draw lines over two logarithmic axes."""
     left, right, top, bottom = 64, 230, 40, 44
     height = 360
     points = [point for line in series.values() for point in line]
@@ -93,7 +93,7 @@ def lines(title: str, across: str, up: str, series: dict[str, list[tuple[float, 
 
 
 def _apart(ends: dict[str, float], lowest: float, gap: float = 16) -> dict[str, float]:
-    """Labels at the ends of lines, moved until none covers another and none hangs out."""
+    """Move the labels at the ends of lines, so that none covers another and all are inside."""
     placed: dict[str, float] = {}
     last = -gap
     for name, at in sorted(ends.items(), key=lambda item: item[1]):
@@ -115,7 +115,7 @@ def _share(value: float, span: tuple[float, float]) -> float:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers in between: powers of ten over a wide span, all of them over a small one."""
+    """Return round numbers in between: powers of ten over a wide span, more over a small one."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)):
         found = [step * 10.0**power for power in powers for step in steps]

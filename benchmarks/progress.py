@@ -1,4 +1,4 @@
-"""A bar on the terminal that says how far the benchmark is."""
+"""A progress bar on the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDTH = 30
 
 
 class Progress:
-    """One bar for each section; a plain line each where there is no terminal."""
+    """One bar for each section; without a terminal, one line at its end."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self._stream = stream
@@ -21,7 +21,7 @@ class Progress:
         self._start = time.monotonic()
 
     def begin(self, title: str, steps: int) -> None:
-        """A new bar with this number of steps."""
+        """Begin a bar with this number of steps."""
         self.end()
         self._title, self._steps, self._done = title, max(steps, 1), 0
         self._start = time.monotonic()
@@ -32,7 +32,7 @@ class Progress:
         self._draw(what)
 
     def end(self) -> None:
-        """Closes the bar, with the time that it took."""
+        """End the bar, and write the time that it took."""
         if self._title:
             took = time.monotonic() - self._start
             self._stream.write(f"{self._start_of_line}{self._title}: {took:.1f} s\n")

@@ -1,7 +1,7 @@
-"""How fast a log is replayed, and with how much memory: python -m benchmarks.replay
+"""Measure the speed and the memory of a replay: python -m benchmarks.replay
 
-Writes a log in the combined format, replays it in a process of its own, and lets awk count the
-requests of each address in the same file, for comparison. It needs no server.
+Write a log in the combined format, and replay it in its own process. For comparison, awk counts the
+requests of each address in the same file. No server is needed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ COUNT = "{ seen[$1]++ } END { n = 0; for (i in seen) n++; print NR, n }"
 
 
 def write(path: Path, lines: int, clients: int) -> None:
-    """Write requests of clients. Few of them send much, and many send little."""
+    """Write the requests of clients. A few of them send much, and most send little."""
     random = Random(1).random
-    stamps, before = "", -1
+    stamp, before = "", -1
     with path.open("w") as log:
         for number in range(lines):
             second = number // 500
             if second != before:
                 before = second
                 moment = time.gmtime(1_794_873_600 + second)
-                stamps = time.strftime("%d/%b/%Y:%H:%M:%S +0000", moment)
+                stamp = time.strftime("%d/%b/%Y:%H:%M:%S +0000", moment)
             client = int(clients * random() ** 3)
             log.write(
-                f"10.{client >> 16}.{client >> 8 & 255}.{client & 255} - - [{stamps}] "
+                f"10.{client >> 16}.{client >> 8 & 255}.{client & 255} - - [{stamp}] "
                 f'"GET /api/items/{number % 977}/ HTTP/1.1" 200 512 "-" "Mozilla/5.0"\n'
             )
 
 
 def measure(command: list[str]) -> tuple[float, int, str]:
-    """Return seconds of the processor, peak memory in bytes, and the output of a process."""
+    """Return the CPU time in seconds, the peak memory in bytes, and the output of a process."""
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.settings",
@@ -51,7 +51,7 @@ def measure(command: list[str]) -> tuple[float, int, str]:
         if process.returncode:
             raise SystemExit(f"{command[0]} failed")
         output.seek(0)
-        # Of the processor: what else a machine does must not count.
+        # CPU time, because other processes of the machine must not count.
         return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, output.read()
 
 

@@ -134,7 +134,7 @@ def _cell(row: Row, column: Column) -> str:
 
 
 def _outlook(rows: list[Row]) -> str:
-    """From the bytes of each, what tens of millions take."""
+    """Return the memory of tens of millions of keys, computed from the bytes of each."""
     millions = (1, 10, 20, 50)
     cells = [
         [
@@ -149,7 +149,7 @@ def _outlook(rows: list[Row]) -> str:
 
 
 def _pictures(results: Results) -> dict[str, str]:
-    # What is no limiter stands in the tables alone.
+    # Contenders that are not limiters are only in the tables.
     drawn = [row for row in results.rows if row.contender not in (LEAST_VIEW, LEAST_WINDOWS)]
     results = Results(drawn, results.facts)
     found = {}
@@ -192,7 +192,7 @@ def _pictures(results: Results) -> dict[str, str]:
 
 
 def _ratio_bars(title: str, unit: str, rows: list[Row]) -> str:
-    # One far above all others would flatten them; the table has it.
+    # A bar far above the others would make them too short to compare. The table has its number.
     measured = sorted((row for row in rows if row.values), key=lambda row: row.values["ratio"])
     shown = [row for row in measured if row.values["ratio"] <= 6]
     return bars(

@@ -1,4 +1,4 @@
-"""Requests as a server hands them to Django."""
+"""Requests as a server passes them to Django."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ENVIRON = {
 
 
 def environ(path: str, client: str) -> dict[str, Any]:
-    """A WSGI request."""
+    """Return a WSGI request."""
     return {**_ENVIRON, "PATH_INFO": path, "REMOTE_ADDR": client, "wsgi.input": io.BytesIO()}
 
 
 def scope(path: str, client: str) -> dict[str, Any]:
-    """An ASGI request."""
+    """Return an ASGI request."""
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -48,5 +48,5 @@ def scope(path: str, client: str) -> dict[str, Any]:
 
 
 def addresses(count: int) -> list[str]:
-    """Different clients."""
+    """Return the addresses of different clients."""
     return [f"10.0.{number // 250}.{number % 250 + 1}" for number in range(count)]

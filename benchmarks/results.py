@@ -1,4 +1,4 @@
-"""What was measured: rows of named numbers, kept as JSON beside the report."""
+"""The results: rows of named numbers, kept as JSON beside the report."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Results:
     def __init__(self, rows: Iterable[Row] = (), facts: dict[str, str] | None = None) -> None:
         self.rows = list(rows)
         self.facts = dict(facts or {})
-        """When, where and with which versions."""
+        """When, where and with which versions the rows were measured."""
 
     def replace(self, section: str, rows: Iterable[Row]) -> None:
-        """A section measured anew takes the place of the one before."""
+        """Replace the rows of a section."""
         self.rows = [row for row in self.rows if row.section != section] + list(rows)
 
     def of(self, section: str, case: str | None = None) -> list[Row]:
-        """A section's rows, or those of one of its cases."""
+        """Return the rows of a section, or of one of its cases."""
         return [row for row in self.rows if row.section == section and case in (None, row.case)]
 
     def cases(self, section: str) -> list[str]:
         return list(dict.fromkeys(row.case for row in self.of(section)))
 
     def value(self, section: str, case: str, contender: str, name: str) -> float | None:
-        """One number; None where it was not measured."""
+        """Return one number; None if it was not measured."""
         for row in self.of(section, case):
             if row.contender == contender:
                 return row.values.get(name)
@@ -52,7 +52,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """What was saved; nothing if there is no such file."""
+        """Return the saved results; empty ones if there is no such file."""
         if not path.exists():
             return cls()
         data = json.loads(path.read_text(encoding="utf-8"))

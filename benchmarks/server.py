@@ -1,4 +1,4 @@
-"""The Redis that is measured: its CPU, its memory and the commands that reach it."""
+"""The Redis server of a benchmark: its CPU time, its memory and the commands that reach it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ end
 
 
 class Server:
-    """A server of this benchmark's own."""
+    """A server that only this benchmark uses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # To delete millions of keys takes seconds.
+        # Deleting millions of keys takes seconds.
         self.client: Any = redis.Redis.from_url(url, socket_timeout=120)
         info = self.client.info("server")
         self.pid = int(info["process_id"])
@@ -36,29 +36,29 @@ class Server:
         self.port = int(info["tcp_port"])
 
     def cpu(self) -> float:
-        """Seconds that the server has run on a CPU so far."""
+        """Return the CPU time of the server so far, in seconds."""
         schedule = Path(f"/proc/{self.pid}/schedstat")
         try:
-            # In nanoseconds, and without a command that would itself be counted.
+            # In nanoseconds, and without a command that would count itself.
             return int(schedule.read_text().split()[0]) / 1e9
         except OSError:
             info = self.client.info("cpu")
             return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     def memory_of_keys(self, database: int = 0) -> int:
-        """How much of used_memory is gone when all the keys are: it deletes them."""
+        """Delete all keys, and return by how many bytes used_memory shrinks."""
         before = self.used_memory()
         with redis.Redis(HOST, self.port, db=database, socket_timeout=120) as client:
-            # Without SYNC, Valkey frees their memory later.
+            # Without SYNC, Valkey frees the memory later.
             client.execute_command("FLUSHDB", "SYNC")
         return max(0, before - self.used_memory())
 
     def used_memory(self) -> int:
-        """Bytes, of keys and all else."""
+        """Return used_memory: the bytes of keys and everything else."""
         return int(self.client.info("memory")["used_memory"])
 
     def commands(self, ask: Callable[[], object]) -> list[str]:
-        """The commands that clients send meanwhile; those of scripts are left out."""
+        """Call `ask`, and return the commands that clients send meanwhile; not those of scripts."""
         seen: list[str] = []
         with self.client.monitor() as monitor:
             self.client.echo("begin")
@@ -75,13 +75,13 @@ class Server:
         return seen
 
     def copy(self, name: str, others: list[str]) -> None:
-        """Copies every key with this name in it, with its expiry, under the other names."""
+        """Copy every key that contains this name, with its expiry, to the other names."""
         for key in self.client.keys(f"*{name}*"):
             for other in others:
                 self.client.copy(key, key.replace(name.encode(), other.encode()), replace=True)
 
     def multiply(self, name: str, count: int, among: str | None = None) -> None:
-        """Copies the keys with this name, which ends in zeros, until there are `count`."""
+        """Copy the keys that contain this name, which ends in zeros, until there are `count`."""
         for key in self.client.keys(among or f"*{name}*"):
             before, after = key.split(name.encode())
             digits = len(name) - len(name.rstrip("0"))
@@ -95,13 +95,13 @@ class Server:
 
     @contextmanager
     def one_core(self) -> Iterator[None]:
-        """Keeps server and client on one core: across two, a call measures the scheduler."""
+        """Keep server and client on one core. On two cores, a call also measures the scheduler."""
         with self._pinned({self._cores()[-1]}, {self._cores()[-1]}):
             yield
 
     @contextmanager
     def own_core(self) -> Iterator[None]:
-        """Gives the server a core of its own, where there are two."""
+        """Give the server its own core if there are two."""
         cores = self._cores()
         with self._pinned({cores[-1]}, set(cores[:-1]) or {cores[-1]}):
             yield
@@ -127,7 +127,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that a node of a cluster can have too: its bus listens 10,000 above."""
+    """Return a port that a cluster node can use too: its bus listens on a port 10,000 higher."""
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
@@ -138,7 +138,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Server]:
-    """A fresh server that keeps its files in the folder, gone afterwards."""
+    """Run an empty server that keeps its files in the folder."""
     port = free_port()
     command = [redis_binary.find(), "--bind", HOST, "--port", str(port)]
     command += ["--dir", str(folder), "--save", "", "--loglevel", "warning", *options]
@@ -155,7 +155,7 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Returns as soon as the process takes connections."""
+    """Wait until the process accepts connections."""
     deadline = time.monotonic() + 30
     while True:
         with suppress(OSError), socket.create_connection((HOST, port), 1):

@@ -1,4 +1,4 @@
-"""The Django project in which all contenders run, each as its documentation has it."""
+"""The Django project of all contenders, each configured as in its documentation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     for name, rate in _RATES.items()
     for algorithm in _ALGORITHMS
 }
-# A scope of their own for each edge, so that one does not fill the other's window.
+# A profile for each edge, so that one does not fill the window of another.
 PROFILES |= {
     f"{name}_{edge}": {"axis": "ip", **rate}
     for name, rate in _RATES.items()
@@ -84,12 +84,12 @@ SLIDING_WINDOW = {
         for name in _RATES
     ],
     "SHIELD_SECONDS": SHIELD_SECONDS,
-    # A busy machine must not let the local fallback answer in Redis's stead.
+    # On a busy machine, the local fallback must not answer instead of Redis.
     "LATENCY_BUDGET": 30,
 }
 
 RATELIMIT_BACKEND = "django_smart_ratelimit.backends.redis_backend.RedisBackend"
 RATELIMIT_ALGORITHM = "sliding_window"
 RATELIMIT_REDIS = {"url": REDIS_URL}
-# The system checks of django-ratelimit know Django's own cache backends alone.
+# The system checks of django-ratelimit only know Django's own cache backends.
 SILENCED_SYSTEM_CHECKS = ["django_ratelimit.E003", "django_ratelimit.W001"]

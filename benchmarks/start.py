@@ -1,4 +1,4 @@
-"""What a start of Django pays for this app, and for django-redis, by `python -X importtime`.
+"""Import time of this app and of django-redis at the start of Django, by `python -X importtime`.
 
 `python -m benchmarks.start` prints both and their ratio.
 """
@@ -34,9 +34,9 @@ loading.import_app()
 
 
 def starts(count: int) -> Iterator[tuple[float, float]]:
-    """Seconds that django-redis and the app take to import, in each of several processes."""
+    """Yield the import times of django-redis and the app in seconds, each pair in a new process."""
     with tempfile.TemporaryDirectory() as folder:
-        # Bytecode is kept, as where a site runs; the first start writes it.
+        # Keep the bytecode, as a site does. The first start writes it.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONPATH": str(ROOT)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         _times(environment)
@@ -55,7 +55,7 @@ def _times(environment: dict[str, str]) -> tuple[float, float]:
 
 
 def _seconds(text: str) -> float:
-    """Of all the modules that were imported, each without those that it imports itself."""
+    """Return the sum of the times of all imported modules, each without its own imports."""
     return sum(int(own) for own in _LINE.findall(text)) / 1_000_000
 
 

@@ -1,7 +1,7 @@
 """A trivial view for each contender and case, at /<contender>/<case>.
 
-One route leads to all of them: Django tries its routes in turn, so that a view at the end
-of a long list would look slower than the first.
+All of them share one route. Django tries its routes in turn, so a view at the end of a long list
+would seem slower than the first one.
 """
 
 from __future__ import annotations

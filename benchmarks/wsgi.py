@@ -1,4 +1,4 @@
-"""The application that gunicorn serves: one contender's views, asked by many clients."""
+"""The application that gunicorn serves: the views of one contender, with many clients."""
 
 from __future__ import annotations
 

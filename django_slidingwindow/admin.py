@@ -1,4 +1,4 @@
-"""The admin of the rejection log, with pages for live keys and profiles."""
+"""The admin of the rejection log and of overrides, with pages for live keys, usage and profiles."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .admin_views import live, pages, profiles, usage, wording
+from .admin_views import formatting, live, pages, profiles, usage
 from .admin_views.changelist import RejectionChangeList
 from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
 from .admin_views.overrides import OverrideAdmin
-from .admin_views.searching import search
+from .admin_views.search import search
 from .conf import conf
 from .models import Override, Rejection
 from .rejections.rows import OVERFLOW
@@ -130,20 +130,12 @@ class RejectionAdmin(_ModelAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         query = request.GET.urlencode()
+        # Links to other pages keep the profile and the identifier that the list is filtered by.
+        profile = request.GET.get("profile", "")
+        identifier = unquote(request.GET.get("q", "").strip())
         links = {
-            # Keep the profile and the identifier that the list is filtered by.
-            "live_url": pages.url(
-                self,
-                "live",
-                profile=request.GET.get("profile", ""),
-                identifier=unquote(request.GET.get("q", "").strip()),
-            ),
-            "usage_url": pages.url(
-                self,
-                "usage",
-                profile=request.GET.get("profile", ""),
-                identifier=unquote(request.GET.get("q", "").strip()),
-            ),
+            "live_url": pages.url(self, "live", profile=profile, identifier=identifier),
+            "usage_url": pages.url(self, "usage", profile=profile, identifier=identifier),
             "profiles_url": pages.url(self, "profiles"),
             "overrides_url": pages.overrides_url(self, request),
             "export_url": pages.url(self, "export") + (f"?{query}" if query else ""),
@@ -154,7 +146,7 @@ class RejectionAdmin(_ModelAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row: Rejection = context["original"]
-        # Of a hash the log cannot tell which identifier it stands for.
+        # If the log stores hashes, the identifier that an override needs is unknown.
         if row.identifier and conf.log_identifiers != "hash":
             context["override_links"] = pages.override_links(
                 self, request, row.profile, unquote(row.identifier)
@@ -162,7 +154,7 @@ class RejectionAdmin(_ModelAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def export_view(self, request: HttpRequest) -> Any:
-        """Export the filtered list as CSV, from its first page on."""
+        """Export all pages of the filtered list as CSV."""
         pages.require_view(self, request)
         try:
             changelist = self.get_changelist_instance(request)
@@ -186,27 +178,27 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=pgettext_lazy("rate limit", "policy"))
     def policy(self, row: Rejection) -> str:
-        return wording.policy(row)
+        return formatting.policy(row)
 
     @admin.display(description=pgettext_lazy("rate limit", "hits"))
     def refused(self, row: Rejection) -> str:
-        return wording.number(row.hits)
+        return formatting.number(row.hits)
 
     @admin.display(description=_("longest wait"))
     def wait(self, row: Rejection) -> str:
-        return wording.wait(row.retry_after)
+        return formatting.wait(row.retry_after)
 
     @admin.display(description=pgettext_lazy("rate limit", "minute"))
     def at(self, row: Rejection) -> str:
-        return wording.minute(row.minute)
+        return formatting.minute(row.minute)
 
     @admin.display(description=_("first refusal"))
     def first(self, row: Rejection) -> str:
-        return wording.second(row.first_at)
+        return formatting.second(row.first_at)
 
     @admin.display(description=_("last refusal"))
     def last(self, row: Rejection) -> str:
-        return wording.second(row.last_at)
+        return formatting.second(row.last_at)
 
     @admin.display(description=pgettext_lazy("rate limit", "reason"))
     def reason_text(self, row: Rejection) -> str:

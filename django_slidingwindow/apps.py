@@ -1,4 +1,4 @@
-"""The app config. It does as little as possible when Django starts."""
+"""The app config. It imports as little as possible when Django starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from . import signals
 from .checks.register import register_checks
 from .conf import NAME, conf, on_change
-from .guard import current_limiter, overriding
+from .guard import current_limiter, override_snapshot
 
 if TYPE_CHECKING:
     from .core.windows import WindowSet
@@ -34,12 +34,12 @@ class SlidingWindowConfig(AppConfig):
         if apps.is_installed("drf_spectacular"):
             from .contrib import spectacular  # noqa: F401
         current_limiter.on_first_use = _start_overrides
-        overriding.saved = _read_overrides
+        override_snapshot.saved = _read_overrides
         post_migrate.connect(_forget_overrides, sender=self)
 
 
 def _start_refusals(request: Any, decision: Decision) -> None:
-    """Import the rejection log at the first refusal, because many processes never refuse."""
+    """Count the first refusal. The log is imported here, because many processes never refuse."""
     from .rejections.recorder import record
 
     signals.refusal_log = record
@@ -47,7 +47,7 @@ def _start_refusals(request: Any, decision: Decision) -> None:
 
 
 def _start_usage(request: Any, windows: WindowSet, counted: Mapping[str, Any]) -> None:
-    """Import the log at the first admitted request of a profile that logs them."""
+    """Count the first admitted request of a profile that logs them. Import the log for it."""
     from .rejections.recorder import count
 
     signals.usage_log = count
@@ -55,11 +55,11 @@ def _start_usage(request: Any, windows: WindowSet, counted: Mapping[str, Any]) -
 
 
 def _trace_checks() -> None:
-    """Make spans of checks, or no longer, as the setting TRACES says."""
+    """Start or stop tracing checks, as the setting TRACES says."""
     try:
         wanted = conf.traces
     except ImproperlyConfigured:
-        # The system checks report it.
+        # SLIDING_WINDOW is not a dict, which the system checks report.
         return
     if wanted or f"{__package__}.contrib.opentelemetry" in sys.modules:
         try:
@@ -76,7 +76,7 @@ on_change(_trace_checks)
 
 
 def _start_overrides() -> None:
-    """Read the overrides from the first check on, because many processes never check a limit."""
+    """Start to read overrides at the first check, because many processes never check a limit."""
     from .overrides.watcher import watcher
 
     watcher.start()
@@ -89,5 +89,5 @@ def _read_overrides(using: str) -> None:
 
 
 def _forget_overrides(**arguments: Any) -> None:
-    """Forget the overrides of a test whose database was flushed."""
-    overriding.publish(None)
+    """Forget all overrides. Django sends `post_migrate` when a test has flushed its database."""
+    override_snapshot.publish(None)

@@ -1,4 +1,4 @@
-"""Lets django-redis speak to a Redis Cluster, which it cannot by itself.
+"""A connection factory that lets django-redis use a Redis Cluster.
 
     CACHES = {"default": {
         "BACKEND": "django_redis.cache.RedisCache",
@@ -6,8 +6,8 @@
         "OPTIONS": {"CONNECTION_FACTORY": "django_slidingwindow.cluster.ClusterConnectionFactory"},
     }}
 
-Each address leads to the whole cluster; with several, one of them may be away when
-a process starts.
+Each address leads to the whole cluster. With several addresses, a process can start while one of
+the nodes is down.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from redis.retry import Retry
 
 
 class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
-    """Makes `get_redis_connection` return redis-py's RedisCluster.
+    """Make `get_redis_connection` return redis-py's RedisCluster.
 
-    It sends no command twice: what has timed out may have run. Redirections, which ran
-    nothing, are followed.
+    The client sends no command twice, because a command that timed out may have run. It follows
+    redirections, which mean that nothing ran.
     """
 
     _clusters: ClassVar[dict[object, Any]] = {}
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def connect(self, url: str) -> Any:
-        """Return the cluster's client, one for the whole process."""
+        """Return the client for the cluster. The whole process shares it."""
         return self.client([url])
 
     def client(self, urls: Sequence[str]) -> Any:
-        """Return the client of the cluster that the first of these nodes to answer belongs to."""
-        # After a fork the sockets are the parent's.
+        """Return the client for the cluster of these nodes. It asks the first one that replies."""
+        # The process id is part of the key: after a fork the sockets belong to the parent.
         key = (os.getpid(), tuple(urls), repr(self.options))
         with self._lock:
             if key not in self._clusters:
@@ -54,7 +54,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         connection.disconnect_connection_pools()
 
     def pool(self, url: str) -> ConnectionPool:
-        """Return what connections to the node at this address are made of. Nothing is connected."""
+        """Return a pool for the node at this address, without connecting."""
         params = self.make_connection_params(url)
         params.update(self.pool_cls_kwargs)
         pool = ConnectionPool.from_url(**params)

@@ -1,4 +1,7 @@
-"""The setting SLIDING_WINDOW, one typed property a key. The only module that reads settings."""
+"""The setting SLIDING_WINDOW: one typed property for each key.
+
+No other module of the package reads settings.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ Value = TypeVar("Value")
 
 
 class Conf:
-    """Read on first access and kept until a setting changes."""
+    """The settings of the project. A value is read on first access and kept until it changes."""
 
     _forced: ClassVar[dict[str, Any]] = {}
 
     @cached_property
     def user(self) -> Mapping[str, Any]:
-        """The project's dict, as it is."""
+        """The dict SLIDING_WINDOW as the project wrote it."""
         value = getattr(settings, NAME, {})
         if not isinstance(value, Mapping):
             raise ImproperlyConfigured(f"{NAME} must be a dict, not {type(value).__name__}")
@@ -48,7 +51,7 @@ class Conf:
 
     @cached_property
     def identities(self) -> Mapping[str, Any]:
-        """Axis to dotted path or callable: request -> str | None."""
+        """Functions or their dotted paths by axis. They take the request and return str or None."""
         return self._get("IDENTITIES", {})
 
     @cached_property
@@ -61,7 +64,7 @@ class Conf:
 
     @cached_property
     def forwarded_header(self) -> str:
-        """What the trusted proxies write: "x-forwarded-for", or "forwarded" (RFC 7239)."""
+        """The header that trusted proxies set: "x-forwarded-for", or "forwarded" (RFC 7239)."""
         return self._get("FORWARDED_HEADER", "x-forwarded-for")
 
     @cached_property
@@ -95,7 +98,10 @@ class Conf:
 
     @cached_property
     def prefix(self) -> str:
-        """Begins every key. Without braces: they would take the place of the hash tag."""
+        """The beginning of every key.
+
+        Braces are not allowed: Redis Cluster would take them for the hash tag.
+        """
         value = self._get("PREFIX", "throttle")
         if not isinstance(value, str) or not value or set(value) & set("{}"):
             raise ImproperlyConfigured(
@@ -105,7 +111,7 @@ class Conf:
 
     @cached_property
     def hash_key(self) -> bytes:
-        """The key of the hashes that stand for secrets."""
+        """The key with which secrets, such as API keys and session ids, are hashed."""
         value = self.user.get("HASH_KEY")
         if value is None:
             return f"{__package__}:{settings.SECRET_KEY}".encode()
@@ -147,7 +153,7 @@ class Conf:
 
     @cached_property
     def log_rows_per_minute(self) -> int:
-        """Rows that one process begins in a minute; what is beyond shares a row by profile."""
+        """New rows that a process starts in a minute; other requests share one row per profile."""
         return self._get("LOG_ROWS_PER_MINUTE", 1_000)
 
     @cached_property
@@ -156,17 +162,17 @@ class Conf:
 
     @cached_property
     def near_share(self) -> float | None:
-        """The share of a limit whose crossing sends `limit_near`; None or 0 for none."""
+        """The share of a limit that sends `limit_near` when it is crossed; None or 0 for never."""
         return self._get("NEAR_SHARE", 0.8)
 
     @cached_property
     def traces(self) -> bool:
-        """Whether a check that asks Redis makes a span of OpenTelemetry."""
+        """Whether a check that asks Redis creates an OpenTelemetry span."""
         return self._get("TRACES", False)
 
     @cached_property
     def overrides_seconds(self) -> float:
-        """Seconds within which a changed override is obeyed; 0 for no overrides."""
+        """Seconds until a changed override applies, at most; 0 turns overrides off."""
         return self._get("OVERRIDES_SECONDS", 2.0)
 
     @cached_property
@@ -175,32 +181,32 @@ class Conf:
 
     @property
     def language(self) -> str:
-        """Django's own LANGUAGE_CODE; every refusal asks."""
+        """Django's LANGUAGE_CODE, which every refusal reads."""
         return settings.LANGUAGE_CODE
 
     @property
     def allowed_hosts(self) -> Sequence[str]:
-        """Django's own ALLOWED_HOSTS; the drill and the load test ask."""
+        """Django's ALLOWED_HOSTS, which the drill and the load test read."""
         return settings.ALLOWED_HOSTS
 
     @property
     def middleware(self) -> Sequence[str]:
-        """Django's own MIDDLEWARE; the checks ask."""
+        """Django's MIDDLEWARE, which the system checks read."""
         return settings.MIDDLEWARE
 
     @property
     def session_engine(self) -> str:
-        """Django's own SESSION_ENGINE; the checks ask."""
+        """Django's SESSION_ENGINE, which the system checks read."""
         return settings.SESSION_ENGINE
 
     def reset(self) -> None:
-        """Forget what was read."""
+        """Forget all values, so that they are read again."""
         vars(self).clear()
         vars(self).update(self._forced)
 
     @contextmanager
     def forced(self, **values: Any) -> Iterator[None]:
-        """Give these properties these values within it, whatever the settings say or become."""
+        """Give properties these values inside the block, whatever the settings are or become."""
         before = dict(self._forced)
         self._forced.update(values)
         self.reset()
@@ -219,20 +225,21 @@ class Conf:
 conf = Conf()
 
 
-# What to call when a setting changes: conf first, then what was made from it.
-_forgets: list[tuple[Callable[[], object], frozenset[str]]] = []
+# Functions to call, and the settings for which to call them. `conf.reset` is the first: the others
+# may read the new values.
+_callbacks: list[tuple[Callable[[], object], frozenset[str]]] = []
 
 
-def on_change(forget: Callable[[], object], *names: str) -> None:
-    """Call a function whenever SLIDING_WINDOW or one of these settings changes, as in tests."""
-    _forgets.append((forget, frozenset((NAME, *names))))
+def on_change(callback: Callable[[], object], *names: str) -> None:
+    """Call a function whenever a test changes SLIDING_WINDOW or one of these settings."""
+    _callbacks.append((callback, frozenset((NAME, *names))))
 
 
-def _changed(*, setting: str, **kwargs: Any) -> None:
-    for forget, names in _forgets:
+def _call_back(*, setting: str, **kwargs: Any) -> None:
+    for callback, names in _callbacks:
         if setting in names:
-            forget()
+            callback()
 
 
 on_change(conf.reset, "SECRET_KEY")
-setting_changed.connect(_changed, dispatch_uid=f"{__name__}.changed")
+setting_changed.connect(_call_back, dispatch_uid=f"{__name__}.changed")

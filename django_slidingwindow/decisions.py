@@ -1,4 +1,4 @@
-"""What a check answers. Durations in seconds, never time stamps."""
+"""The decision of a check. Its durations are in seconds; it has no timestamps."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ OBSERVED_PENALTY = "observe_penalty"  # of a verdict, in log and metrics: PENALT
 REDIS = "redis"
 LOCAL = "local"
 SHIELD = "shield"
-LEASE = "lease"  # admitted by hits that this process had taken ahead
-DEFERRED = "deferred"  # by what this process knows; the charge follows
+LEASE = "lease"  # admitted by hits that this process had leased
+DEFERRED = "deferred"  # decided by this process, before the store is charged
 ALLOW = "allow"
 OVERRIDE = "override"  # decided by an override, without looking at a window
-# DENY names a source as well.
+# DENY is a source as well.
 
-# `limit` and `remaining` of a decision without a limit, so that comparisons hold.
+# `limit` and `remaining` of a decision without a limit: a number, so that comparisons work.
 NO_LIMIT = 2**63 - 1
 
 
 class Verdict(NamedTuple):
-    """What one policy says of the request."""
+    """The result of one policy."""
 
     profile: str
     policy: Policy
@@ -43,17 +43,17 @@ class Verdict(NamedTuple):
     """The window's key in the store."""
     allowed: bool
     observed: bool
-    """Of an observing profile: a refusal does not count."""
+    """Whether the profile only observes, so that a refusal by this policy has no effect."""
     limit: int
-    """The limit that was applied: less than the policy's in the local fallback."""
+    """The limit that was applied. In the local fallback, it is less than the policy's."""
     remaining: int
     """Hits left after this request."""
     retry_after: float | None
     """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
     if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
-    """Seconds until the oldest counted hit leaves; 0.0 where there is none. For requests in flight:
-    until the oldest one has to end at the latest."""
+    """Seconds until the oldest counted hit leaves the window; 0.0 if there is none. For requests in
+    flight: until the oldest one expires."""
     blocked: bool = False
     """Whether a penalty blocks the identifier."""
 
@@ -67,7 +67,7 @@ class Charge(NamedTuple):
 
 
 class Receipt:
-    """What was charged and when by the store's clock, so that it can be given back once."""
+    """The charges of a check, so that they can be given back once."""
 
     __slots__ = ("_unused", "local", "parts")
 
@@ -78,10 +78,11 @@ class Receipt:
         local: bool,
         unused: list[bool] | None = None,
     ) -> None:
-        """`parts`: charges that were made together, and the store's clock then, or what will
-        know it.
+        """`parts`: charges that were made together, and their time by the store's clock (or an
+        object that will have it).
 
-        Receipts that share `unused` are one: using it up is an atomic step, without a lock.
+        Receipts that share `unused` can be used once among them. `list.pop` is atomic, so that this
+        needs no lock.
         """
         self.parts = parts
         self.local = local
@@ -96,17 +97,17 @@ class Receipt:
 
     @property
     def holds_slots(self) -> bool:
-        """Whether slots of requests in flight are to be given back."""
+        """Whether there are slots to give back."""
         return bool(self._unused and self.slots)
 
     @property
     def slots(self) -> set[str]:
-        """The keys of requests in flight."""
+        """The keys of the windows that count requests in flight."""
         every = (charge for charges, _ in self.parts for charge in charges)
         return {charge.key for charge in every if charge.policy.inflight}
 
     def part(self, keys: set[str]) -> Receipt:
-        """Return a receipt of its own for what some keys were charged."""
+        """Return a separate receipt for the charges of some keys."""
         parts = (
             (tuple(charge for charge in charges if charge.key in keys), stamp)
             for charges, stamp in self.parts
@@ -114,8 +115,8 @@ class Receipt:
         return Receipt(tuple(part for part in parts if part[0]), local=self.local)
 
 
-class Known(NamedTuple):
-    """What a decision was made of, if its verdicts and its receipt are known."""
+class _GivenAnswer(NamedTuple):
+    """The verdicts and the receipt of a decision that was created with them."""
 
     windows: None
     rules: None
@@ -127,7 +128,7 @@ class _Fields(NamedTuple):
     allowed: bool
     profile: str
     policy: Policy | None
-    """The policy that decided; None where no policy counts."""
+    """The policy that decided; None if no policy did."""
     limit: int
     remaining: int
     """Hits left after this request."""
@@ -135,21 +136,21 @@ class _Fields(NamedTuple):
     """Seconds until a request of this cost would pass; 0.0 when allowed, None for never. Also 0.0
     if it waits for a request in flight: nobody knows when that ends."""
     reset_after: float
-    """Seconds until the oldest counted hit leaves."""
+    """Seconds until the oldest counted hit leaves the window."""
     reason: str
     source: str
     key: str
-    """Of the window that decided; empty where no window was looked at."""
+    """The key of the window that decided; "" if no window did."""
     answer: tuple[Any, ...]
-    """What the decision was made of: a function and its arguments, which begin with the windows and
-    their rules. It returns what `verdicts` and `receipt` are read from: few look at them, and
-    making them takes longer than the rest of a check."""
+    """A function and its arguments, which begin with the windows and their rules. The function
+    returns an object with `verdicts` and `receipt`. They are created on first access: that takes
+    longer than the rest of a check, and few callers need them."""
 
 
 class Decision(_Fields):
-    """The answer to a request, and the policy that decided it.
+    """Whether a request is admitted, and the policy that decided.
 
-    Its fields are a tuple's, which is made in a tenth of the time that a frozen dataclass takes
+    This is a tuple, which is created in a tenth of the time of a frozen dataclass
     (`python -m benchmarks library`).
     """
 
@@ -174,18 +175,18 @@ class Decision(_Fields):
                 key = verdict.key
                 break
         decided = (allowed, profile, policy, limit, remaining, retry_after, reset_after)
-        return _known((*decided, reason, source, key), verdicts, receipt)
+        return _with_answer((*decided, reason, source, key), verdicts, receipt)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """One for each policy looked at."""
-        found: tuple[Verdict, ...] = self._made("verdicts")
+        """The result of each policy that was checked."""
+        found: tuple[Verdict, ...] = self._from_answer("verdicts")
         return found
 
     @property
     def receipt(self) -> Receipt | None:
         """What `refund` gives back; None if nothing was charged."""
-        found: Receipt | None = self._made("receipt")
+        found: Receipt | None = self._from_answer("receipt")
         return found
 
     @property
@@ -223,22 +224,23 @@ class Decision(_Fields):
         return f"Decision({', '.join(fields)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What it was made of stays here: a copy needs no windows.
-        return _known, (self[:-1], self.verdicts, self.receipt)
+        # Without the arguments of `answer`, such as windows, which a copy does not need.
+        return _with_answer, (self[:-1], self.verdicts, self.receipt)
 
-    def _made(self, name: str) -> Any:
-        made = self.__dict__
-        if name not in made:
+    def _from_answer(self, name: str) -> Any:
+        cached = self.__dict__
+        if name not in cached:
             make, *arguments = self.answer
-            made[name] = getattr(make(*arguments), name)
-        return made[name]
+            cached[name] = getattr(make(*arguments), name)
+        return cached[name]
 
 
-def _known(
+def _with_answer(
     fields: tuple[Any, ...], verdicts: tuple[Verdict, ...], receipt: Receipt | None
 ) -> Decision:
-    return new_decision(Decision, (*fields, (Known, None, None, verdicts, receipt)))
+    """Return a decision of all fields except `answer`, and of its verdicts and receipt."""
+    return new_decision(Decision, (*fields, (_GivenAnswer, None, None, verdicts, receipt)))
 
 
 new_decision: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__
-"""Makes a decision of a tuple of all its fields."""
+"""Creates a decision from a tuple of all its fields."""

@@ -1,4 +1,4 @@
-"""Limits on views."""
+"""Limit the requests of a view, by a decorator or a mixin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from .guard import check as guard
-from .guard.installed import require_installed
+from .guard.installation import require_installed
 from .guard.requirements import (
     EXEMPT,
     Requirement,
@@ -44,18 +44,18 @@ def rate_limit(
 ) -> Callable[[View], View]:
     """Count a view's requests by one or several profiles, and refuse those above a limit.
 
-    `profile`: a name, several, or a function of the request that answers a name, several
-    or None. `cost`: hits that a request takes, or a function of the request. `methods`:
-    only these are counted; GET covers HEAD. `charge_when`: a function of the response;
-    the request is charged before the view runs, and the charge is given back if it
-    answers False: `charge_when=lambda response: response.status_code == 401` counts
-    failed logins alone. If the view raises, there is no response and the charge stays.
+    `profile`: a name, several names, or a function of the request that returns a name, several
+    names or None. `cost`: the hits that a request takes, or a function of the request. `methods`:
+    only these are counted; GET includes HEAD. `charge_when`: a function of the response. The
+    request is charged before the view runs, and the charge is given back if the function returns
+    False: `charge_when=lambda response: response.status_code == 401` counts failed logins only. If
+    the view raises, there is no response, and the charge stays.
 
-    It counts the requests that reach it. Inside of `login_required` it counts those that
-    are logged in; outside, strangers as well. Several directly above each other are charged
-    together, in one call, by the outermost: a refusal by one spends nothing on the others.
-    Where nothing stands above them, the middleware charges them together with its rules.
-    The decision is at `request.rate_limit`. Sync views stay sync, async ones async.
+    The decorator counts the requests that reach it: inside `login_required`, those of users who are
+    logged in; outside, those of anonymous users as well. If several stand directly above each
+    other, the outermost charges all in one call: a refusal by one charges nothing to the others. If
+    they are the outermost decorators of the view, the middleware charges them together with its
+    rules. The decision is at `request.rate_limit`. Sync views stay sync, async views async.
     """
     require_installed()
     place = calling_place()
@@ -74,12 +74,12 @@ def _decorator(
 ) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         _refuse_class(view, "rate_limit(...)")
-        # Django's method_decorator tries a decorator on a function of its own, and then
-        # decorates the bound method, a partial, at every request.
+        # Django's method_decorator decorates a dummy function first, and then the bound method, a
+        # partial, at every request.
         if not isinstance(view, partial):
             declare(_name_of(view) or place, requirement)
-        limited = _limited_async if _answers_async(view) else _limited
-        return cast(View, limited(view, requirement, charge_when))
+        limit = _limit_async if _is_async_view(view) else _limit
+        return cast(View, limit(view, requirement, charge_when))
 
     return decorate
 
@@ -106,65 +106,65 @@ def _refuse_class(view: Any, decorator: str) -> None:
 
 
 def _name_of(view: Callable[..., Any]) -> str | None:
-    """Return the dotted name of a view; None for what Django only tries a decorator on."""
+    """Return the dotted name of a view; None for the dummy function of `method_decorator`."""
     named: Any = getattr(view, "view_class", view)
     if named.__module__ == "django.utils.decorators":
         return None
     return f"{named.__module__}.{getattr(named, '__qualname__', type(named).__qualname__)}"
 
 
-def _answers_async(view: Callable[..., Any]) -> bool:
-    """Whether a view has to be awaited; an async class-based one is, by a sync dispatch."""
+def _is_async_view(view: Callable[..., Any]) -> bool:
+    """Whether a view returns an awaitable, as the sync `dispatch` of an async class does."""
     bound = getattr(view.func, "__self__", None) if isinstance(view, partial) else None
     return is_async(view) or getattr(bound, "view_is_async", False)
 
 
-def _limited(
+def _limit(
     view: Callable[..., Any], requirement: Requirement, charge_when: Callable[[Any], Any] | None
 ) -> Callable[..., Any]:
     @wraps(view)
     def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = request if isinstance(request, HttpRequest) else _plain(request)
-        decision = guard.check(plain, requirements)
+        django_request = request if isinstance(request, HttpRequest) else _django_request(request)
+        decision = guard.check(django_request, requirements)
         if decision is not None and not decision.allowed:
-            response: Any = responses.refusal(plain, decision)
+            response: Any = responses.refusal(django_request, decision)
         else:
             response = view(request, *args, **kwargs)
-            if charge_when is not None and not _charges(charge_when, response):
-                guard.refund(plain, requirement)
+            if charge_when is not None and not _should_charge(charge_when, response):
+                guard.refund(django_request, requirement)
         # What a view of another framework returns is not always a response yet.
         if isinstance(response, HttpResponseBase):
-            headers.show(response, plain)
+            headers.show(response, django_request)
         return response
 
     requirements = set_requirements(wrapper, (requirement, *own_requirements(view)))
     return wrapper
 
 
-def _limited_async(
+def _limit_async(
     view: Callable[..., Any], requirement: Requirement, charge_when: Callable[[Any], Any] | None
 ) -> Callable[..., Any]:
     @wraps(view)
     async def wrapper(request: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = request if isinstance(request, HttpRequest) else _plain(request)
-        decision = await guard.acheck(plain, requirements)
+        django_request = request if isinstance(request, HttpRequest) else _django_request(request)
+        decision = await guard.acheck(django_request, requirements)
         if decision is not None and not decision.allowed:
-            response: Any = await responses.arefusal(plain, decision)
+            response: Any = await responses.arefusal(django_request, decision)
         else:
             response = await view(request, *args, **kwargs)
-            if charge_when is not None and not _charges(charge_when, response):
-                await guard.arefund(plain, requirement)
+            if charge_when is not None and not _should_charge(charge_when, response):
+                await guard.arefund(django_request, requirement)
         # What a view of another framework returns is not always a response yet.
         if isinstance(response, HttpResponseBase):
-            headers.show(response, plain)
+            headers.show(response, django_request)
         return response
 
     requirements = set_requirements(wrapper, (requirement, *own_requirements(view)))
     return wrapper
 
 
-def _plain(request: Any) -> HttpRequest:
-    """Return Django's request inside that of Django REST framework."""
+def _django_request(request: Any) -> HttpRequest:
+    """Return Django's request inside a request of Django REST framework."""
     found: HttpRequest | None = getattr(request, "_request", None)
     if found is None:
         raise TypeError(
@@ -174,18 +174,18 @@ def _plain(request: Any) -> HttpRequest:
     return found
 
 
-def _charges(charge_when: Callable[[Any], Any], response: Any) -> bool:
+def _should_charge(charge_when: Callable[[Any], Any], response: Any) -> bool:
     try:
         return bool(charge_when(response))
     except Exception:
-        logger.exception("charge_when failed, and the charge stays: %r", charge_when)
+        logger.exception("charge_when failed, so the charge stays: %r", charge_when)
         return True
 
 
 def rate_limit_exempt(view: View) -> View:
-    """Keep the middleware's rules away from a view; its own `rate_limit` still counts."""
+    """Exempt a view from the middleware's rules. Its own `rate_limit` still counts."""
     _refuse_class(view, "rate_limit_exempt")
-    if _answers_async(view):
+    if _is_async_view(view):
 
         @wraps(view)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -202,51 +202,51 @@ def rate_limit_exempt(view: View) -> View:
 
 
 class RateLimitMixin(_View):
-    """Limits a class-based view by attributes, which mean what `rate_limit`'s arguments do.
+    """Mixin that limits a class-based view. Its attributes are the arguments of `rate_limit`.
 
-    `as_view` may set them for one URL: `as_view(rate_limit_profiles=["login"])`. It counts the
-    requests that reach its `dispatch`: classes to the left of it and decorators of `dispatch`
-    come first. `class Page(LoginRequiredMixin, RateLimitMixin, View)` counts those that are
-    logged in.
+    `as_view` may set them for one URL: `as_view(rate_limit_profiles=["login"])`. The mixin counts
+    the requests that reach its `dispatch`. Classes to its left and decorators of `dispatch` come
+    first: `class Page(LoginRequiredMixin, RateLimitMixin, View)` counts the requests of users who
+    are logged in.
     """
 
     rate_limit_profiles: str | Sequence[str] | Callable[[HttpRequest], Any] | None = None
     rate_limit_cost: int | Callable[[HttpRequest], Any] = 1
     rate_limit_methods: str | Iterable[str] | None = None
     rate_limit_charge_when: Callable[[Any], Any] | None = None
-    # What `dispatch` is decorated with, if another one runs before it; `as_view` sets it.
+    # The decorator for `dispatch`, if another `dispatch` runs before this one; `as_view` sets it.
     _rate_limit_inside: Callable[..., Any] | None = None
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Callable[..., Any]:
-        """Return Django's view, limited."""
+        """Return Django's view, with the limits of the attributes."""
 
-        def given(name: str) -> Any:
+        def option(name: str) -> Any:
             return initkwargs.get(name, getattr(cls, name))
 
-        if not given("rate_limit_profiles"):
+        if not option("rate_limit_profiles"):
             return cast("Callable[..., Any]", super().as_view(**initkwargs))
         require_installed()
         place = f"{cls.__module__}.{cls.__qualname__}"
         requirement = _requirement(
-            _profiles((), given("rate_limit_profiles")),
-            given("rate_limit_cost"),
-            given("rate_limit_methods"),
+            _profiles((), option("rate_limit_profiles")),
+            option("rate_limit_cost"),
+            option("rate_limit_methods"),
             f"RateLimitMixin of {place}",
         )
-        limit: Callable[..., Any] = _decorator(requirement, given("rate_limit_charge_when"), place)
+        limit: Callable[..., Any] = _decorator(requirement, option("rate_limit_charge_when"), place)
         outermost = cls.dispatch is RateLimitMixin.dispatch
         if not outermost:
             initkwargs["_rate_limit_inside"] = limit
         view: Callable[..., Any] = super().as_view(**initkwargs)
-        # Decorated in any case, so that the usages know the view.
+        # Decorated in either case, so that the view is among the usages.
         limited = limit(view)
         return limited if outermost else view
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Do what Django's does, limited where `as_view` could not do so for the whole view."""
-        plain = super().dispatch
+        """Call Django's `dispatch`, with the limits if `as_view` could not limit the whole view."""
+        dispatch = super().dispatch
         if self._rate_limit_inside is None:
-            return plain(request, *args, **kwargs)
-        # As Django's method_decorator does it.
-        return self._rate_limit_inside(partial(plain))(request, *args, **kwargs)
+            return dispatch(request, *args, **kwargs)
+        # A partial, as from Django's method_decorator, because it is decorated at every request.
+        return self._rate_limit_inside(partial(dispatch))(request, *args, **kwargs)

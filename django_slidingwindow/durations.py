@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# The symbol for people, microseconds, and the names that a rate may use.
+# For each unit: the symbol in texts, its microseconds, and its names in rates.
 UNITS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("w", 604_800_000_000, ("w", "week", "weeks")),
     ("d", 86_400_000_000, ("d", "day", "days")),
@@ -13,17 +13,18 @@ UNITS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 )
 UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
 SECONDS = {name: size / 1_000_000 for _, size, names in UNITS for name in names}
-"""The seconds of each name."""
+"""Seconds by the name of a unit."""
 
-# People say 14 days rather than 2 weeks.
-_WRITTEN = {symbol: size for symbol, size, _ in UNITS if symbol != "w"}
-# A duration of at least the first is shown to the second, all in microseconds.
+# The units in texts, in microseconds. No weeks: people say 14 days rather than 2 weeks.
+_SHOWN = {symbol: size for symbol, size, _ in UNITS if symbol != "w"}
+# How precisely a duration is shown: pairs of the least duration and the step to which it is rounded
+# up, in microseconds.
 _STEPS = (
-    (_WRITTEN["d"], _WRITTEN["h"]),
-    (_WRITTEN["h"], _WRITTEN["min"]),
-    (_WRITTEN["min"], _WRITTEN["s"]),
-    (_WRITTEN["s"], _WRITTEN["s"] // 10),
-    (0, _WRITTEN["ms"]),
+    (_SHOWN["d"], _SHOWN["h"]),
+    (_SHOWN["h"], _SHOWN["min"]),
+    (_SHOWN["min"], _SHOWN["s"]),
+    (_SHOWN["s"], _SHOWN["s"] // 10),
+    (0, _SHOWN["ms"]),
 )
 
 
@@ -48,12 +49,12 @@ def duration_exact(seconds: float) -> str:
 def duration_rounded_up(seconds: float) -> str:
     """Return a wait that is never too short: 250 ms, 12.3 s, 4 min 10 s, 3 d 4 h."""
     micro = _rounded_up(seconds)
-    if 0 < micro < _WRITTEN["s"]:
-        return f"{micro // _WRITTEN['ms']} ms"
-    if micro < _WRITTEN["min"]:
+    if 0 < micro < _SHOWN["s"]:
+        return f"{micro // _SHOWN['ms']} ms"
+    if micro < _SHOWN["min"]:
         return f"{seconds_exact(micro / 1_000_000)} s"
     parts = []
-    for symbol, size in _WRITTEN.items():
+    for symbol, size in _SHOWN.items():
         count, micro = divmod(micro, size)
         if count:
             parts.append(f"{count} {symbol}")
@@ -61,25 +62,25 @@ def duration_rounded_up(seconds: float) -> str:
 
 
 def count_rounded_up(seconds: float) -> tuple[int, str]:
-    """Return a wait in one unit, the largest from s to d that is in it twice: (3, "h")."""
+    """Return a wait in one unit, such as (3, "h"): the largest that fits in it at least twice."""
     micro = microseconds(seconds)
     for symbol in ("d", "h", "min"):
-        if micro >= 2 * _WRITTEN[symbol]:
+        if micro >= 2 * _SHOWN[symbol]:
             break
     else:
         symbol = "s"
-    return -(-micro // _WRITTEN[symbol]), symbol
+    return -(-micro // _SHOWN[symbol]), symbol
 
 
 def rate_exact(limit: int, seconds: float, *, inflight: bool = False) -> str:
-    """Return a policy for people: 10,000 / 1 d, or 5 in flight."""
+    """Return a policy as text for people: 10,000 / 1 d, or 5 in flight."""
     if inflight:
         return f"{limit:,} in flight"
     return f"{limit:,} / {duration_exact(seconds)}"
 
 
 def _rounded_up(seconds: float) -> int:
-    """Return microseconds, rounded up to what is shown of such a duration."""
+    """Return the microseconds of a duration, rounded up to the step in which it is shown."""
     micro = microseconds(seconds)
     step = next(step for least, step in _STEPS if micro >= least)
     return -(-micro // step) * step

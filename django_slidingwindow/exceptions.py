@@ -6,17 +6,17 @@ from typing import Any
 
 
 class Text(str):
-    """A problem in English, with the template and the values from which it was made.
+    """An English text that remembers its template and values.
 
-    Errors, checks and commands show it as it is. The admin translates the template.
+    Errors, checks and commands show the text. The admin translates the template.
     """
 
     __slots__ = ("template", "values")
 
     template: str
-    """A format string, which is a message id of the catalogues. Plain text if it has no values."""
+    """A format string, and the message id of its translations. Without values, plain text."""
     values: dict[str, Any]
-    """Values for the template. They may be texts as well."""
+    """The values for the template. A value may be a `Text` as well."""
 
     def __new__(cls, template: str, /, **values: Any) -> Text:  # noqa: PYI034 -- Self needs 3.11
         text = super().__new__(cls, template.format(**values) if values else template)
@@ -34,7 +34,7 @@ def text_of(error: Exception) -> str:
 
 
 def gettext_noop(text: str) -> str:
-    """Mark a text for translation. Django's own function reads the settings, too early here."""
+    """Mark a text for translation. Django's own function would read the settings too early."""
     return text
 
 
@@ -44,24 +44,24 @@ def pgettext_noop(context: str, text: str) -> str:
 
 
 class SlidingWindowError(Exception):
-    """Base of every error of this package."""
+    """The base class of all errors of this package."""
 
 
 class PolicyError(SlidingWindowError, ValueError):
-    """A rate, window, limit or algorithm that cannot be used; says what is allowed."""
+    """A rate, window, limit or algorithm is not valid. The text says what is allowed."""
 
     def __init__(self, template: str, /, **values: Any) -> None:
         super().__init__(Text(template, **values))
 
 
 class StoreError(SlidingWindowError):
-    """The store could not answer. Always raised from the cause."""
+    """The store could not answer. Always raised from the error that caused it."""
 
     outage: bool
-    """The store as a whole cannot answer now, rather than this one call."""
+    """Whether the store as a whole cannot answer now; False if only this call failed."""
 
     incident: int | None
-    """Equal for all the calls that failed with one lost connection; None for this call alone."""
+    """Equal for all calls that failed with one lost connection; None if only this call failed."""
 
     def __init__(self, message: str, *, outage: bool = True, incident: int | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Limits for code that is not a view: a task before it calls an upstream with a quota."""
+"""Limits for code that is not a view, such as a task that calls an API with a quota."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import signals
 from .conf import conf
 from .core.caching import BoundedCache
 from .decisions import OBSERVED, Decision
-from .guard import current_limiter, overriding
+from .guard import current_limiter, override_snapshot
 from .guard.current_limiter import get_limiter
 from .guard.identity import spelling
 from .guard.resolve import limits_for
@@ -62,7 +62,7 @@ async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Deci
 
 
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
-    """Return what `check` would answer; charge nothing."""
+    """Return what `check` would return; charge nothing."""
     limiter = get_limiter()
     return limiter.peek(_windows(limiter, profile, identifier, cost, conf.enabled))
 
@@ -76,7 +76,10 @@ async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decis
 def acquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
-    """Wait until admitted; refuse if that would take more than `timeout` seconds, or for ever."""
+    """Wait until the identifier is admitted, and charge `cost` hits.
+
+    Refuse if that would take more than `timeout` seconds, or if waiting does not help.
+    """
     limiter = get_limiter()
     windows = _windows(limiter, profile, identifier, cost, conf.enabled)
     decision = limiter.acquire(windows, timeout)
@@ -97,8 +100,8 @@ async def aacquire(
 def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Decision]:
     """Hold a slot of a profile with `inflight` until the block ends.
 
-    Yield what `check` answers. A refusal is not raised: it holds nothing, and has `allowed` False.
-    Hits of rates beside it stay charged.
+    Yield what `check` returns. A refusal does not raise: its `allowed` is False, and it holds no
+    slot. If the profile has rates as well, their hits stay charged.
     """
     limiter = get_limiter()
     decision = limiter.charge(_windows(limiter, profile, identifier, cost, conf.enabled))
@@ -121,26 +124,29 @@ async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> Async
 
 
 def retry_delay(decision: Decision, attempt: int = 0, *, longest: float = LONGEST_DELAY) -> float:
-    """Return the seconds after which a task that was refused should ask again.
+    """Return the seconds after which a refused task should try again.
 
-    These are `retry_after` and a random part, which keeps tasks from coming back all at once:
-    up to a second at first, twice as much with each `attempt`, and at most the window. A task
-    whose wait is longer than `longest` asks before its time, after half of it or later.
+    This is `retry_after` plus a random part, so that tasks do not all come back at once: up to a
+    second at first, twice as much with each `attempt`, and at most the window. If that is more than
+    `longest`, return a random time between half of `longest` and `longest`.
 
-    Raise ValueError if no wait helps: the limit is 0, or less than the cost.
+    Raise ValueError if waiting does not help: the limit is 0 or less than the cost, or an override
+    blocks the identifier for good.
     """
-    if decision.retry_after is None or decision.policy is None:
+    if decision.retry_after is None:
         raise ValueError(
-            f"no wait helps: the cost is above the limit of {decision.limit} of the rate-limit "
-            f"profile {decision.profile!r}"
+            f"no wait helps: the rate-limit profile {decision.profile!r} refuses this for good "
+            f"(limit {decision.limit}, reason {decision.reason})"
         )
-    spread = min(2.0 ** min(attempt, 30), decision.policy.window)
+    spread = 2.0 ** min(attempt, 30)
+    if decision.policy is not None:
+        spread = min(spread, decision.policy.window)
     delay = decision.retry_after + random.uniform(0, spread)  # noqa: S311 -- it hides nothing
     return delay if delay <= longest else random.uniform(longest / 2, longest)  # noqa: S311
 
 
 def refund(decision: Decision) -> int:
-    """Give back what the decision was charged, once; return the hits given back."""
+    """Give back the charges of a decision, once; return the number of hits given back."""
     return get_limiter().refund(decision)
 
 
@@ -150,7 +156,7 @@ async def arefund(decision: Decision) -> int:
 
 
 def reset(profile: str | Profile, identifier: str) -> int:
-    """Forget the identifier's windows in this profile; return how many there were."""
+    """Delete the identifier's windows in this profile; return how many there were."""
     limiter = get_limiter()
     return limiter.reset(_windows(limiter, profile, identifier, 1, True, False).keys)
 
@@ -163,7 +169,7 @@ async def areset(profile: str | Profile, identifier: str) -> int:
 
 
 def _logged(windows: WindowSet, identifier: str, cost: int, decision: Decision) -> Decision:
-    """Count a call for the log, because its profile says `"log": "all"`; return the decision."""
+    """Report a call of a profile with `"log": "all"` to the log; return the decision."""
     if not conf.enabled:
         return decision
     if not decision.allowed or decision.reason == OBSERVED:
@@ -171,28 +177,28 @@ def _logged(windows: WindowSet, identifier: str, cost: int, decision: Decision) 
     if decision.allowed:
         ((profile, _),) = windows.template.logged
         spell = spelling(profile.axis)
-        # The keys have it as it is counted.
+        # The log reads the identifier from the keys. If there are none, spell it as they would.
         if not windows.keys and spell is not None:
             identifier = spell(identifier)
         signals.report_admission(None, windows, {profile.name: (identifier, cost)})
     return decision
 
 
-class _Known(NamedTuple):
-    """The part of a check that depends on the profile and the cost alone, prepared once."""
+class _PreparedCheck(NamedTuple):
+    """The part of a check that depends only on the profile and the cost. It is prepared once."""
 
     limiter: Limiter
     edition: object
-    """Of the registry."""
+    """The edition of the registry."""
     profile: Profile
     spell: Callable[[str], str] | None
-    """Gives identifiers their one spelling, if the axis has several."""
+    """Returns the one spelling of an identifier; None if the axis has no other spellings."""
     template: WindowTemplate | None
-    """None if a function says the limit."""
+    """None if a function chooses the limit."""
 
 
-# Only costs that callers make up can fill it.
-_known: BoundedCache[tuple[str | Profile, int], _Known] = BoundedCache(4_096)
+# By profile and cost. Only callers that compute costs can fill it.
+_prepared_checks: BoundedCache[tuple[str | Profile, int], _PreparedCheck] = BoundedCache(4_096)
 
 
 def _windows(
@@ -203,19 +209,19 @@ def _windows(
     enabled: bool,
     overridable: bool = True,
 ) -> WindowSet:
-    """Return the windows of an identifier; none if limits are switched off.
+    """Return the windows of an identifier; an empty set if limits are disabled.
 
-    `overridable` is False for a caller that wants the windows whatever an override says.
+    `overridable` is False for a caller that needs the windows of the profile without overrides.
     """
     if type(cost) is not int:
         cost = parse_cost(cost)
-    known = _known.get((profile, cost))
-    if known is None or known[0] is not limiter or known[1] is not registry.edition:
-        known = _prepare(limiter, profile, cost)
-    _, _, found, spell, template = known
+    prepared = _prepared_checks.get((profile, cost))
+    if prepared is None or prepared[0] is not limiter or prepared[1] is not registry.edition:
+        prepared = _prepare(limiter, profile, cost)
+    _, _, found, spell, template = prepared
     if spell is not None:
         identifier = spell(identifier)
-    overrides = overriding.current if enabled and overridable else None
+    overrides = override_snapshot.current if enabled and overridable else None
     if overrides is None and template is not None and enabled:
         return template.windows(identifier)
     override, policies = limits_for(found, identifier, None, overrides)
@@ -224,16 +230,16 @@ def _windows(
     return limiter.template(found, policies if enabled else (), cost).windows(identifier)
 
 
-def _prepare(limiter: Limiter, profile: str | Profile, cost: int) -> _Known:
+def _prepare(limiter: Limiter, profile: str | Profile, cost: int) -> _PreparedCheck:
     cost = parse_cost(cost)
-    # Before the profile is read: it may change meanwhile.
+    # Read before the profile: if it changes meanwhile, this is out of date.
     edition = registry.edition
     found = registry.get(profile) if isinstance(profile, str) else profile
     template = None
     if found.limit_for is None:
         template = limiter.template(found, found.policies, cost)
-    known = _Known(limiter, edition, found, spelling(found.axis), template)
-    return _known.keep((profile, cost), known)
+    prepared = _PreparedCheck(limiter, edition, found, spelling(found.axis), template)
+    return _prepared_checks.keep((profile, cost), prepared)
 
 
 async def _awindows(
@@ -244,7 +250,7 @@ async def _awindows(
     enabled: bool,
     overridable: bool = True,
 ) -> WindowSet:
-    """Do what `_windows` does; in a thread if a project's function says the limit."""
+    """Do what `_windows` does, in a thread if a function of the project chooses the limit."""
     found = registry.get(profile) if isinstance(profile, str) else profile
     if found.limit_for is None:
         return _windows(limiter, profile, identifier, cost, enabled, overridable)

@@ -1,4 +1,4 @@
-"""Limits on all requests, by the rules of the settings and the requirements of the views."""
+"""Limit all requests, by the rules of the settings and the requirements of the views."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from .conf import conf
 from .core.caching import BoundedCache
 from .guard import check as guard
-from .guard.installed import require_installed
+from .guard.installation import require_installed
 from .guard.requirements import Requirements, is_exempt, joined, requirements_of
 from .guard.rules import requirements_for
 from .http import headers
@@ -20,21 +20,21 @@ from .http import refusal as responses
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-_SEEN = "_rate_limit_seen"
-_NOTHING = joined(())
-# The requirements of rules and view together, by the ids of all of them; they are kept
-# as well, so that the ids stay their own.
-_joined: BoundedCache[tuple[int, ...], tuple[Callable[..., Any], Requirements]]
-_joined = BoundedCache(4_096)
+_REACHED_VIEW = "_rate_limit_reached_view"
+_NO_REQUIREMENTS = joined(())
+# The requirements of the rules and the view together, by the ids of the view and of the rules'
+# requirements. The values keep these objects alive, so that no id is reused.
+_rules_and_view: BoundedCache[tuple[int, ...], tuple[Callable[..., Any], Requirements]]
+_rules_and_view = BoundedCache(4_096)
 
 
 class RateLimitMiddleware:
-    """Counts each request by all the rules that match it, and by what its view requires.
+    """Middleware that counts requests by all rules that match, and by their views' requirements.
 
-    It may stand anywhere in MIDDLEWARE: it decides when all the others have prepared
-    the request, and before the view runs. Rules and the view's own `rate_limit` are
-    charged together, in one call. A request that another answers before that (an unknown
-    path, a failed CSRF check) is charged by the rules once its response is known.
+    Its place in MIDDLEWARE does not matter: it decides after all other middleware have prepared the
+    request, and before the view runs. Rules and the view's own `rate_limit` are charged together,
+    in one call. A request that never reaches its view (an unknown path, a failed CSRF check) is
+    charged by the rules after its response was made.
     """
 
     sync_capable = True
@@ -46,14 +46,14 @@ class RateLimitMiddleware:
         self.async_mode = iscoroutinefunction(get_response)
         if self.async_mode:
             markcoroutinefunction(self)
-            # Django looks at the method itself to tell how to call it.
+            # Django inspects the method itself to find out whether it is async.
             self.process_view = self.aprocess_view  # type: ignore[assignment,method-assign]
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.async_mode:
             return self.__acall__(request)
         response: HttpResponseBase = self.get_response(request)
-        requirements = _left(request, response)
+        requirements = _requirements_without_view(request, response)
         if requirements:
             decision = guard.check(request, requirements)
             if decision is not None and not decision.allowed:
@@ -63,7 +63,7 @@ class RateLimitMiddleware:
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = await self.get_response(request)
-        requirements = _left(request, response)
+        requirements = _requirements_without_view(request, response)
         if requirements:
             decision = await guard.acheck(request, requirements)
             if decision is not None and not decision.allowed:
@@ -74,7 +74,7 @@ class RateLimitMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Return the refusal, if there is one."""
+        """Return the response of a refusal; None if the view may run."""
         decision = guard.check(request, requirements_at(request, view))
         if decision is None or decision.allowed:
             return None
@@ -83,7 +83,7 @@ class RateLimitMiddleware:
     async def aprocess_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Do what `process_view` does, whose place it takes on an event loop."""
+        """Do what `process_view` does, without blocking the event loop."""
         decision = await guard.acheck(request, requirements_at(request, view))
         if decision is None or decision.allowed:
             return None
@@ -91,24 +91,24 @@ class RateLimitMiddleware:
 
 
 def requirements_at(request: HttpRequest, view: Callable[..., Any]) -> Requirements:
-    """Return what the rules and a view require before the view runs."""
-    setattr(request, _SEEN, True)
+    """Return the requirements of the rules and of a view, to check before the view runs."""
+    setattr(request, _REACHED_VIEW, True)
     if not conf.enabled:
-        return _NOTHING
+        return _NO_REQUIREMENTS
     of_rules = () if is_exempt(view) else requirements_for(request)
     key = (id(view), *map(id, of_rules))
-    found = _joined.get(key)
+    found = _rules_and_view.get(key)
     if found is None:
-        found = _joined.keep(key, (view, joined((*of_rules, *requirements_of(view)))))
+        found = _rules_and_view.keep(key, (view, joined((*of_rules, *requirements_of(view)))))
     return found[1]
 
 
-def _left(request: HttpRequest, response: HttpResponseBase) -> Requirements:
-    """Return what the rules require of a request that was answered before its view."""
-    # A stream has been opened already, a static file for example: nothing is saved.
-    if hasattr(request, _SEEN) or response.streaming or not conf.enabled:
-        return _NOTHING
+def _requirements_without_view(request: HttpRequest, response: HttpResponseBase) -> Requirements:
+    """Return the requirements of the rules for a request that did not reach its view."""
+    # A stream, for example a static file, is open already: to refuse it would save nothing.
+    if hasattr(request, _REACHED_VIEW) or response.streaming or not conf.enabled:
+        return _NO_REQUIREMENTS
     match = request.resolver_match
     if match is not None and is_exempt(match.func):
-        return _NOTHING
+        return _NO_REQUIREMENTS
     return joined(requirements_for(request))

@@ -1,4 +1,4 @@
-"""The models: the logs (who was refused, who was admitted, when and how often), and overrides."""
+"""The models: the rejection log, the usage log, and overrides."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .guard import overriding
+from .guard import override_snapshot
 from .policies import SLOTS, Policy
 from .rejections.fields import ExactTextField, text_after
 
-# Several models have these. Each lazy text makes a class, which a start pays for; what only the
-# form of overrides says stands there.
+# Texts that several fields share. The help texts of overrides are in `admin_views/overrides.py`,
+# because only their form shows them, and this module is imported at every start.
 _PROFILE = pgettext_lazy("rate limit", "profile")
 _LIMIT = pgettext_lazy("rate limit", "limit")
 _IDENTIFIER = pgettext_lazy("rate limit", "identifier")
@@ -35,15 +35,15 @@ def _local_text(minute: datetime) -> str:
 
 
 class RejectionQuerySet(models.QuerySet["Rejection"]):
-    def beginning(self, identifier: str) -> RejectionQuerySet:
+    def with_prefix(self, prefix: str) -> RejectionQuerySet:
         """Return the rows whose identifier starts with this text. Uses the index."""
-        end = text_after(identifier)
-        found = self.filter(identifier__gte=identifier)
+        end = text_after(prefix)
+        found = self.filter(identifier__gte=prefix)
         return found if end is None else found.filter(identifier__lt=end)
 
     def before(self, minute: datetime, pk: int) -> RejectionQuerySet:
-        """Return the rows that are older than this one: those after it in the default order."""
-        # This form, and not an OR of two ranges, lets the database scan one range of the index.
+        """Return the rows that follow the row with this minute and key in the default order."""
+        # Unlike an OR of two ranges, this condition lets the database scan one range of the index.
         return self.filter(minute__lte=minute).exclude(minute=minute, pk__gte=pk)
 
 
@@ -122,6 +122,7 @@ class Rejection(models.Model):
         """Return the policy as text, such as "120/60s"; empty if there is none."""
         if self.limit is None or self.window is None:
             return ""
+        # Only slots have another label. A later release may have stored an unknown algorithm.
         algorithm = SLOTS if self.algorithm == SLOTS else "compact"
         return Policy(limit=self.limit, window=self.window, algorithm=algorithm).label
 
@@ -129,7 +130,8 @@ class Rejection(models.Model):
 class Usage(models.Model):
     """The admitted requests of one minute with the same profile, identifier and view.
 
-    Only of profiles with `"log": "all"`. A table of its own, so that the rejection log stays small.
+    Only profiles with `"log": "all"` have rows. The table is separate from the rejection log, so
+    that the rejection log stays small.
     """
 
     minute = models.DateTimeField(_MINUTE)
@@ -142,12 +144,12 @@ class Usage(models.Model):
     hits = models.PositiveBigIntegerField(_HITS)
     """The number of admitted requests."""
     cost = models.PositiveBigIntegerField()
-    """What they cost together."""
+    """The total cost of these requests."""
 
     class Meta:
         default_permissions = ()
-        # The first also serves the purge. The others serve the page of a profile and of one
-        # identifier; nothing else reads the table.
+        # The constraint also serves the purge. The indexes serve the usage of a profile and the
+        # usage of one identifier. There are no other queries.
         constraints = (
             models.UniqueConstraint(fields=("minute", "digest"), name="slidingwindow_usage"),
         )
@@ -161,10 +163,10 @@ class Usage(models.Model):
 
 
 class OverrideVersion(models.Model):
-    """One row, which every change of an override replaces in the same transaction.
+    """A single row, whose token every change of an override replaces in the same transaction.
 
-    Processes poll it to find out whether overrides have changed. A time stamp or a count of the
-    overrides would not do: transactions commit in another order than they begin.
+    Processes poll the token to find out whether overrides have changed. A timestamp or a count of
+    overrides would miss changes, because transactions do not commit in the order they begin.
     """
 
     token = models.UUIDField()
@@ -177,7 +179,7 @@ class OverrideVersion(models.Model):
 
     @classmethod
     def renew(cls, using: str) -> None:
-        """Replace the token. Other writers wait here until this one's transaction ends."""
+        """Replace the token. Other writers wait here until the transaction of this one ends."""
         rows, token = cls._default_manager.using(using), uuid.uuid4()
         if not rows.filter(pk=1).update(token=token):
             _row, created = rows.get_or_create(pk=1, defaults={"token": token})
@@ -186,17 +188,20 @@ class OverrideVersion(models.Model):
 
 
 @contextmanager
-def _changing(using: str) -> Iterator[None]:
-    """Let other processes notice a change, and this one as soon as it is committed."""
+def _announce_change(using: str) -> Iterator[None]:
+    """Run a change of overrides in a transaction, and tell all processes about it.
+
+    Other processes notice the new token. This process reads the overrides after the commit.
+    """
     with transaction.atomic(using=using):
         yield
         OverrideVersion.renew(using)
-    if overriding.saved is not None:
-        overriding.saved(using)
+    if override_snapshot.saved is not None:
+        override_snapshot.saved(using)
 
 
-def _alias(rows: Any) -> str:
-    """Return the database that a query set writes to."""
+def _write_alias(rows: Any) -> str:
+    """Return the alias of the database that a query set writes to."""
     return str(rows._db or router.db_for_write(Override))
 
 
@@ -206,25 +211,26 @@ class OverrideQuerySet(models.QuerySet["Override"]):
         return self.filter(models.Q(until=None) | models.Q(until__gt=timezone.now()))
 
     def update(self, **values: Any) -> int:
-        with _changing(_alias(self)):
+        with _announce_change(_write_alias(self)):
             return super().update(**values)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        with _changing(_alias(self)):
+        with _announce_change(_write_alias(self)):
             return super().delete()
 
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def bulk_create(self, objs: Iterable[Override], *args: Any, **options: Any) -> list[Override]:
-        with _changing(_alias(self)):
+        with _announce_change(_write_alias(self)):
             return super().bulk_create(objs, *args, **options)
 
 
 class Override(models.Model):
     """A limit that an operator has changed: for one identifier of a profile, or for all of them.
 
-    Of several in force the newest one counts, and one for an identifier before one for all.
+    If several are in force, those for the identifier come before those for all identifiers, and
+    the newest one applies.
     """
 
     profile = models.CharField(_PROFILE, max_length=100)
@@ -232,7 +238,7 @@ class Override(models.Model):
     action = models.CharField(
         pgettext_lazy("rate limit", "action"),
         max_length=16,
-        choices=[(action, action) for action in overriding.ACTIONS],
+        choices=[(action, action) for action in override_snapshot.ACTIONS],
     )
     limit = models.CharField(_LIMIT, max_length=200, blank=True)
     until = models.DateTimeField(pgettext_lazy("rate limit", "until"), null=True, blank=True)
@@ -256,8 +262,8 @@ class Override(models.Model):
         return f"{self.profile} {self.identifier or '*'}: {what}"
 
     def clean(self) -> None:
-        """Write the identifier as requests have it; ValidationError for what makes no sense."""
-        # Reads profiles and identities, which a start need not load.
+        """Bring identifier and limit into their stored form. Raise ValidationError if invalid."""
+        # Imported late: it loads profiles and identities, which a start does not need.
         from .overrides.validation import cleaned
 
         self.identifier, self.limit = cleaned(
@@ -265,24 +271,26 @@ class Override(models.Model):
         )
 
     def save_base(self, *args: Any, **options: Any) -> None:
-        # Both `save` and the loading of fixtures come here.
-        with _changing(options.get("using") or router.db_for_write(Override, instance=self)):
+        # Not `save`: fixtures are loaded with `save_base` only.
+        with _announce_change(options.get("using") or router.db_for_write(Override, instance=self)):
             super().save_base(*args, **options)
 
     save_base.alters_data = True  # type: ignore[attr-defined]
 
-    def delete(self, *args: Any, **options: Any) -> tuple[int, dict[str, int]]:
-        with _changing(options.get("using") or router.db_for_write(Override, instance=self)):
-            return super().delete(*args, **options)
+    def delete(
+        self, using: str | None = None, keep_parents: bool = False
+    ) -> tuple[int, dict[str, int]]:
+        with _announce_change(using or router.db_for_write(Override, instance=self)):
+            return super().delete(using, keep_parents)
 
     delete.alters_data = True  # type: ignore[attr-defined]
 
     @property
     def in_force(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the override has not ended."""
         return self.until is None or self.until > timezone.now()
 
     def end(self) -> None:
-        """Let it end now. The row stays, so that one can see what was in force."""
+        """End the override now. The row stays as a record."""
         self.until = timezone.now()
         self.save(update_fields=["until"])

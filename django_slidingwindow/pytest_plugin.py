@@ -1,6 +1,6 @@
 """Fixtures for the tests of projects that use limits.
 
-pytest loads this before Django has its settings, so the imports stand inside.
+pytest loads this module before Django has its settings, so the fixtures import what they need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rate_limits_off() -> Iterator[None]:
-    """Nothing is limited, and nothing is asked of Redis."""
+    """Switch all limits off. Redis is not asked."""
     from .testing import limits_disabled
 
     with limits_disabled():
@@ -25,7 +25,7 @@ def rate_limits_off() -> Iterator[None]:
 
 @pytest.fixture
 def rate_limit_clock() -> FrozenClock:
-    """The clock of `rate_limits_in_memory`: it moves when `advance(seconds)` is called."""
+    """Return the clock of `rate_limits_in_memory`, which `advance(seconds)` moves."""
     from .testing import FrozenClock
 
     return FrozenClock()
@@ -33,7 +33,7 @@ def rate_limit_clock() -> FrozenClock:
 
 @pytest.fixture
 def rate_limits_in_memory(rate_limit_clock: FrozenClock) -> Iterator[FrozenClock]:
-    """Count limits from nothing, without Redis; give the clock that they go by."""
+    """Count in memory, starting with empty windows. Yield the clock of the limits."""
     from .testing import limits_in_memory
 
     with limits_in_memory(rate_limit_clock) as clock:

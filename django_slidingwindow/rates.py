@@ -1,28 +1,29 @@
-"""Rates, limits, windows and leases as people write them."""
+"""Parse rates, limits, windows and leases as people write them."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import TypeGuard
 
 from .durations import SECONDS, UNITS_HELP, microseconds
 from .exceptions import PolicyError, Text
 
 MIN_WINDOW = 0.001
 MAX_WINDOW = 400 * SECONDS["d"]
-# A compact log spends four bytes a hit, and a Redis string holds 512 MB.
+# A compact log has four bytes for each hit, and a Redis string holds 512 MB.
 MAX_LIMIT = 100_000_000
 MAX_LEASE = 10_000
 MAX_INFLIGHT = 10_000
 
 RATE_HELP = Text('a rate is a whole number, "/" and a window, such as "120/m" or "10/30s".')
-# Bounded, because int() refuses some thousand digits with an error of its own.
+# The number of digits is bounded, because int() raises another error for thousands of them.
 _WINDOW = r"\s*(\d{0,18})\s*([a-zA-Z]*)\s*"
 _LIMIT = r"\d{1,18}"
 
 
 def parse_window(value: object) -> float:
-    """Return the window in seconds, from seconds, a timedelta or text such as "1m"."""
+    """Return a window in seconds. It may be given as seconds, a timedelta or text such as "1m"."""
     seconds: float
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -34,7 +35,7 @@ def parse_window(value: object) -> float:
         raise PolicyError(
             "window {value!r} is not seconds, a timedelta or a string such as '1m'.", value=value
         )
-    # Written so that NaN fails as well.
+    # NaN fails this comparison as well.
     if not MIN_WINDOW <= seconds <= MAX_WINDOW:
         raise PolicyError(
             "window {value!r} is out of range: use 1 millisecond to 400 days.", value=value
@@ -61,9 +62,14 @@ def _window_from_text(text: str) -> float:
     return int(count or 1) * SECONDS[unit]
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number. True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def parse_limit(value: object) -> int:
-    """Return the limit, a whole number of hits; 0 blocks everything."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Return a limit, a whole number of hits; 0 blocks everything."""
+    if not is_whole(value):
         raise PolicyError("limit {value!r} is not a whole number.", value=value)
     if not 0 <= value <= MAX_LIMIT:
         raise PolicyError(
@@ -73,8 +79,8 @@ def parse_limit(value: object) -> int:
 
 
 def parse_lease(value: object) -> int:
-    """Return the hits that a process may take ahead, a whole number; 0 for none."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_LEASE:
+    """Return a lease, the number of hits that a process may take ahead; 0 for none."""
+    if not is_whole(value) or not 0 <= value <= MAX_LEASE:
         raise PolicyError(
             "lease {value!r} is not a whole number from 0 to {highest:,}.",
             value=value,
@@ -84,8 +90,8 @@ def parse_lease(value: object) -> int:
 
 
 def parse_inflight(value: object) -> int:
-    """Return the requests that may be in flight at once, a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INFLIGHT:
+    """Return the number of requests that may be in flight at once."""
+    if not is_whole(value) or not 1 <= value <= MAX_INFLIGHT:
         raise PolicyError(
             "inflight {value!r} is not a whole number from 1 to {highest:,}.",
             value=value,
@@ -95,7 +101,7 @@ def parse_inflight(value: object) -> int:
 
 
 def parse_rate(rate: object) -> tuple[int, float]:
-    """Limit and window in seconds, from text such as "120/m"."""
+    """Return the limit, and the window in seconds, of a rate such as "120/m"."""
     if not isinstance(rate, str):
         raise PolicyError("rate {rate!r} is not a string: {help}", rate=rate, help=RATE_HELP)
     limit, slash, window = rate.partition("/")

@@ -1,4 +1,4 @@
-"""Named profiles: the built-in ones, the project's, and those that apps register."""
+"""Profiles by name: built-in ones, those of the settings, and those that apps register."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return the known names that are similar, or all of them, as the end of a sentence."""
+    """Return the end of a sentence that lists the known names: similar ones, or else all."""
     names = sorted(map(str, known))
     matches = difflib.get_close_matches(name, names, n=3)
     if matches:
@@ -36,9 +36,12 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def read_profile(name: str, config: Any) -> Profile:
-    """Return the profile that a dict in the settings describes."""
-    # Not every process that starts Django checks a limit.
-    from .profiles.reading import profile_fields
+    """Return the profile that a dict in the settings describes.
+
+    Raise ImproperlyConfigured with its first problem.
+    """
+    # Imported late, because many processes that start Django never check a limit.
+    from .profiles.parsing import profile_fields
 
     for path, problem in profile_problems(name, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
@@ -46,7 +49,7 @@ def read_profile(name: str, config: Any) -> Profile:
 
 
 def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
-    """Yield everything that is wrong with the dict of a profile, as (path, problem)."""
+    """Yield every problem of a profile's dict, as (path, problem)."""
     path = f"{NAME}['PROFILES'][{name!r}]"
     if not isinstance(name, str) or not name:
         yield path, Text("the name of a profile must be a string that is not empty.")
@@ -59,7 +62,7 @@ def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
         yield path, Text("must be a dict, not {type}.", type=type(config).__name__)
         return
     from .profiles.keys import PROFILE_KEYS
-    from .profiles.reading import config_problems
+    from .profiles.parsing import config_problems
 
     for key in config:
         if key not in PROFILE_KEYS:
@@ -70,7 +73,7 @@ def profile_problems(name: Any, config: Any) -> Iterator[tuple[str, str]]:
 
 
 class Registry:
-    """Profiles by name, read at the first use and again after the settings change."""
+    """Profiles by name. A profile is built at its first use, and again after a setting changes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,21 +92,24 @@ class Registry:
                 raise ImproperlyConfigured(
                     f"unknown rate-limit profile {name!r}: {near(str(name), self.configs())}"
                 )
-            # Into the dict from above: one that has replaced it meanwhile has newer settings.
+            # Not into `self._profiles`: if `reset` has replaced it meanwhile, this profile is old.
             profile = profiles[name] = read_profile(name, config)
         return profile
 
     def configs(self) -> dict[str, Any]:
-        """Return all profiles by name. The settings win over registered and built-in ones."""
+        """Return all profiles by name, as they are written.
+
+        The settings replace registered profiles, which replace built-in ones.
+        """
         return {**BUILT_IN, **self._registered, **conf.profiles}
 
     def register(self, name: str, profile: Profile | Mapping[str, Any]) -> Profile:
-        """Add a profile of an app. The settings may replace it by name."""
-        read = read_profile(name, profile)
+        """Add a profile of an app, and return it. The settings may replace it by name."""
+        built = read_profile(name, profile)
         with self._lock:
             self._registered[name] = profile
             self.reset()
-        return read
+        return built
 
     def unregister(self, name: str) -> None:
         """Remove a registered profile."""
@@ -115,13 +121,12 @@ class Registry:
             self.reset()
 
     def reset(self) -> None:
-        """Read the settings again at the next use. Registered profiles stay."""
+        """Build all profiles again at their next use. Registered profiles stay registered."""
         self._profiles, self.edition = {}, object()
 
 
 registry = Registry()
 register = registry.register
 unregister = registry.unregister
-
 
 on_change(registry.reset)

@@ -28,25 +28,25 @@ limit_checked = Signal()
 asked), error (the StoreError if the store has failed, or None)."""
 
 limit_near = Signal()
-"""A charge has crossed NEAR_SHARE of a limit. Exactly the charge that crosses it sends this, of all
-processes. Arguments: verdict (profile, policy, key, limit, remaining and more), identifier."""
+"""A charge has crossed NEAR_SHARE of a limit. Only the process that made this charge sends the
+signal. Arguments: verdict (profile, policy, key, limit, remaining and more), identifier."""
 
 lease_ended = Signal()
-"""This process took units of a profile ahead, and their time has ended. Arguments: profile,
-granted, used, returned (numbers of units)."""
+"""A lease of this process has ended. Arguments: profile, granted, used, returned (numbers of
+units)."""
 
 slots_freed = Signal()
-"""Slots of requests in flight were given back, and not after their time was up. Arguments: profile,
-slots (their number)."""
+"""Slots of requests in flight were given back before their time was up. Arguments: profile, slots
+(their number)."""
 
 store_degraded = Signal()
-"""Redis went away, and the fallback took over. Arguments: alias, error."""
+"""Redis cannot be reached, so the fallback decides. Arguments: alias, error."""
 
 store_recovered = Signal()
 """Redis is back. Arguments: alias, seconds (how long it was away)."""
 
 deferred_sent = Signal()
-"""Charges of profiles in the mode "deferred" were sent, or could not be. Arguments: charged, over
+"""Charges of profiles in the mode "deferred" were sent, or sending failed. Arguments: charged, over
 (charged above a limit), lost (given up), all in hits; seconds, error (None if all were sent)."""
 
 log_written = Signal()
@@ -66,7 +66,7 @@ and cost by profile. Called for profiles with `"log": "all"` only."""
 def report_refusal(request: Any, decision: Decision) -> None:
     """Report a refusal to the log and to the receivers of `request_limited`.
 
-    Without a request, for a call of `limits`, only the log hears of it.
+    A call of `limits` has no request: its refusals go to the log only.
     """
     if refusal_log is not None:
         try:
@@ -89,12 +89,12 @@ def report_admission(request: Any, windows: WindowSet, counted: Mapping[str, Any
 
 
 def send(signal: Signal, sender: Any, **arguments: Any) -> None:
-    """Send a signal, if it has receivers."""
-    # Faster than the same test in `send_robust`.
+    """Send a signal, if it has receivers. Never raise an error of a receiver."""
+    # `send_robust` makes the same test, but a call of it takes longer.
     if not signal.receivers:
         return
     try:
-        # Django logs exceptions of receivers.
+        # Django logs the exceptions of receivers.
         signal.send_robust(sender, **arguments)
     except RuntimeError:
         # A receiver is a coroutine function, and this thread runs an event loop.

@@ -1,4 +1,4 @@
-"""For the tests of projects that use limits: without Redis, and with a clock that stands still.
+"""Tools for tests of projects that use limits: no Redis, and a clock that the test moves.
 
     with limits_in_memory() as clock:
         for _ in range(5):
@@ -7,8 +7,8 @@
         clock.advance(60)
         assert client.get("/login/").status_code == 200
 
-Both context managers hold for the whole process: for all threads and event loops, so
-for Django's test client and its asynchronous one. pytest has them as fixtures.
+Both context managers apply to the whole process, with all its threads and event loops. So they work
+with Django's test client and its async client. `pytest_plugin` has both as fixtures.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 
 from .conf import conf
 from .core.limiter import Limiter, Question
-from .core.waiting import Pause
+from .core.waiting_lines import Pause
 from .decisions import REDIS
-from .guard import overriding
+from .guard import override_snapshot
 from .guard.current_limiter import limiters_from
 from .guard.limiter_factory import CALLBACKS
 from .stores.memory import MemoryStore
 
 
 class FrozenClock:
-    """A clock that moves only by `advance`. Called, it returns microseconds, as stores want."""
+    """A clock that only `advance` moves. A call returns microseconds, the unit of the stores."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class FrozenClock:
         return self._now
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let so much time pass."""
+        """Move the clock forward."""
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
         if not seconds >= 0:
@@ -52,51 +52,51 @@ class FrozenClock:
 
 @contextmanager
 def limits_disabled() -> Iterator[None]:
-    """Limit nothing within it, and ask nothing of Redis."""
+    """Switch all limits off inside the block. Redis is not asked."""
     with _limiters_in_memory(FrozenClock()), conf.forced(enabled=False):
         yield
 
 
 @contextmanager
 def limits_in_memory(clock: FrozenClock | None = None) -> Iterator[FrozenClock]:
-    """Count from nothing within it, in memory; give the clock that the limits go by.
+    """Count in memory inside the block, starting with empty windows. Yield the clock of the limits.
 
-    They are on even where the settings say ENABLED = False, and settings that are
-    overridden inside apply at once. `limits.acquire` moves the clock instead of waiting.
-    Refusals are not written to the log.
+    Limits are on, even if the settings say ENABLED = False. Settings that are overridden inside
+    the block apply at once. `limits.acquire` moves the clock instead of waiting. Refusals are not
+    written to the log.
     """
     clock = FrozenClock() if clock is None else clock
-    # The log's thread would write beside the test's own transaction.
-    with _limiters_in_memory(clock), _overrides_by(clock), conf.forced(enabled=True, log=False):
+    # No log: its thread would write outside of the transaction of the test.
+    with _limiters_in_memory(clock), _overrides_follow(clock), conf.forced(enabled=True, log=False):
         yield clock
 
 
 @contextmanager
 def _limiters_in_memory(clock: FrozenClock) -> Iterator[None]:
-    # One for all the limiters that changed settings ask for: they count on where others ended.
+    # Changed settings make a new limiter. All limiters share one store, so that the hits stay.
     store = _Store(clock=clock)
-    with limiters_from(lambda: _InMemory(store, clock)):
+    with limiters_from(lambda: _InMemoryLimiter(store, clock)):
         yield
 
 
 @contextmanager
-def _overrides_by(clock: FrozenClock) -> Iterator[None]:
-    """Let overrides end when the clock has advanced to their time."""
-    before, now, start = overriding.clock, time.time(), clock()
-    overriding.clock = lambda: now + (clock() - start) / 1_000_000
+def _overrides_follow(clock: FrozenClock) -> Iterator[None]:
+    """End overrides by this clock, which starts at the current time."""
+    before, now, start = override_snapshot.clock, time.time(), clock()
+    override_snapshot.clock = lambda: now + (clock() - start) / 1_000_000
     try:
         yield
     finally:
-        overriding.clock = before
+        override_snapshot.clock = before
 
 
 class _Store(MemoryStore):
-    # Decisions read as they do in production, where local windows mean that Redis is away.
+    # Decisions look as in production, where "local" would mean that Redis is away.
     source = REDIS
 
 
-class _InMemory(Limiter):
-    """Without a shield, because its clock cannot be frozen."""
+class _InMemoryLimiter(Limiter):
+    """A limiter without a shield, because a shield has a clock of its own."""
 
     def __init__(self, store: MemoryStore, clock: FrozenClock) -> None:
         super().__init__(

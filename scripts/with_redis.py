@@ -1,4 +1,4 @@
-"""Run a command beside a Redis of its own, whose address is in REDIS_URL.
+"""Run a command with a new Redis server. REDIS_URL has its address.
 
 python scripts/with_redis.py COMMAND [ARGUMENT ...]
 """
@@ -21,21 +21,21 @@ import redis_binary
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# When this process dies, however it dies, its end of the pipe closes.
+# `read` returns when this process ends for any reason, because that closes the pipe.
 WATCHDOG = 'read -r _; kill -9 "$1"; rm -rf "$2"'
 
 
 class EmbeddedRedis:
-    """A server on a socket of its own, which is gone with this process.
+    """A server on a Unix socket, which ends with this process.
 
-    The socket lies in a folder that other users of this machine cannot enter, and there is
-    no port: it needs no password. It keeps nothing: stopped and started again it is empty,
-    at the same address.
+    The server needs no password, because it has no port, and other users of this machine cannot
+    enter the folder of the socket. It saves nothing: after a stop and a start it is empty, at the
+    same address.
     """
 
     def __init__(self) -> None:
         self._binary = redis_binary.find()
-        # Its mode is 0700.
+        # Its mode is 0700, so only this user can enter it.
         self._folder = tempfile.mkdtemp(prefix="redis-")
         self._socket = f"{self._folder}/redis.sock"
         self._server: subprocess.Popen[bytes] | None = None
@@ -50,12 +50,12 @@ class EmbeddedRedis:
         return self._server is not None
 
     def start(self) -> None:
-        """Return when the server answers; nothing if it does already."""
+        """Start the server and wait until it answers. Do nothing if it is running."""
         if self._server is not None:
             return
         options = ["--port", "0", "--unixsocket", self._socket, "--unixsocketperm", "700"]
         options += ["--dir", self._folder, "--save", ""]
-        # Ctrl-C is for this process, which then stops the server: hence the sessions.
+        # New sessions, because Ctrl-C must only reach this process, which then stops the server.
         self._server = subprocess.Popen(
             [self._binary, *options], stdout=subprocess.DEVNULL, start_new_session=True
         )
@@ -71,8 +71,8 @@ class EmbeddedRedis:
             raise
 
     def stop(self) -> None:
-        """Stop at once, as a crash does; it may be started again."""
-        # The watchdog first: a process id may be another's once its own process is gone.
+        """Stop the server at once, as in a crash. It can be started again."""
+        # The watchdog first: after the server has ended, another process may get its process id.
         for process in (self._watchdog, self._server):
             if process is not None:
                 process.kill()
@@ -80,14 +80,14 @@ class EmbeddedRedis:
         self._server = self._watchdog = None
 
     def close(self) -> None:
-        """Stop for good."""
+        """Stop the server and delete its folder."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def redis() -> Iterator[EmbeddedRedis]:
-    """An empty server that is gone afterwards."""
+    """Run an empty server while the context is open."""
     server = EmbeddedRedis()
     try:
         server.start()
@@ -111,7 +111,7 @@ def main(command: list[str]) -> int:
     if not command:
         print(__doc__, file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the server would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends too
     try:
         with redis() as server:
             environment = {**os.environ, "REDIS_URL": server.url}

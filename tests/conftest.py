@@ -6,17 +6,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.plugin import SERVER
-from tests.support import selection
 from tests.support.browser import chromium  # noqa: F401, a fixture
 from tests.support.databases import _database_settings, log_database  # noqa: F401, fixtures
 from tests.support.servers import RedisCluster, RedisServer, SentinelGroup
+from tests.support.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redis import Redis
 
-# How fast the machine is must not decide.
+# No test may fail because the machine is slow.
 settings.register_profile(
     "suite",
     settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True),
@@ -28,7 +28,7 @@ SHARED_GROUPS = ("cluster", "sentinels", "log_database", "written")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Send the tests that share a server or a run of the benchmarks to one worker."""
+    """Run tests that share a server, or a run of the benchmarks, on one xdist worker."""
     for item in items:
         for name in SHARED_GROUPS:
             if name in getattr(item, "fixturenames", ()):
@@ -38,13 +38,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def redis_server(pytestconfig: pytest.Config) -> RedisServer:
-    """This worker's server, the one of the cache alias `default`. Not to be killed."""
+    """This worker's server, which the cache alias `default` uses. Tests must not kill it."""
     return pytestconfig.stash[SERVER]
 
 
 @pytest.fixture
 def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    """A client of this worker's server, which is empty."""
+    """A client of this worker's server, after emptying the server."""
     with redis_server.client() as client:
         client.flushall()
         yield client
@@ -52,7 +52,7 @@ def redis(redis_server: RedisServer) -> Iterator[Redis]:
 
 @pytest.fixture
 def fresh_server() -> Iterator[RedisServer]:
-    """A server for this test alone, which may kill, freeze or restart it."""
+    """A new server for one test, which may kill, freeze or restart it."""
     with RedisServer() as server:
         yield server
 
@@ -65,13 +65,13 @@ def _running_cluster() -> Iterator[RedisCluster]:
 
 @pytest.fixture
 def cluster(_running_cluster: RedisCluster) -> RedisCluster:
-    """An empty Redis Cluster, shared by the tests that ask for it."""
+    """An empty Redis Cluster, which all tests share."""
     _running_cluster.flush()
     return _running_cluster
 
 
 @pytest.fixture(scope="module")
 def sentinels() -> Iterator[SentinelGroup]:
-    """A primary, two replicas and three sentinels, shared by one module's tests."""
+    """A primary, two replicas and three sentinels, which the tests of a module share."""
     with SentinelGroup() as group:
         yield group

@@ -25,7 +25,7 @@ import redis
 import django_slidingwindow
 
 README = Path(__file__).parent.parent / "README.md"
-# A busy machine is not an outage.
+# Redis must decide, however slow the machine is.
 PATIENT = 'SLIDING_WINDOW |= {"LATENCY_BUDGET": 30.0}'
 ENVIRONMENT = {
     name: value
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def make_project(folder: Path, redis_url: str) -> None:
-    """Make a new project of Django's, and add the files that the README shows first."""
+    """Create a new Django project, and add the first three files that the README shows."""
     manage(folder, "-m", "django", "startproject", "mysite", ".")
     manage(folder, "manage.py", "startapp", "shop")
     found = re.findall(

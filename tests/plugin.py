@@ -1,7 +1,7 @@
-"""Start this process's own Redis server before Django reads its settings.
+"""Start a Redis server for this process before Django reads its settings.
 
-Loaded by `-p tests.plugin`, because pytest-django reads the settings earlier than
-pytest reads conftest.py. Each xdist worker is a process, and so has a server.
+Loaded by `-p tests.plugin`, because pytest-django reads the settings before pytest reads
+conftest.py. Each xdist worker is a process, and therefore has its own server.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 import redis_binary
 
-from tests.support import measuring
-from tests.support.reporting import Reporter
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import server_name
+from tests.support.suite import coverage_exclusions
+from tests.support.suite.report import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -29,7 +29,8 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config,
 ) -> Generator[None, object, object]:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # In the background of a shell. What tests start would ignore it as well, and never end.
+        # A shell's background job ignores SIGINT. Programs that tests start would inherit that
+        # and never end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         server = RedisServer().start()
@@ -43,12 +44,16 @@ def pytest_load_initial_conftests(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("suite", "the suite of django_slidingwindow")
-    group.addoption("--progress", action="store_true", help="lines of progress instead of dots")
     group.addoption(
-        "--quick", action="store_true", help="leave out what takes long: an answer in a minute"
+        "--progress", action="store_true", help="print lines of progress instead of dots"
     )
     group.addoption(
-        "--servers", action="store_true", help="only what starts a server, a browser or a load"
+        "--quick", action="store_true", help="leave out slow tests, and finish in a minute or two"
+    )
+    group.addoption(
+        "--servers",
+        action="store_true",
+        help="run only tests that start servers, browsers or load generators",
     )
 
 
@@ -59,9 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if not measuring.is_unmeasured(item):
+    if not coverage_exclusions.is_unmeasured(item):
         return (yield)
-    with measuring.unmeasured():
+    with coverage_exclusions.unmeasured():
         return (yield)
 
 

@@ -36,15 +36,15 @@ TEMPLATES = [
     },
 ]
 STATIC_URL = "static/"
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # slow ones prove nothing
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a fast one
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
-# tests.plugin has set the address; tools that only import the settings need none.
+# tests.plugin sets the address. Tools that only import the settings need no server.
 REDIS_URL = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHES = {
     "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL},
 }
 
 SLIDING_WINDOW: dict[str, object] = {}
-# From Django 6.1 on, mail needs a mailer by name.
+# Django 6.1 and later sends mail through named mailers.
 MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

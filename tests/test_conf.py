@@ -61,7 +61,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_every_setting_has_its_default_and_can_be_set(name: str) -> None:
+def test_setting_has_its_default_and_can_be_set(name: str) -> None:
     with override_settings(SLIDING_WINDOW={}):
         assert getattr(conf, name.lower()) == DEFAULTS[name]
     with override_settings(SLIDING_WINDOW={name: OTHERS[name]}):
@@ -70,12 +70,12 @@ def test_every_setting_has_its_default_and_can_be_set(name: str) -> None:
         assert getattr(conf, name.lower()) == DEFAULTS[name]
 
 
-def test_a_project_without_the_setting_has_the_defaults(settings: Any) -> None:
+def test_conf_has_the_defaults_when_the_setting_is_missing(settings: Any) -> None:
     del settings.SLIDING_WINDOW
     assert conf.cache == "default"
 
 
-def test_a_setting_is_read_once(settings: Any) -> None:
+def test_setting_is_read_once(settings: Any) -> None:
     settings.SLIDING_WINDOW = mine = {"CACHE": "one"}
     assert conf.cache == "one"
     mine["CACHE"] = "two"
@@ -84,7 +84,7 @@ def test_a_setting_is_read_once(settings: Any) -> None:
     assert conf.cache == "two"
 
 
-def test_another_setting_forgets_nothing(settings: Any) -> None:
+def test_conf_is_not_reset_when_another_setting_changes(settings: Any) -> None:
     settings.SLIDING_WINDOW = mine = {"CACHE": "one"}
     assert conf.cache == "one"
     mine["CACHE"] = "two"
@@ -93,26 +93,26 @@ def test_another_setting_forgets_nothing(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "text"])
-def test_a_setting_that_is_no_dict_is_refused(settings: Any, value: Any) -> None:
+def test_conf_raises_when_the_setting_is_not_a_dict(settings: Any, value: Any) -> None:
     settings.SLIDING_WINDOW = value
     with pytest.raises(ImproperlyConfigured, match="SLIDING_WINDOW must be a dict"):
         _ = conf.cache
 
 
-def test_profiles_that_are_no_dict_are_refused(settings: Any) -> None:
+def test_profiles_raises_when_it_is_not_a_dict(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"PROFILES": ["ip_public"]}
     with pytest.raises(ImproperlyConfigured, match="must be a dict, not"):
         _ = conf.profiles
 
 
 @pytest.mark.parametrize("prefix", ["{shop}", "a{", "a}", "", None, 7])
-def test_a_prefix_that_would_break_the_keys_is_refused(settings: Any, prefix: Any) -> None:
+def test_prefix_raises_when_it_would_break_the_keys(settings: Any, prefix: Any) -> None:
     settings.SLIDING_WINDOW = {"PREFIX": prefix}
     with pytest.raises(ImproperlyConfigured, match="a string without braces"):
         _ = conf.prefix
 
 
-def test_the_hash_key_comes_from_the_secret_key_unless_it_is_set(settings: Any) -> None:
+def test_hash_key_comes_from_the_secret_key_when_it_is_not_set(settings: Any) -> None:
     settings.SECRET_KEY = "one"
     first = conf.hash_key
     settings.SECRET_KEY = "two"
@@ -124,7 +124,7 @@ def test_the_hash_key_comes_from_the_secret_key_unless_it_is_set(settings: Any) 
     assert conf.hash_key == b"bytes"
 
 
-def test_forced_values_hold_whatever_the_settings_become(settings: Any) -> None:
+def test_forced_values_stay_when_settings_change(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"CACHE": "one"}
     with conf.forced(cache="forced", enabled=False):
         assert (conf.cache, conf.enabled) == ("forced", False)
@@ -136,6 +136,6 @@ def test_forced_values_hold_whatever_the_settings_become(settings: Any) -> None:
     assert (conf.cache, conf.enabled) == ("two", True)
 
 
-def test_django_s_middleware_is_read_as_it_is(settings: Any) -> None:
+def test_middleware_is_the_setting_of_django(settings: Any) -> None:
     settings.MIDDLEWARE = ["a", "b"]
     assert conf.middleware == ["a", "b"]

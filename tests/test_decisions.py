@@ -44,7 +44,7 @@ def test_a_receipt_works_once() -> None:
     assert [paper.use(), paper.use(), paper.use()] == [True, False, False]
 
 
-def test_of_many_threads_one_uses_a_receipt() -> None:
+def test_a_receipt_is_used_by_one_of_many_threads() -> None:
     paper = receipt()
     barrier = threading.Barrier(8)
     used: list[bool] = []
@@ -83,7 +83,7 @@ def test_a_decision_is_frozen() -> None:
             setattr(decision(), name, None)
 
 
-def test_decisions_and_verdicts_tell_apart_what_was_decided() -> None:
+def test_decisions_and_verdicts_differ_when_a_field_differs() -> None:
     assert decision() != decision().replace(remaining=8)
     # A plain tuple with the same fields is not a decision.
     assert decision() != tuple(decision())
@@ -106,7 +106,7 @@ def test_no_limit_is_above_every_limit() -> None:
 
 
 class Answered:
-    """What a decision that is made in haste asks for the rest."""
+    """An answer that counts how often a decision reads it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -119,7 +119,7 @@ class Answered:
     receipt = receipt()
 
 
-def test_what_few_ask_for_is_made_once_and_when_it_is_asked_for() -> None:
+def test_verdicts_and_receipt_are_made_once_on_first_access() -> None:
     answer = Answered()
     made = new_decision(Decision, (*decision()[:-1], ((lambda given: given), answer)))
     assert answer.asked == 0

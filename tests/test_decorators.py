@@ -81,12 +81,12 @@ def async_view(answer=None, calls=None):
 
 @pytest.fixture(params=[sync_view, async_view], ids=["sync", "async"])
 def make(request):
-    """Makes a view, sync or async."""
+    """Return a function that makes a view, sync or async."""
     return request.param
 
 
 def call(view, request=None, *args, **kwargs):
-    """The response, as Django's handler gets it."""
+    """Return the response, as Django's handler gets it."""
     request = get() if request is None else request
     if iscoroutinefunction(view):
         return asyncio.run(view(request, *args, **kwargs))
@@ -151,7 +151,7 @@ def test_profiles_by_position_and_by_keyword_add_up(make):
     assert (left("burst"), left("daily")) == (1, 99)
 
 
-def test_function_that_chooses_no_profile_leaves_the_view_alone(make):
+def test_view_is_not_limited_when_the_function_chooses_no_profile(make):
     response = call(rate_limit(profile=lambda request: None)(make()))
     assert response.status_code == 200
     assert "RateLimit" not in response.headers
@@ -167,23 +167,23 @@ def test_function_that_chooses_no_profile_leaves_the_view_alone(make):
         (("burst",), {"profile": [lambda request: None]}),
     ],
 )
-def test_decorator_without_names_is_a_mistake_at_import(args, kwargs):
+def test_decorator_without_names_raises_at_import(args, kwargs):
     with pytest.raises(TypeError, match="names of profiles"):
         rate_limit(*args, **kwargs)
 
 
-def test_methods_that_are_none_are_a_mistake_at_import():
+def test_empty_methods_raise_at_import():
     with pytest.raises(ValueError, match="methods"):
         rate_limit("burst", methods=[])
 
 
 @pytest.mark.parametrize("cost", [-1, 0.5, "2"])
-def test_cost_that_is_nonsense_is_a_mistake_at_import(cost):
+def test_invalid_cost_raises_at_import(cost):
     with pytest.raises(ValueError, match="cost"):
         rate_limit("burst", cost=cost)
 
 
-def test_unknown_profile_is_a_mistake_at_first_use_that_hints(make):
+def test_unknown_profile_raises_at_first_use_with_a_hint(make):
     view = rate_limit("brust")(make())
     with pytest.raises(ImproperlyConfigured, match=r"'brust'.*'burst'"):
         call(view)
@@ -205,7 +205,7 @@ def test_error_says_how_to_decorate_a_method():
         Page.as_view()(get())
 
 
-def test_cost_is_taken_from_every_profile(make):
+def test_cost_is_charged_to_every_profile(make):
     call(rate_limit("daily", cost=10)(make()))
     call(rate_limit("daily", cost=lambda request: 5)(make()))
     assert left("daily") == 85
@@ -235,7 +235,7 @@ def test_view_sees_the_decision(make):
     assert call(rate_limit("burst")(make(answer))).content == b"1 of 2"
 
 
-def test_request_of_rest_framework_is_looked_through(make):
+def test_request_of_rest_framework_is_accepted(make):
     class Request:
         def __init__(self, request):
             self._request = request
@@ -245,18 +245,18 @@ def test_request_of_rest_framework_is_looked_through(make):
     assert inner.rate_limit.remaining == 1
 
 
-def test_answer_that_is_no_response_yet_is_passed_on(make):
+def test_result_that_is_not_a_response_is_returned(make):
     assert call(rate_limit("burst")(make(lambda request: {"a": 1}))) == {"a": 1}
 
 
-def test_switched_off_there_are_no_limits_and_no_headers(make, project):
+def test_view_has_no_limits_and_no_headers_when_limits_are_disabled(make, project):
     project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False}
     response = call(rate_limit("closed")(make(lambda r: HttpResponse(repr(r.rate_limit)))))
     assert (response.status_code, response.content) == (200, b"None")
     assert "RateLimit" not in response.headers
 
 
-def test_observing_profile_lets_the_view_answer(make):
+def test_observing_profile_does_not_refuse(make):
     assert call(rate_limit("watched")(make())).status_code == 200
 
 
@@ -273,7 +273,7 @@ def test_decorator_alone_sets_the_headers_on_success_and_refusal(make):
     assert responses[2]["Cache-Control"] == "no-store"
 
 
-def test_stacked_decorators_tell_of_all_policies_once(make):
+def test_headers_of_stacked_decorators_show_each_policy_once(make):
     """django-smart-ratelimit's stacked decorators send a 429 that says `Remaining: 2`."""
     view = rate_limit("daily")(rate_limit("closed")(make()))
     response = call(view)
@@ -286,14 +286,14 @@ def test_stacked_decorators_tell_of_all_policies_once(make):
 
 
 @pytest.mark.parametrize("order", [("burst", "daily"), ("daily", "burst")])
-def test_refusal_by_one_of_several_spends_nothing_on_the_others(make, order):
+def test_refusal_by_one_of_several_charges_nothing_to_the_others(make, order):
     outer, inner = order
     view = rate_limit(outer)(rate_limit(inner)(make()))
     assert statuses(view, 5) == [200, 200, 429, 429, 429]
     assert left("daily") == 98
 
 
-def test_stack_is_charged_in_one_script(make, redis):
+def test_stacked_decorators_are_charged_in_one_script(make, redis):
     view = rate_limit("burst")(rate_limit("daily")(rate_limit("watched")(make())))
     call(view)
     redis.config_resetstat()
@@ -307,7 +307,7 @@ def test_profile_that_is_named_twice_is_charged_once(make):
 
 
 def other(view):
-    """A decorator that the middleware does not know."""
+    """Wrap a view as a decorator of another library does."""
 
     @functools.wraps(view)
     def wrapper(*args, **kwargs):
@@ -317,11 +317,11 @@ def other(view):
 
 
 def required(view):
-    """What `requirements_of` returns, without the places."""
+    """Return what `requirements_of` returns, without the origins."""
     return tuple(each._replace(origin="") for each in requirements_of(view))
 
 
-def test_demands_are_those_that_no_other_decorator_stands_above(make):
+def test_requirements_are_those_of_the_outermost_decorators(make):
     view = rate_limit("daily")(rate_limit("burst", cost=2, methods="POST")(make()))
     expected = (
         Requirement(("daily",)),
@@ -335,7 +335,7 @@ def test_demands_are_those_that_no_other_decorator_stands_above(make):
     assert requirements_of(len) == ()
 
 
-def test_requirement_says_where_it_stands(make):
+def test_requirement_has_its_place(make):
     line = sys._getframe().f_lineno + 1
     (requirement,) = requirements_of(rate_limit("daily")(make()))
     assert requirement.origin == f"rate_limit at {__name__}:{line}"
@@ -349,8 +349,8 @@ def test_all_requirements_are_found_below_other_decorators(make):
     assert all_requirements(make()) == all_requirements(None) == ()
 
 
-def test_view_goes_when_nobody_needs_it_any_more(make):
-    """Django's method_decorator makes one at every request."""
+def test_view_is_deleted_without_the_garbage_collector(make):
+    """Django's method_decorator creates a view at every request."""
     gc.disable()
     try:
         view = weakref.ref(rate_limit("burst")(make()))
@@ -385,7 +385,7 @@ def test_only_failed_logins_are_counted(make):
     assert call(view, right).status_code == call(view, wrong).status_code == 429
 
 
-def test_headers_of_an_uncharged_response_tell_the_truth(make):
+def test_headers_after_a_refund_show_what_is_left(make):
     view = login(make)
     assert call(view, get())["RateLimit-Remaining"] == "1"
     assert call(view, get(HTTP_X_PASSWORD="right"))["RateLimit-Remaining"] == "1"
@@ -404,7 +404,7 @@ def test_charge_stays_when_charge_when_fails(make, caplog):
     assert "charge_when failed" in caplog.text
 
 
-def test_refund_leaves_the_other_decorators_of_the_stack(make):
+def test_refund_keeps_the_charges_of_other_decorators(make):
     view = rate_limit("daily")(login(make))
     call(view, get(HTTP_X_PASSWORD="right"))
     assert (left("burst"), left("daily")) == (2, 99)
@@ -432,7 +432,7 @@ class AsyncPage(View):
 
 @pytest.fixture(params=[SyncPage, AsyncPage], ids=["sync", "async"])
 def page(request):
-    """A new class-based view, sync or async."""
+    """Return a new class-based view, sync or async."""
     return type("Page", (request.param,), {})
 
 
@@ -447,7 +447,7 @@ def test_class_is_limited_by_one_of_its_methods(page):
     assert statuses(view, 3) == [200, 200, 429]
 
 
-def test_async_class_is_checked_on_its_loop_and_in_no_thread(monkeypatch):
+def test_async_class_is_checked_on_its_event_loop(monkeypatch):
     page = type("Page", (AsyncPage,), {})
     monkeypatch.setattr(guard, "check", None)
     view = method_decorator(rate_limit("burst"), name="dispatch")(page).as_view()
@@ -536,7 +536,7 @@ def test_mixin_without_profiles_limits_nothing(page):
 # Exemptions and usages
 
 
-def test_exempt_view_is_marked_and_answers(make):
+def test_exempt_view_is_marked_and_runs(make):
     view = rate_limit_exempt(make())
     assert is_exempt(view)
     assert is_exempt(functools.partial(view))
@@ -545,7 +545,7 @@ def test_exempt_view_is_marked_and_answers(make):
     assert call(view).status_code == 200
 
 
-def test_exempt_class_is_marked_and_answers(page):
+def test_exempt_class_is_marked_and_runs(page):
     view = method_decorator(rate_limit_exempt, name="dispatch")(page).as_view()
     assert is_exempt(view)
     assert call(view).status_code == 200
@@ -560,13 +560,13 @@ def places(usages):
 
 
 def new_usages(function):
-    """What the function adds to the usages, and what it answers."""
+    """Return the usages that a function adds, and its result."""
     before = usages()
     answer = function()
     return [usage for usage in usages() if usage not in before], answer
 
 
-def test_usages_tell_where_profiles_are_named():
+def test_usages_have_the_views_that_name_profiles():
     def named(request):
         return HttpResponse()
 
@@ -584,7 +584,7 @@ def test_usage_of_an_object_is_named_by_its_class():
     assert call(view).status_code == 200
 
 
-def test_usage_by_a_class_tells_module_and_line():
+def test_usage_by_a_class_has_module_and_line():
     page = type("Page", (SyncPage,), {})
     found, view = new_usages(lambda: method_decorator(rate_limit("burst"), name="dispatch")(page))
     (usage,) = found
@@ -593,7 +593,7 @@ def test_usage_by_a_class_tells_module_and_line():
     assert new_usages(lambda: statuses(view.as_view(), 3))[0] == []
 
 
-def test_usage_by_a_mixin_tells_the_class():
+def test_usage_by_a_mixin_has_the_class():
     limited = type("Limited", (RateLimitMixin, SyncPage), {"rate_limit_profiles": "daily"})
     found, _ = new_usages(limited.as_view)
     assert places(found) == [(f"{__name__}.Limited", ("daily",))]

@@ -1,4 +1,4 @@
-"""Durations as text, and their one table of units."""
+"""Durations as text, and the table of units."""
 
 from __future__ import annotations
 

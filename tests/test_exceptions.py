@@ -1,4 +1,4 @@
-"""Texts are English strings that remember what they were made from."""
+"""Texts are English strings that remember their template and values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from django_slidingwindow.exceptions import PolicyError, Text, gettext_noop, pgettext_noop, text_of
 
 
-def test_text_is_english_and_keeps_template_and_values() -> None:
+def test_text_keeps_its_template_and_values() -> None:
     text = Text("limit {value!r} is not a whole number.", value="{ten}")
     assert text == "limit '{ten}' is not a whole number."
     assert (text.template, text.values) == (
@@ -30,7 +30,7 @@ def test_error_can_be_pickled(value: str) -> None:
     assert str(copy) == str(error) == f"limit {value!r} is not a whole number."
 
 
-def test_message_of_an_error_is_its_text() -> None:
+def test_text_of_returns_the_text_of_an_error() -> None:
     found = text_of(PolicyError("unknown key: {hint}", hint="x"))
     assert isinstance(found, Text)
     assert found.template == "unknown key: {hint}"
@@ -39,5 +39,5 @@ def test_message_of_an_error_is_its_text() -> None:
     assert text_of(ValueError()) == ""
 
 
-def test_marks_return_the_text() -> None:
+def test_noop_functions_return_the_text() -> None:
     assert gettext_noop("a text") == pgettext_noop("a context", "a text") == "a text"

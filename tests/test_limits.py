@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RedisServer
 
-# However slow the machine is, Redis decides.
+# So much time that Redis decides even on a slow machine.
 PATIENT = {"LATENCY_BUDGET": 60, "SHIELD_SECONDS": 0}
 
 
@@ -39,7 +39,7 @@ def _limits(settings: Any, redis: Redis) -> None:
 
 
 class Calls:
-    """The functions of `limits`, or their asynchronous twins driven to their end."""
+    """The functions of `limits`, or their async twins, each run to its end."""
 
     def __init__(self, asynchronous: bool) -> None:
         self.asynchronous = asynchronous
@@ -79,7 +79,7 @@ def test_a_check_charges_until_the_limit(call: Calls, algorithm: str) -> None:
     assert 0 < last.retry_after <= 7_200
 
 
-def test_a_profile_is_known_by_its_name(call: Calls, redis: Redis) -> None:
+def test_a_profile_is_found_by_its_name(call: Calls, redis: Redis) -> None:
     assert call.check("tenant_paid", "acme").remaining == 9_999
     assert redis.keys() == ["throttle:tenant:{acme}:tenant_paid:c86400"]
     assert call.peek("tenant_paid", "acme").remaining == 9_998
@@ -124,14 +124,16 @@ def test_a_cost_of_nothing_is_always_allowed(call: Calls, algorithm: str, rate: 
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_what_can_never_succeed_says_so(call: Calls, redis: Redis, algorithm: str) -> None:
+def test_a_refusal_without_end_has_no_retry_after(
+    call: Calls, redis: Redis, algorithm: str
+) -> None:
     for mine, cost in ((profile("0/m"), 1), (profile("3/m", algorithm=algorithm), 4)):
         decision = call.check(mine, "ada", cost)
         assert (decision.allowed, decision.retry_after) == (False, None)
     assert redis.keys() == []
 
 
-def test_a_peek_says_what_a_check_would_and_charges_nothing(call: Calls, redis: Redis) -> None:
+def test_a_peek_returns_what_a_check_would_and_charges_nothing(call: Calls, redis: Redis) -> None:
     mine = profile("2/h")
     for _ in range(3):
         peeked = call.peek(mine, "ada")
@@ -146,7 +148,7 @@ def test_a_peek_says_what_a_check_would_and_charges_nothing(call: Calls, redis: 
     assert len(redis.keys()) == 1
 
 
-def test_a_reset_forgets_an_identifiers_windows_alone(call: Calls, redis: Redis) -> None:
+def test_a_reset_deletes_only_the_windows_of_the_identifier(call: Calls, redis: Redis) -> None:
     mine = Profile(name="mine", axis="user", policies=(Policy.parse("1/m"), Policy.parse("1/h")))
     for name in ("ada", "bob"):
         assert call.check(mine, name).allowed
@@ -177,7 +179,7 @@ def test_a_refund_gives_back_once(call: Calls, redis: Redis, algorithm: str) -> 
     assert call.check(mine, "ada", cost=5).allowed
 
 
-def test_what_charged_nothing_gives_nothing_back(call: Calls) -> None:
+def test_a_refund_gives_nothing_back_when_nothing_was_charged(call: Calls) -> None:
     mine = profile("1/h")
     call.check(mine, "ada")
     for decision in (call.check(mine, "ada"), call.peek(mine, "bob"), call.check(mine, "x", 0)):
@@ -185,7 +187,7 @@ def test_what_charged_nothing_gives_nothing_back(call: Calls) -> None:
     assert not call.peek(mine, "ada").allowed
 
 
-def test_no_limit_is_an_unlimited_decision_that_asks_nobody(call: Calls, redis: Redis) -> None:
+def test_a_profile_without_a_limit_is_unlimited_and_asks_nothing(call: Calls, redis: Redis) -> None:
     mine = Profile(name="free", axis="tenant", limit_for=unlimited)
     redis.config_resetstat()
     decision = call.check(mine, "acme", cost=10**9)
@@ -217,7 +219,7 @@ def test_a_limit_may_depend_on_the_identifier(call: Calls) -> None:
     assert not call.check(mine, "acme").allowed
 
 
-def test_switched_off_nothing_is_limited(call: Calls, redis: Redis) -> None:
+def test_nothing_is_limited_when_limits_are_disabled(call: Calls, redis: Redis) -> None:
     mine = profile("1/h")
     assert call.check(mine, "ada").allowed
     with override_settings(SLIDING_WINDOW={**PATIENT, "ENABLED": False}):
@@ -266,7 +268,7 @@ def test_other_identifiers_have_their_own_windows(
 
 
 class Watch:
-    """What a wait asked of Redis, and how long it slept in between."""
+    """The calls of Redis during a wait, and the sleeps between them."""
 
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
@@ -304,7 +306,7 @@ def test_acquire_sleeps_exactly_until_the_next_slot(
 ) -> None:
     with override_settings(SLIDING_WINDOW={**PATIENT, "SHIELD_SECONDS": shield}):
         mine = profile("2/200ms", algorithm=algorithm)
-        # Both hits come at once, within one window of the counter's clock if that has begun.
+        # One call for both hits, so that they are in the same window of the counter.
         assert call.check(mine, "ada", cost=2).allowed
         watch.decisions.clear()
         decision = call.acquire(mine, "ada", cost=2, timeout=timeout)
@@ -312,7 +314,7 @@ def test_acquire_sleeps_exactly_until_the_next_slot(
     assert decision.source == "redis"
     *refused, admitted = watch.decisions
     assert admitted is decision
-    # One sleep between two answers, until when the refusal says; a shorter pause is not worth it.
+    # One sleep between two checks, as long as the refusal says; none for a very short wait.
     assert len(watch.sleeps) == len(refused) <= 1
     for slept, one in zip(watch.sleeps, refused, strict=True):
         assert 0 < slept <= max(one.retry_after or 0, 0.005)
@@ -387,7 +389,7 @@ def test_limiter_of_settings_that_have_changed_keeps_no_connection(redis: Redis)
             limits.check(profile(), "ann")
             assert connections() == 1
         wait_until(lambda: connections() == 0, "the server has heard of it")
-    # Code that has kept it can still use it.
+    # Code that has a reference to the limiter can still use it.
     assert limiter.charge(limits._windows(limiter, profile(), "ann", 1, True)).remaining == 0
     limiter.close()
 
@@ -402,7 +404,7 @@ def test_limiter_that_outlives_its_settings_elsewhere_keeps_no_connection(redis:
     wait_until(lambda: {f["id"] for f in redis.client_list()} <= before, "it is closed")
 
 
-def test_shield_of_no_seconds_remembers_nothing(settings: Any) -> None:
+def test_shield_of_zero_seconds_remembers_nothing(settings: Any) -> None:
     mine = profile("0/m")
     assert [limits.check(mine, "ada").source for _ in range(2)] == ["redis", "redis"]
     settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60}
@@ -413,7 +415,7 @@ def in_memory() -> Limiter:
     return Limiter(MemoryStore())
 
 
-def test_limiters_can_be_made_otherwise_for_a_while(settings: Any) -> None:
+def test_limiters_from_replaces_the_limiter_within_its_context(settings: Any) -> None:
     usual = limits.get_limiter()
     with current_limiter.limiters_from(in_memory):
         assert limits.check(profile(), "ada").source == "local"
@@ -440,7 +442,7 @@ def test_a_check_that_redis_cannot_answer_is_logged_once_a_minute(
     call: Calls, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limiter_factory, "_failure_logged_at", float("-inf"))
-    # Somebody else's value under the key of a window.
+    # Another program's value under the key of a window.
     redis.rpush("throttle:user:{ada}:mine:c60", "not ours")
     assert [call.check(profile(), "ada").source for _ in range(3)] == ["local"] * 3
     assert call.check(profile(), "bob").source == "redis"
@@ -535,7 +537,7 @@ def output_of(script: str, redis_url: str) -> list[str]:
 
 
 def test_a_process_starts_and_limits_while_redis_is_down() -> None:
-    # Nobody listens there, and nobody may without being root.
+    # Nothing listens on port 1: that would need root.
     output = output_of(WITHOUT_REDIS, "redis://127.0.0.1:1/0")
     assert output[-2:] == ["[99, 98, 97]", "local"]
 
@@ -544,7 +546,7 @@ def test_a_forked_process_has_a_limiter_and_a_lock_of_its_own(redis_server: Redi
     assert output_of(FORKED, redis_server.url) == ["False 98", "True 97"]
 
 
-async def test_a_function_that_says_the_limit_never_runs_on_the_event_loop() -> None:
+async def test_a_limit_function_never_runs_on_the_event_loop() -> None:
     def on_a_loop() -> bool:
         try:
             asyncio.get_running_loop()
@@ -566,7 +568,7 @@ async def test_a_function_that_says_the_limit_never_runs_on_the_event_loop() -> 
     assert seen == [False] * 4
 
 
-def test_a_profile_that_changes_is_found_at_the_next_check(call: Calls) -> None:
+def test_a_changed_profile_is_used_at_the_next_check(call: Calls) -> None:
     try:
         register("mine", {"axis": "tenant", "rate": "5/h"})
         assert call.check("mine", "acme").limit == 5
@@ -578,7 +580,7 @@ def test_a_profile_that_changes_is_found_at_the_next_check(call: Calls) -> None:
         call.check("mine", "acme")
 
 
-def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -> None:
+def test_another_limiter_is_used_at_the_next_check(call: Calls, redis: Redis) -> None:
     assert call.check("tenant_paid", "acme").source == "redis"
     with current_limiter.limiters_from(lambda: Limiter(MemoryStore(), prefix="other")):
         decision = call.check("tenant_paid", "acme")
@@ -587,7 +589,7 @@ def test_another_limiter_is_found_at_the_next_check(call: Calls, redis: Redis) -
     assert call.check("tenant_paid", "acme").remaining == 9_998
 
 
-def test_a_cost_that_is_not_a_number_is_an_error_although_an_equal_one_is_known(
+def test_a_boolean_cost_is_an_error_even_if_an_equal_one_is_cached(
     call: Calls,
 ) -> None:
     assert call.check("tenant_paid", "acme", 1).allowed
@@ -657,7 +659,7 @@ def test_slot_is_free_after_an_exception_and_hits_stay(call: Calls, redis: Redis
     assert [one.remaining for one in call.peek(both, "ada", 0).verdicts] == [4, 2]
 
 
-def test_profile_without_slots_and_switched_off_limits_hold_nothing(
+def test_hold_takes_no_slot_without_inflight_or_when_limits_are_disabled(
     call: Calls, settings: Any, redis: Redis
 ) -> None:
     hold(call, profile(), "ada", inside=lambda decision: None)
@@ -671,7 +673,7 @@ def test_acquire_waits_for_a_slot(redis: Redis) -> None:
     taken = limits.check(slots(limit=1), "ada")
     refused = limits.acquire(slots(limit=1), "ada", timeout=0.2)
     assert not refused.allowed
-    # More than there ever are: no wait helps.
+    # More slots than there are: waiting does not help.
     assert limits.acquire(slots(limit=1), "ada", cost=2).retry_after is None
     timer = threading.Timer(0.2, limits.refund, [taken])
     timer.start()
@@ -679,7 +681,7 @@ def test_acquire_waits_for_a_slot(redis: Redis) -> None:
     timer.join()
 
 
-def test_retry_delay_of_a_refusal_without_a_slot_is_a_random_one() -> None:
+def test_retry_delay_is_random_when_no_slot_is_free() -> None:
     limits.check(slots(limit=1), "ada")
     refused = limits.check(slots(limit=1), "ada")
     delays = {limits.retry_delay(refused, attempt=3) for _ in range(50)}

@@ -1,4 +1,4 @@
-"""Limits by rules, together with what the views requirement."""
+"""The middleware limits requests by its rules, together with the requirements of views."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ pytestmark = [pytest.mark.urls(__name__)]
 
 
 class Site:
-    """A project with these rules, asked through Django's sync or async handler."""
+    """A project with some rules. Its requests go through Django's sync or async handler."""
 
     def __init__(self, settings, way):
         self._settings = settings
@@ -135,7 +135,7 @@ def test_all_rules_that_match_apply(site):
     assert (left("burst"), left("daily")) == (1, 99)
 
 
-def test_rule_may_name_methods_and_get_covers_head(site):
+def test_rule_may_name_methods_and_get_includes_head(site):
     site(rule(profiles="closed", methods=["GET"]))
     assert site.get("/plain/", "post").status_code == 200
     assert site.get("/plain/", "get").status_code == 429
@@ -204,7 +204,7 @@ def test_changed_settings_apply_at_once(site):
         ({"profiles": "burst", "pth": "^/"}, "did you mean 'path'"),
     ],
 )
-def test_error_of_a_wrong_rule_has_its_place(settings, config, problem):
+def test_error_of_an_invalid_rule_names_its_place(settings, config, problem):
     (found,) = rule_problems(3, config)
     assert found[0].startswith("SLIDING_WINDOW['RULES'][3]")
     assert problem in found[1]
@@ -214,7 +214,7 @@ def test_error_of_a_wrong_rule_has_its_place(settings, config, problem):
         Client().get("/plain/")
 
 
-def test_unknown_profile_in_a_rule_is_an_error_that_hints(settings, redis):
+def test_unknown_profile_in_a_rule_raises_an_error_with_a_hint(settings, redis):
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "RULES": [rule(profiles="brust")]}
     settings.MIDDLEWARE = [OURS]
     with pytest.raises(ImproperlyConfigured, match=r"'brust'.*'burst'"):
@@ -253,25 +253,25 @@ def test_decorators_are_charged_without_any_rule(site, url):
     assert site.statuses(url, url, url) == [200, 200, 429]
 
 
-def test_rule_that_refuses_spends_nothing_on_the_decorator(site):
+def test_rule_that_refuses_charges_nothing_to_the_decorator(site):
     site(rule(profiles="closed"))
     assert site.statuses("/costly/") == [429]
     assert left("daily") == 100
 
 
-def test_decorator_that_refuses_spends_nothing_on_the_rule(site):
+def test_decorator_that_refuses_charges_nothing_to_the_rule(site):
     site(rule(profiles="user"))
     site.statuses(*["/limited/"] * 5)
     assert left("user", f"ip:{CLIENT}") == 48
 
 
-def test_dearer_demand_of_rule_and_decorator_counts(site):
+def test_higher_cost_of_rule_and_decorator_counts(site):
     site(rule(profiles="daily"))
     site.get("/costly/")
     assert left("daily") == 90
 
 
-def test_exempt_view_is_left_alone_by_rules(site):
+def test_exempt_view_is_not_counted_by_rules(site):
     site(rule(profiles="closed"))
     assert site.statuses("/exempt/", "/plain/") == [200, 429]
 
@@ -318,7 +318,7 @@ def test_unknown_path_is_counted_and_its_404_becomes_429(site):
     assert site.statuses("/plain/") == [429]
 
 
-def test_unknown_path_is_counted_by_path_and_method_alone(site):
+def test_unknown_path_is_counted_by_path_and_method_only(site):
     site(rule(profiles="closed", name="plain"), rule(profiles="each"), rule("^/api/", "closed"))
     assert site.statuses("/scan/") == [404]
     assert site.statuses("/api/nothing/") == [429]
@@ -332,7 +332,7 @@ def test_unknown_path_without_rules_stays_unknown(site):
 
 
 class Gate:
-    """A middleware that answers before the view, as CSRF protection does."""
+    """A middleware that responds before the view runs, as CSRF protection does."""
 
     def __init__(self, get_response):
         self.get_response = get_response
@@ -347,12 +347,12 @@ class Gate:
 
 
 @pytest.mark.parametrize("order", [[OURS, f"{__name__}.Gate"], [f"{__name__}.Gate", OURS]])
-def test_request_that_another_answers_before_the_view_is_counted(site, order):
+def test_request_that_never_reaches_its_view_is_counted(site, order):
     site(rule(), middleware=order)
     assert site.statuses("/plain/?gated", "/plain/?gated", "/plain/?gated") == [403, 403, 429]
 
 
-def test_exempt_view_behind_a_gate_is_left_alone(site):
+def test_exempt_view_is_not_counted_when_it_is_not_reached(site):
     site(rule(profiles="closed"), middleware=[f"{__name__}.Gate", OURS])
     assert site.statuses("/exempt/?gated", "/plain/?gated") == [403, 429]
 
@@ -389,7 +389,7 @@ class AsyncOnly:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_user_is_known_wherever_the_middleware_stands(site, position):
+def test_user_is_known_at_any_position_of_the_middleware(site, position):
     middleware = list(AUTH)
     middleware.insert(position, OURS)
     site(rule(profiles="user"), middleware=middleware)
@@ -408,15 +408,15 @@ def test_middleware_works_beside_one_that_is_only_sync_or_only_async(site, other
     assert site.statuses("/plain/", "/limited/async/", "/scan/") == [200, 200, 429]
 
 
-def test_views_that_are_remembered_are_bounded(site, monkeypatch):
-    monkeypatch.setattr(middleware, "_joined", BoundedCache(3))
+def test_cache_of_views_is_bounded(site, monkeypatch):
+    monkeypatch.setattr(middleware, "_rules_and_view", BoundedCache(3))
     site(rule(profiles="daily"))
     for url in ("/plain/", "/limited/", "/exempt/", "/exempt/own/", "/costly/", "/plain/"):
         assert site.statuses(url) == [200]
-        assert len(middleware._joined) <= 3
+        assert len(middleware._rules_and_view) <= 3
 
 
-def test_rules_that_change_are_seen_by_views_that_were_asked_before(site):
+def test_views_that_ran_before_see_changed_rules(site):
     site(rule(profiles="daily"))
     assert site.statuses("/plain/") == [200]
     site(rule(profiles="closed"))
@@ -429,7 +429,7 @@ def test_rules_that_change_are_seen_by_views_that_were_asked_before(site):
 
 
 @pytest.mark.parametrize("url", ["/plain/", "/async/", "/limited/async/", "/scan/"])
-async def test_async_middleware_never_asks_the_sync_client(settings, redis, monkeypatch, url):
+async def test_async_middleware_never_uses_the_sync_client(settings, redis, monkeypatch, url):
     settings.MIDDLEWARE = [OURS]
     settings.SLIDING_WINDOW = {
         "LOG": False,
@@ -443,7 +443,7 @@ async def test_async_middleware_never_asks_the_sync_client(settings, redis, monk
     assert statuses[2] == 429
 
 
-def test_middleware_is_async_where_what_it_wraps_is():
+def test_middleware_is_async_when_get_response_is():
     def get_response(request):
         raise AssertionError
 
@@ -454,10 +454,10 @@ def test_middleware_is_async_where_what_it_wraps_is():
     assert inspect.iscoroutinefunction(RateLimitMiddleware(aget_response).process_view)
 
 
-# Switched off
+# Disabled
 
 
-def test_switched_off_it_asks_nobody(site, redis):
+def test_middleware_asks_nothing_when_limits_are_disabled(site, redis):
     site(rule(profiles="closed"), rule(profiles="no such profile"), ENABLED=False)
     redis.config_resetstat()
     assert site.statuses("/plain/", "/limited/", "/limited/async/", "/scan/") == (

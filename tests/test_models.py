@@ -13,7 +13,7 @@ from django.test import override_settings
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections.fields import ExactTextField, text_after
 from tests.support.databases import on_every_database
-from tests.support.rejections import row
+from tests.support.rejection_factories import row
 
 
 @pytest.mark.django_db
@@ -49,7 +49,7 @@ def test_policy_is_empty_when_there_is_none(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beginning", "after"),
+    ("prefix", "after"),
     [
         ("acme", "acmf"),
         ("", None),
@@ -58,10 +58,8 @@ def test_policy_is_empty_when_there_is_none(missing: str) -> None:
         ("x\ud7ff", "x\ue000"),
     ],
 )
-def test_text_after_sorts_after_all_texts_with_the_prefix(
-    beginning: str, after: str | None
-) -> None:
-    assert text_after(beginning) == after
+def test_text_after_sorts_after_all_texts_with_the_prefix(prefix: str, after: str | None) -> None:
+    assert text_after(prefix) == after
 
 
 def test_exact_text_field_deconstructs() -> None:
@@ -73,17 +71,19 @@ def test_exact_text_field_deconstructs() -> None:
 
 @on_every_database
 @pytest.mark.usefixtures("log_database")
-def test_beginning_is_case_sensitive() -> None:
+def test_with_prefix_is_case_sensitive() -> None:
     names = ["acme", "acme-2", "acmf", "Acme", "ACME-3", "ac", "acme\u00e9", "acme\U0001f388"]
     Rejection.objects.bulk_create([row(identifier=name) for name in names])
 
     def found(rows: Any) -> set[str]:
         return set(rows.values_list("identifier", flat=True))
 
-    assert found(Rejection.objects.beginning("acme")) == {n for n in names if n.startswith("acme")}
-    assert found(Rejection.objects.beginning("A")) == {"Acme", "ACME-3"}
+    assert found(Rejection.objects.with_prefix("acme")) == {
+        n for n in names if n.startswith("acme")
+    }
+    assert found(Rejection.objects.with_prefix("A")) == {"Acme", "ACME-3"}
     assert found(Rejection.objects.filter(identifier="acme")) == {"acme"}
-    assert found(Rejection.objects.beginning("")) == set(names)
+    assert found(Rejection.objects.with_prefix("")) == set(names)
 
 
 @on_every_database

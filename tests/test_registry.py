@@ -37,7 +37,7 @@ def registered() -> Iterator[Profile]:
 
 
 def problems(config: Any, name: Any = "mine") -> list[tuple[str, str]]:
-    """Paths, without the beginning that they share, and problems."""
+    """Return the problems of a profile, with paths below the profile."""
     start = f"SLIDING_WINDOW['PROFILES'][{name!r}]"
     found = list(profile_problems(name, config))
     assert all(path.startswith(start) for path, _ in found)
@@ -54,7 +54,7 @@ def problems(config: Any, name: Any = "mine") -> list[tuple[str, str]]:
         ("endpoint_lightweight", "endpoint", 300, 60),
     ],
 )
-def test_five_profiles_are_built_in(name: str, axis: str, limit: int, window: float) -> None:
+def test_built_in_profile_is_found(name: str, axis: str, limit: int, window: float) -> None:
     profile = registry.get(name)
     assert profile == Profile(
         name=name, axis=axis, policies=(Policy(limit=limit, window=window),), scope=name
@@ -62,7 +62,7 @@ def test_five_profiles_are_built_in(name: str, axis: str, limit: int, window: fl
     assert set(BUILT_IN) <= set(registry.configs())
 
 
-def test_a_project_replaces_a_built_in_profile_by_name() -> None:
+def test_settings_replace_a_built_in_profile() -> None:
     before = registry.get("ip_public")
     mine = {"axis": "ip", "rate": "9/s"}
     with override_settings(SLIDING_WINDOW={"PROFILES": {"ip_public": mine}}):
@@ -71,30 +71,30 @@ def test_a_project_replaces_a_built_in_profile_by_name() -> None:
     assert registry.get("ip_public") == before
 
 
-def test_a_profile_is_made_once() -> None:
+def test_profile_is_built_once() -> None:
     assert registry.get("ip_public") is registry.get("ip_public")
 
 
-def test_another_setting_does_not_forget_profiles() -> None:
+def test_profile_is_kept_when_another_setting_changes() -> None:
     before = registry.get("ip_public")
     with override_settings(LANGUAGE_CODE="de"):
         assert registry.get("ip_public") is before
 
 
-def test_a_registered_profile_is_known_until_it_is_taken_away(registered: Profile) -> None:
+def test_registered_profile_stays_when_settings_change(registered: Profile) -> None:
     assert registry.get("app_own") is registry.get("app_own")
     assert registry.get("app_own") == registered
     with override_settings(SLIDING_WINDOW={}):
         assert registry.get("app_own") == registered
 
 
-def test_a_project_replaces_a_registered_profile_by_name(registered: Profile) -> None:
+def test_settings_replace_a_registered_profile(registered: Profile) -> None:
     mine = {"axis": "user", "rate": "1/h"}
     with override_settings(SLIDING_WINDOW={"PROFILES": {"app_own": mine}}):
         assert registry.get("app_own").policies == (Policy(limit=1, window=3_600),)
 
 
-def test_a_registered_profile_replaces_a_built_in_one_at_once() -> None:
+def test_registered_profile_replaces_a_built_in_one() -> None:
     assert registry.get("ip_public").policies[0].limit == 120
     mine = Profile(name="ip_public", axis="ip", policies=(Policy(limit=1, window=1),))
     assert register("ip_public", mine) is mine
@@ -103,20 +103,20 @@ def test_a_registered_profile_replaces_a_built_in_one_at_once() -> None:
     assert registry.get("ip_public").policies[0].limit == 120
 
 
-def test_a_wrong_profile_is_not_registered() -> None:
+def test_register_raises_when_a_profile_is_wrong() -> None:
     with pytest.raises(ImproperlyConfigured, match="is required, such as ip"):
         register("app_wrong", {"rate": "1/m"})
     assert "app_wrong" not in registry.configs()
 
 
-def test_only_what_was_registered_can_be_taken_away(registered: Profile) -> None:
+def test_unregister_raises_when_a_profile_is_not_registered(registered: Profile) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"'app_owm' is not registered.*'app_own'"):
         unregister("app_owm")
     with pytest.raises(ImproperlyConfigured, match="profile 'ip_public' is not registered"):
         unregister("ip_public")
 
 
-def test_error_of_an_unknown_name_suggests_a_known_one() -> None:
+def test_get_suggests_a_known_name_when_a_name_is_unknown() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"'tenant_payed': did you mean 'tenant_paid'"):
         registry.get("tenant_payed")
     with pytest.raises(
@@ -125,14 +125,14 @@ def test_error_of_an_unknown_name_suggests_a_known_one() -> None:
         registry.get("zzz")
 
 
-def test_a_hint_names_what_is_near_or_all_that_is_known() -> None:
+def test_near_lists_similar_names_or_all_names() -> None:
     assert near("limt", ["limit", "rate"]) == "did you mean 'limit'?"
     assert near("ab", ["abc", "abd"]) == "did you mean 'abd' or 'abc'?"
     assert near("zzz", [7, "rate"]) == "the known names are 7, rate."
     assert near("zzz", []) == "none is defined."
 
 
-def test_a_profile_of_the_settings_that_is_wrong_is_an_error_on_use_alone() -> None:
+def test_wrong_profile_raises_only_when_it_is_used() -> None:
     profiles = {"wrong": {"axis": "ip", "rate": "10/month"}}
     with override_settings(SLIDING_WINDOW={"PROFILES": profiles}):
         assert registry.get("ip_public").name == "ip_public"
@@ -150,11 +150,11 @@ def test_a_profile_of_the_settings_that_is_wrong_is_an_error_on_use_alone() -> N
         {"axis": "ip", "rates": ["120/m"]},
     ],
 )
-def test_a_limit_can_be_written_in_several_ways(config: dict[str, Any]) -> None:
+def test_limit_can_be_written_in_several_ways(config: dict[str, Any]) -> None:
     assert read_profile("a", config).policies == (Policy(limit=120, window=60),)
 
 
-def test_a_profile_takes_all_that_its_dict_says() -> None:
+def test_read_profile_reads_every_key() -> None:
     config = {
         "axis": "user",
         "rates": ("5/m", "20/h"),
@@ -190,20 +190,24 @@ def test_a_profile_takes_all_that_its_dict_says() -> None:
 
 
 @pytest.mark.parametrize("rate", [plan_of, f"{HERE}.plan_of"])
-def test_a_rate_may_be_a_callable_or_its_dotted_path(rate: Any) -> None:
+def test_rate_may_be_a_callable_or_its_dotted_path(rate: Any) -> None:
     profile = read_profile("a", {"axis": "tenant", "rate": rate, "algorithm": "log"})
     assert profile.policies_for("acme") == (Policy(limit=10_000, window=86_400, algorithm="log"),)
     assert profile.policies_for("other")[0].limit == 100
     assert profile.policies_for("free") == ()
 
 
-@pytest.mark.parametrize("limit", [seats_of, f"{HERE}.seats_of"])
-def test_a_limit_may_be_a_callable_or_its_dotted_path(limit: Any) -> None:
+async def aseats_of(identifier: str, request: Any) -> int:
+    return seats_of(identifier, request)
+
+
+@pytest.mark.parametrize("limit", [seats_of, f"{HERE}.seats_of", aseats_of, f"{HERE}.aseats_of"])
+def test_limit_may_be_a_callable_or_its_dotted_path(limit: Any) -> None:
     profile = read_profile("a", {"axis": "tenant", "limit": limit, "window": 60})
     assert profile.policies_for("acme") == (Policy(limit=4, window=60),)
 
 
-def test_every_problem_of_a_profile_is_listed() -> None:
+def test_profile_problems_lists_every_problem() -> None:
     config = {
         "axis": "",
         "limit": -1,
@@ -268,23 +272,35 @@ def test_every_problem_of_a_profile_is_listed() -> None:
             "['algorithm']",
             "is not one of compact",
         ),
+        (
+            {"axis": "ip", "rate": "1/m", "algorithm": "penalty"},
+            "['algorithm']",
+            "algorithm 'penalty' is not one of compact",
+        ),
+        (
+            {"axis": "ip", "rate": "1/m", "algorithm": ["log"]},
+            "['algorithm']",
+            "algorithm ['log'] is not one of compact",
+        ),
         ({"axis": "ip", "rate": "1/m", "scope": ""}, "['scope']", "must be a string"),
         (Profile(name="b", axis="ip", limit_for=plan_of), "", "another name, 'b'"),
     ],
 )
-def test_one_problem_says_where_and_what_it_is(config: Any, path: str, problem: str) -> None:
-    [(found, said)] = problems(config)
-    assert found == path
-    assert problem in said
+def test_profile_problems_names_the_path_and_the_problem(
+    config: Any, path: str, problem: str
+) -> None:
+    [(found_path, found)] = problems(config)
+    assert found_path == path
+    assert problem in found
 
 
 @pytest.mark.parametrize("name", [None, "", 7])
-def test_a_profile_has_a_name_that_is_text(name: Any) -> None:
+def test_profile_problems_reports_a_wrong_name(name: Any) -> None:
     assert problems({"axis": "ip", "rate": "1/m"}, name) == [
         ("", "the name of a profile must be a string that is not empty.")
     ]
 
 
-def test_a_profile_without_problems_has_none() -> None:
+def test_profile_problems_is_empty_when_a_profile_is_valid() -> None:
     assert problems(Profile(name="mine", axis="ip", limit_for=plan_of)) == []
     assert all(problems(config, name) == [] for name, config in BUILT_IN.items())

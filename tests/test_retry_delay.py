@@ -1,4 +1,4 @@
-"""`limits.retry_delay`: when a task that was refused comes back."""
+"""`limits.retry_delay` returns when a refused task should try again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_slidingwindow import limits
-from django_slidingwindow.decisions import LIMIT, REDIS, Decision
+from django_slidingwindow.decisions import BLOCK, LIMIT, OVERRIDE, REDIS, Decision
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.testing import limits_in_memory
 
@@ -35,15 +35,21 @@ windows = st.floats(0.001, 400 * 86_400)
 
 
 @given(wait=waits, window=windows, attempt=st.integers(0, 10**6))
-def test_delay_is_the_wait_and_a_part_that_doubles_up_to_the_window(
+def test_delay_is_retry_after_and_a_part_that_doubles_up_to_the_window(
     wait: float, window: float, attempt: int
 ) -> None:
     delay = limits.retry_delay(refusal(wait, window), attempt, longest=PATIENT)
     assert wait <= delay <= wait + min(2.0 ** min(attempt, 40), window)
 
 
+def test_delay_follows_a_block_of_an_override_that_ends() -> None:
+    blocked = refusal(60.0).replace(policy=None, limit=0, reason=BLOCK, source=OVERRIDE)
+    assert 60.0 <= limits.retry_delay(blocked) <= 61.0
+    assert 60.0 <= limits.retry_delay(blocked, 3) <= 68.0
+
+
 @given(wait=waits, attempt=st.integers(0, 60), longest=st.floats(0.1, 10**6))
-def test_delay_is_never_longer_than_asked_for(wait: float, attempt: int, longest: float) -> None:
+def test_delay_is_at_most_longest(wait: float, attempt: int, longest: float) -> None:
     delay = limits.retry_delay(refusal(wait), attempt, longest=longest)
     assert min(wait, longest / 2) <= delay <= longest
 
@@ -58,15 +64,16 @@ def test_delays_are_spread(wait: float, attempt: int, lowest: int, highest: int)
     assert max(delays) - min(delays) > (highest - lowest) / 2
 
 
-def test_refusal_that_no_wait_can_change_is_an_error() -> None:
-    with pytest.raises(ValueError, match="above the limit of 10 of the rate-limit profile 'crm'"):
+def test_retry_delay_raises_when_waiting_does_not_help() -> None:
+    with pytest.raises(ValueError, match=r"profile 'crm' .* \(limit 10, reason limit\)"):
         limits.retry_delay(refusal(None))
-    with pytest.raises(ValueError, match="no wait helps"):
-        limits.retry_delay(refusal(1.0).replace(policy=None))
+    blocked = refusal(None).replace(policy=None, limit=0, reason=BLOCK, source=OVERRIDE)
+    with pytest.raises(ValueError, match=r"no wait helps: .* \(limit 0, reason block\)"):
+        limits.retry_delay(blocked)
 
 
-def test_long_queue_uses_the_whole_limit_and_asks_seldom() -> None:
-    """300 tasks at once, 10 a minute: half an hour if no slot is left unused."""
+def test_long_queue_uses_the_whole_limit_with_few_checks() -> None:
+    """300 tasks at 10 a minute take half an hour if the limit is always used."""
     mine = Profile(name="crm", axis="global", policies=(Policy.parse("10/m"),))
     queue = [(0.0, task, 0) for task in range(300)]
     now, asked = 0.0, 0

@@ -1,4 +1,4 @@
-"""Projects can test their limits without Redis, and get exact answers."""
+"""Projects can test their limits without Redis, and get exact results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ urlpatterns = [
 
 @pytest.fixture(autouse=True)
 def _project():
-    """A project whose Redis is not there."""
+    """Set up a project whose Redis cannot be reached."""
     with override_settings(
         ROOT_URLCONF=__name__,
         CACHES=NO_REDIS,
@@ -96,7 +96,7 @@ FIVE_PASS = [200] * 5 + [429]
 
 
 @pytest.mark.parametrize("url", ["/sync/", "/async/"])
-def test_five_pass_the_sixth_is_refused_and_a_minute_later_five_pass_again(url):
+def test_view_is_limited_again_after_its_window(url):
     with limits_in_memory() as clock:
         assert statuses(url) == FIVE_PASS
         clock.advance(59.999)
@@ -127,8 +127,8 @@ def test_middleware_counts_in_memory(settings):
 async def test_async_client_counts_in_memory(url):
     client = AsyncClient()
     with limits_in_memory():
-        answers = await asyncio.gather(*(client.get(url) for _ in range(20)))
-    assert sorted(answer.status_code for answer in answers) == [200] * 5 + [429] * 15
+        responses = await asyncio.gather(*(client.get(url) for _ in range(20)))
+    assert sorted(response.status_code for response in responses) == [200] * 5 + [429] * 15
 
 
 def test_threads_count_together():
@@ -144,7 +144,7 @@ def test_threads_count_together():
     assert sorted(found) == [200] * 5 + [429] * 15
 
 
-def test_decisions_read_as_in_production():
+def test_decisions_look_as_in_production():
     with limits_in_memory():
         first = limits.check("login", "203.0.113.9", cost=5)
         second = limits.check("login", "203.0.113.9")
@@ -205,7 +205,7 @@ def test_refusals_are_not_written_to_the_log(settings):
     assert Rejection.objects.get().reason == DENY
 
 
-def test_settings_that_are_overridden_inside_apply_and_the_hits_stay():
+def test_overridden_settings_apply_and_hits_stay():
     with limits_in_memory():
         assert statuses("/sync/", 3) == [200] * 3
         smaller = {**conf.user, "PROFILES": {"login": {"axis": "ip", "rate": "3/m"}}}
@@ -214,14 +214,14 @@ def test_settings_that_are_overridden_inside_apply_and_the_hits_stay():
         assert statuses("/sync/", 3) == [200, 200, 429]
 
 
-def test_each_block_counts_from_nothing():
+def test_each_block_starts_with_empty_windows():
     with limits_in_memory():
         assert statuses("/sync/") == FIVE_PASS
     with limits_in_memory():
         assert statuses("/sync/") == FIVE_PASS
 
 
-def test_inner_block_leaves_the_outer_as_it_was():
+def test_inner_block_does_not_change_the_outer_one():
     with limits_in_memory():
         assert statuses("/sync/", 4) == [200] * 4
         with limits_in_memory():
@@ -231,14 +231,14 @@ def test_inner_block_leaves_the_outer_as_it_was():
         assert statuses("/sync/", 2) == [200, 429]
 
 
-def test_limiter_of_before_is_back_afterwards():
+def test_earlier_limiter_is_restored():
     before = limits.get_limiter()
     with limits_in_memory():
         assert limits.get_limiter() is not before
     assert limits.get_limiter() is before
 
 
-def test_limiter_of_before_is_gone_if_the_settings_have_changed_since():
+def test_earlier_limiter_is_not_restored_when_settings_have_changed():
     before = limits.get_limiter()
     with limits_in_memory(), override_settings(SLIDING_WINDOW={"PREFIX": "other"}):
         assert limits.get_limiter().prefix == "other"
@@ -246,7 +246,7 @@ def test_limiter_of_before_is_gone_if_the_settings_have_changed_since():
     assert limits.get_limiter().prefix == "throttle"
 
 
-def test_all_is_restored_when_a_test_fails():
+def test_everything_is_restored_when_a_test_fails():
     before = limits.get_limiter()
     with pytest.raises(ZeroDivisionError), limits_disabled():
         _ = 1 / 0
@@ -254,7 +254,7 @@ def test_all_is_restored_when_a_test_fails():
     assert limits.get_limiter() is before
 
 
-def test_limits_are_on_in_memory_where_the_settings_switch_them_off(settings):
+def test_limits_in_memory_are_on_when_the_settings_disable_limits(settings):
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "ENABLED": False}
     assert statuses("/sync/", 9) == [200] * 9
     with limits_in_memory():
@@ -263,14 +263,14 @@ def test_limits_are_on_in_memory_where_the_settings_switch_them_off(settings):
 
 
 @pytest.mark.parametrize("url", ["/sync/", "/async/", "/broken/"])
-def test_nothing_is_limited_while_limits_are_off(url):
+def test_views_are_not_limited_when_limits_are_disabled(url):
     with limits_disabled():
-        answers = [Client().get(url) for _ in range(9)]
-    assert [answer.status_code for answer in answers] == [200] * 9
-    assert "RateLimit" not in answers[0]
+        responses = [Client().get(url) for _ in range(9)]
+    assert [response.status_code for response in responses] == [200] * 9
+    assert "RateLimit" not in responses[0]
 
 
-async def test_functions_of_limits_are_off_as_well():
+async def test_functions_of_limits_allow_everything_when_limits_are_disabled():
     with limits_disabled():
         for _ in range(9):
             assert limits.check("login", "acme").reason == UNLIMITED
@@ -281,14 +281,14 @@ async def test_functions_of_limits_are_off_as_well():
             limits.check("no such profile", "acme")
 
 
-def test_limits_stay_off_though_settings_are_overridden_inside():
+def test_limits_stay_disabled_when_settings_are_overridden():
     with limits_disabled(), override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}):
         assert statuses("/sync/", 9) == [200] * 9
         assert registry.get("login").axis == "ip"
     assert conf.enabled
 
 
-def test_without_them_this_project_refuses_everything():
+def test_project_without_redis_refuses_every_request():
     assert statuses("/sync/", 1) == [503]
 
 
@@ -314,19 +314,19 @@ def test_fixture_counts_in_memory(rate_limits_in_memory):
 
 
 @pytest.mark.usefixtures("rate_limits_in_memory")
-def test_fixture_goes_by_the_clock_fixture(rate_limit_clock):
+def test_fixture_uses_the_clock_fixture(rate_limit_clock):
     assert statuses("/sync/") == FIVE_PASS
     rate_limit_clock.advance(60)
     assert statuses("/sync/") == FIVE_PASS
 
 
 @pytest.mark.usefixtures("rate_limits_off")
-def test_fixture_switches_limits_off():
+def test_fixture_disables_limits():
     assert statuses("/sync/", 9) == [200] * 9
 
 
 def test_plugin_works_in_a_project_of_its_own(tmp_path):
-    """As a user has it: a new process, its own settings, no Redis anywhere."""
+    """Run pytest as a user does: in a new process, with its own settings, without Redis."""
     (tmp_path / "site_settings.py").write_text(
         textwrap.dedent(
             f"""

@@ -1,4 +1,4 @@
-"""Callers see their own limits, and nothing is charged for that."""
+"""Views that show callers their own limits, and charge nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from django.urls import path
 
 from django_slidingwindow import limits, views
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.guard.override import Override
-from django_slidingwindow.guard.overriding import ProfileOverrides, Snapshot
+from django_slidingwindow.guard.override_snapshot import ProfileOverrides, Snapshot
 from django_slidingwindow.guard.usages import usages
 from django_slidingwindow.testing import limits_in_memory
 from django_slidingwindow.views import alimits_view, limits_view
@@ -36,6 +36,7 @@ PROFILES: dict[str, Any] = {
     "leased": {"axis": "ip", "rate": "1000/d", "lease": 100},
     "unlimited": {"axis": "ip", "rate": lambda identifier, request: None},
     "nobody": {"axis": "header:X-Api-Key", "rate": "5/h"},
+    "busy": {"axis": "ip", "inflight": 3, "hold": "2m"},
 }
 NAMES = ["burst", "tenant", "watching"]
 
@@ -71,7 +72,7 @@ def _settings(settings: Any) -> Iterator[None]:
         "LATENCY_BUDGET": 60,
     }
     yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
 
 
 def ask(view: Any, query: str = "", method: str = "GET", **headers: str) -> HttpResponse:
@@ -87,18 +88,26 @@ def ask(view: Any, query: str = "", method: str = "GET", **headers: str) -> Http
 
 @pytest.fixture(params=[limits_view, alimits_view])
 def made(request: Any) -> Callable[..., Any]:
-    """Return a function that makes a view of profiles and asks it."""
+    """Return a function that makes a view of profiles, calls it, and returns its JSON."""
 
-    def answer(profiles: Any, *arguments: Any, **options: Any) -> Any:
+    def call(profiles: Any, *arguments: Any, **options: Any) -> Any:
         return json.loads(ask(request.param(profiles), *arguments, **options).content)
 
-    return answer
+    return call
 
 
 def use(times: int, address: str = ADDRESS) -> None:
     client = Client(REMOTE_ADDR=address, headers={"X-Tenant": "acme"})
     for _ in range(times):
         client.get("/page/")
+
+
+def test_limit_on_requests_in_flight_has_no_window(made: Any) -> None:
+    with limits.hold("busy", ADDRESS):
+        (limit,) = made("busy")["limits"]
+        assert (limit["limit"], limit["remaining"]) == (3, 2)
+        assert (limit["inflight"], limit["window"]) == (True, None)
+        assert "<td>3 in flight</td>" in ask(limits_view("busy"), "?format=html").content.decode()
 
 
 def test_shows_what_is_left_of_each_window(made: Any) -> None:
@@ -115,6 +124,7 @@ def test_shows_what_is_left_of_each_window(made: Any) -> None:
                 "profile": "burst",
                 "limit": 3,
                 "window": 60.0,
+                "inflight": False,
                 "remaining": 1,
                 "retry_after": 0,
             },
@@ -123,6 +133,7 @@ def test_shows_what_is_left_of_each_window(made: Any) -> None:
                 "profile": "burst",
                 "limit": 100,
                 "window": 86400.0,
+                "inflight": False,
                 "remaining": 98,
                 "retry_after": 0,
             },
@@ -131,6 +142,7 @@ def test_shows_what_is_left_of_each_window(made: Any) -> None:
                 "profile": "tenant",
                 "limit": 5,
                 "window": 3600.0,
+                "inflight": False,
                 "remaining": 3,
                 "retry_after": 0,
             },
@@ -146,7 +158,7 @@ def test_unused_windows_have_nothing_to_reset(made: Any) -> None:
     assert [limit["reset_after"] for limit in limits_of] == [0, 0, 0]
 
 
-def test_full_window_says_when_to_come_back_and_hides_no_other(made: Any) -> None:
+def test_full_window_has_a_wait_and_hides_no_other(made: Any) -> None:
     use(5)
     found = made(NAMES)
     assert found["allowed"] is False
@@ -157,7 +169,7 @@ def test_full_window_says_when_to_come_back_and_hides_no_other(made: Any) -> Non
     assert (tenant["remaining"], tenant["retry_after"]) == (2, 0)
 
 
-def test_names_are_those_of_the_fields(made: Any) -> None:
+def test_names_are_those_of_the_header_fields(made: Any) -> None:
     response = Client(REMOTE_ADDR=ADDRESS, headers={"X-Tenant": "acme"}).get("/page/")
     names = re.findall(r'"([^"]+)";q=', response["RateLimit-Policy"])
     found = [limit["name"] for limit in made([*NAMES, "leased"])["limits"]]
@@ -172,7 +184,7 @@ def test_nothing_is_charged_and_redis_is_asked_once(redis: Redis) -> None:
     assert redis.dbsize() == before == 0
 
 
-def test_units_that_this_process_holds_are_left(made: Any) -> None:
+def test_remaining_includes_hits_that_this_process_has_leased(made: Any) -> None:
     use(2)
     for _ in range(20):
         limits.check("leased", ADDRESS)
@@ -194,7 +206,7 @@ def test_callers_see_only_their_own_limits(made: Any) -> None:
     assert "throttle:" not in text
 
 
-def test_never_cached_and_only_read() -> None:
+def test_response_is_not_cached_and_other_methods_are_refused() -> None:
     for view in (limits_view(NAMES), alimits_view(NAMES)):
         response = ask(view)
         assert response["Cache-Control"] == "no-store"
@@ -216,11 +228,13 @@ def test_never_cached_and_only_read() -> None:
         ("?format=xml", "text/html", "text/html; charset=utf-8"),
     ],
 )
-def test_answers_what_the_client_prefers(query: str, accept: str, expected: str) -> None:
+def test_response_has_the_format_that_the_client_prefers(
+    query: str, accept: str, expected: str
+) -> None:
     assert ask(limits_view(NAMES), query, Accept=accept)["Content-Type"] == expected
 
 
-def test_fragment_needs_no_style_or_script_of_its_own() -> None:
+def test_fragment_has_no_style_or_script() -> None:
     use(1)
     html = ask(limits_view(NAMES), "?format=html").content.decode()
     assert html.startswith('<div class="slidingwindow-limits">')
@@ -234,7 +248,7 @@ def test_fragment_needs_no_style_or_script_of_its_own() -> None:
     assert html.count("slidingwindow-full") == 1
 
 
-def test_fragment_of_a_project(settings: Any, tmp_path: Any) -> None:
+def test_fragment_may_use_a_template_of_the_project(settings: Any, tmp_path: Any) -> None:
     (tmp_path / "own.html").write_text("{{ request.path }} {{ limits.0.remaining }}")
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [str(tmp_path)]}]
     view = limits_view("burst", template_name="own.html")
@@ -256,12 +270,12 @@ def test_limits_that_do_not_apply_are_left_out(made: Any, settings: Any) -> None
     assert made(["burst"])["limits"] == []
 
 
-def test_profile_that_a_function_chooses(made: Any) -> None:
+def test_function_may_choose_the_profile(made: Any) -> None:
     assert made(chosen)["limits"] == []
     assert made(["burst", chosen], "?profile=leased")["limits"][-1]["name"] == "leased"
 
 
-def test_identity_that_fails_refuses_and_hides_no_other(made: Any, caplog: Any) -> None:
+def test_failing_identity_refuses_and_hides_no_other(made: Any, caplog: Any) -> None:
     request = RequestFactory().get("/", REMOTE_ADDR=ADDRESS)
     found = json.loads(limits_view(["tenant", "burst"])(request).content)
     assert [limit["profile"] for limit in found["limits"]] == ["burst", "burst"]
@@ -273,7 +287,7 @@ def put(profile: str, override: Override) -> None:
     snapshot = Snapshot()
     snapshot[profile] = ProfileOverrides()
     snapshot[profile].everybody = (override,)
-    overriding.publish(snapshot)
+    override_snapshot.publish(snapshot)
 
 
 def test_overrides_are_shown(made: Any) -> None:
@@ -282,7 +296,7 @@ def test_overrides_are_shown(made: Any) -> None:
     assert made(NAMES)["limits"][-1]["remaining"] == 48
     put("tenant", Override("exempt"))
     assert [limit["profile"] for limit in made(NAMES)["limits"]] == ["burst", "burst"]
-    put("tenant", Override("block", until=overriding.clock() + 60))
+    put("tenant", Override("block", until=override_snapshot.clock() + 60))
     found = made(NAMES)
     blocked = found["limits"][-1]
     assert (blocked["name"], blocked["limit"], blocked["window"]) == ("tenant", 0, None)
@@ -299,7 +313,7 @@ def test_overrides_are_shown(made: Any) -> None:
     ("fallback", "allowed", "remaining"),
     [("local", True, [3, 100]), ("allow", True, [None, None]), ("deny", False, [None, None])],
 )
-def test_works_while_redis_is_away(
+def test_limits_are_shown_when_redis_is_away(
     made: Any, settings: Any, fallback: str, allowed: bool, remaining: list[Any]
 ) -> None:
     away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
@@ -313,13 +327,13 @@ def test_works_while_redis_is_away(
     assert ask(limits_view("burst"), "?format=html").status_code == 200
 
 
-def test_reached_through_both_handlers() -> None:
+def test_both_views_return_the_same() -> None:
     with limits_in_memory():
         client = Client(REMOTE_ADDR=ADDRESS, headers={"X-Tenant": "acme"})
         assert client.get("/limits/").json() == client.get("/alimits/").json()
 
 
-async def test_reached_through_both_handlers_on_an_event_loop() -> None:
+async def test_both_views_return_the_same_on_an_event_loop() -> None:
     with limits_in_memory():
         client, headers = AsyncClient(), {"X-Tenant": "acme"}
         found = [
@@ -331,20 +345,20 @@ async def test_reached_through_both_handlers_on_an_event_loop() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], (), [5], ["burst", None]])
-def test_needs_profiles(wrong: Any) -> None:
+def test_limits_view_raises_when_profiles_are_missing_or_wrong(wrong: Any) -> None:
     with pytest.raises(TypeError, match="needs names of profiles"):
         limits_view(wrong)
     with pytest.raises(TypeError, match="needs names of profiles"):
         alimits_view(wrong)
 
 
-def test_is_a_place_that_uses_its_profiles() -> None:
+def test_limits_view_is_a_usage_of_its_profiles() -> None:
     limits_view("burst")
     place = f"{__name__}:"
     assert [one for one in usages() if one.view.startswith(place) and one.profiles == ("burst",)]
 
 
-def test_needs_the_installed_app(settings: Any) -> None:
+def test_limits_view_raises_when_the_app_is_not_installed(settings: Any) -> None:
     settings.INSTALLED_APPS = [
         app for app in settings.INSTALLED_APPS if app != "django_slidingwindow"
     ]

@@ -31,7 +31,7 @@ CONTENDERS = {
 
 def main() -> None:
     options = _options()
-    # What is not measured now is kept as it was.
+    # Rows that are not measured now keep their results.
     table = Table.load(options.output)
     names = options.contender or list(CONTENDERS)
     paths = [CONTENDERS.get(name, name) for name in names]

@@ -1,4 +1,4 @@
-"""Processes that each hold one contender, as hosts of one site do."""
+"""Processes with one contender each, like the hosts of one site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario is given: a Redis, a contender, and processes that hold it."""
+"""What a scenario gets: a Redis, a contender, and processes that run the contender."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Lab:
         """Where the contender is, as `module:name`."""
         self.contender: Contender = load(path)
         self.quick = quick
-        """Whether to measure less, for an answer in seconds."""
+        """Whether to measure less, so that a scenario takes seconds."""
         self._clients = _addresses()
         self._lock = Lock()
 
     def host(self, *rates: Rate, server: Server | None = None, **options: Any) -> Host:
-        """Return a process that holds the contender, to be entered."""
+        """Return a process with the contender, to use in a `with` statement."""
         redis = (server or self.server).url
         return Host(self.path, Setup(redis=redis, rates=rates, **options))
 

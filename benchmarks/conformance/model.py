@@ -12,7 +12,7 @@ GOOD, BAD, ABSENT = "good", "bad", "not offered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A limit that a contender keeps."""
+    """A limit that a contender applies."""
 
     limit: int
     window: int
@@ -29,9 +29,9 @@ class Setup:
     """The URL of the server."""
     rates: tuple[Rate, ...]
     tuned: bool = False
-    """Whether time-outs are short and failures are let through, where that can be set."""
+    """Whether to set short time-outs and fail-open, if the contender has such settings."""
     patient: bool = False
-    """Whether a slow server is waited for: a busy machine is not an outage."""
+    """Whether to wait for a slow server, because a busy machine is not an outage."""
     proxy: str = ""
     """The address of a proxy that is trusted."""
     clock: float = 0.0
@@ -52,7 +52,7 @@ class Question(NamedTuple):
     forwarded: str = ""
     """The value of X-Forwarded-For; empty for none."""
     at: float = 0.0
-    """When to ask, by the monotonic clock; in the past for now."""
+    """When to ask, by the monotonic clock; a time in the past means now."""
     tell: bool = False
     """Whether a refusal says how long to wait."""
 
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
     sent: float = 0.0
     """When the question was asked, by the monotonic clock."""
     received: float = 0.0
-    """When the answer was there."""
+    """When the answer came."""
 
 
 Ask = Callable[[Question], Answer]
@@ -78,7 +78,7 @@ AsyncAsk = Callable[[Question], Awaitable[Answer]]
 class Contender:
     """A limiter, and how to configure it.
 
-    The functions are called in a process of the contender's own, so they import its modules.
+    The functions are called in the contender's own process, so they import its modules there.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Contender:
     settings: Callable[[Setup], dict[str, Any]] = lambda setup: {}
     """Django settings that it needs."""
     is_library: bool = False
-    """Whether it is called directly and knows nothing of requests."""
+    """Whether it is called directly, without requests."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Scenarios that it does not offer, and why."""
 
@@ -107,11 +107,11 @@ class Cell:
 
 
 class ContenderError(Exception):
-    """A contender answered with an error, which is its name."""
+    """A contender raised an error. The text is the name of that error."""
 
 
 def count_admitted(answers: Iterable[Answer]) -> int:
-    """Return how many were admitted; raise `ContenderError` if one is an error."""
+    """Return how many were admitted; raise `ContenderError` if an answer is an error."""
     outcomes = [answer.outcome for answer in answers]
     for outcome in outcomes:
         if outcome not in (ADMITTED, REFUSED):

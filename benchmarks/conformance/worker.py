@@ -1,6 +1,6 @@
-"""A process that holds one contender and asks it what comes in by stdin.
+"""A process that runs one contender, with questions from the standard input.
 
-`python -m benchmarks.conformance.worker CONTENDER SETUP`, both by `hosts.Host`. Each line is a
+`hosts.Host` runs `python -m benchmarks.conformance.worker CONTENDER SETUP`. Each line of input is a
 JSON list of questions; each line of output is a JSON list of answers.
 """
 
@@ -25,7 +25,7 @@ def main() -> None:
     path, text = sys.argv[1:]
     given = json.loads(text)
     setup = Setup(**{**given, "rates": tuple(Rate(**rate) for rate in given["rates"])})
-    # Contenders may print: answers have a file of their own.
+    # Contenders may print, so only answers go to the original standard output.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     _set_clock(setup.clock)

@@ -1,7 +1,7 @@
-"""The scripts that articles print: a sorted set and a hash, by the client's millisecond.
+"""The scripts of well-known articles: a sorted set and a hash, with the client's milliseconds.
 
-Two hits in one millisecond are one to the sorted set: it admits too many. The last one
-gives each hit a member of its own.
+The sorted set counts two hits in one millisecond as one, so it admits too many. The variant with
+unique members counts both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a contender is. Each module beside this one holds those of one library."""
+"""The types of contenders. Each other module of this folder has those of one library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 Check: TypeAlias = "Callable[[str], bool]"
-"""Charges one hit to an identifier; whether it was admitted."""
+"""Charge one hit to an identifier; return whether it was admitted."""
 AsyncCheck: TypeAlias = "Callable[[str], Awaitable[bool]]"
 
 FLOOR = "floor: redis-py's EVALSHA of `return 1`"
@@ -27,6 +27,7 @@ LEAST_VIEW = "the least of ours: an exchange and the fields"
 LEAST_WINDOWS = "the least of ours: windows read and written"
 DJANGO_REDIS = "django-redis"
 DRF = "Django REST framework's throttling"
+DRF_FLOOR = f"{FLOOR}, in a view of Django REST framework"
 OURS_DRF, OURS_NINJA = "ours, DRF throttle", "ours, ninja"
 CHECK, BY_DECORATOR, BY_MIDDLEWARE = "ours, a check", "ours, decorator", "ours, middleware"
 IMPORTED = "**ours**, with its model, decorator, middleware and limits"
@@ -34,7 +35,7 @@ IMPORTED = "**ours**, with its model, decorator, middleware and limits"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A limit that all contenders keep."""
+    """A limit that all contenders apply."""
 
     name: str
     limit: int
@@ -47,7 +48,7 @@ REFUSED = Case("refused", 100, 60)
 BIG = Case("big", 10_000, 86_400)
 ENDLESS = Case("endless", 1_000_000, 60)
 CASES = (ALLOWED, REFUSED, BIG, ENDLESS)
-# For the sections `leases` and `deferred` alone.
+# Only for the sections `leases` and `deferred`.
 TENANT = Case("tenant", 10_000, 86_400)
 HOT = Case("hot", 50_000_000, 60)
 
@@ -60,10 +61,10 @@ class Contender:
     make: Callable[[Case], Check]
     make_async: Callable[[Case], AsyncCheck] | None = None
     fill: Callable[[Case, str, int], None] | None = None
-    """Writes live hits for an identifier, where calling it as often takes too long or
-    counts several of one millisecond as one."""
+    """Write live hits of an identifier directly, if calls would take too long, or would count
+    several hits of one millisecond as one."""
     stores: bool = True
-    """Whether it remembers anything."""
+    """Whether it stores anything in Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,16 @@ class ViewContender:
     limit: Callable[[Case, Callable[..., Any]], Callable[..., Any]]
     middleware: tuple[str, ...] = ()
     settings: Callable[[Case], dict[str, Any]] = lambda case: {}
-    """While its handler is made."""
+    """Settings that its handler needs when it is made."""
     base: str | None = None
-    """The slug of the view without a limit; None for the bare one itself."""
+    """The slug of the view without a limit; None for the bare view itself."""
     is_async: bool = False
     cases: tuple[Case, ...] = CASES
-    """Those that it has a view for."""
+    """The cases that it has a view for."""
 
 
 def modules() -> Iterator[tuple[str, ModuleType | ImportError]]:
-    """All the contenders' modules by their names; an error for one that is not installed."""
+    """Yield the names and modules of all contenders; an ImportError if one is not installed."""
     package = importlib.import_module("benchmarks.contenders")
     for found in pkgutil.iter_modules(package.__path__):
         if found.name != "base":
@@ -95,17 +96,17 @@ def modules() -> Iterator[tuple[str, ModuleType | ImportError]]:
 
 
 def missing() -> dict[str, str]:
-    """The modules that cannot be run here, and why."""
+    """Return the modules that cannot be imported here, and why."""
     return {name: str(found) for name, found in modules() if isinstance(found, ImportError)}
 
 
 def contenders() -> list[Contender]:
-    """The floor first, ours last."""
+    """Return all limiters, the floor first and ours last."""
     return sorted(_all("CONTENDERS"), key=lambda found: (found.name != FLOOR, "ours" in found.name))
 
 
 def view_contenders() -> list[ViewContender]:
-    """The bare view first, then the floor, ours last."""
+    """Return all limiters of views: the bare view first, then the floor, and ours last."""
     return sorted(
         _all("VIEWS"),
         key=lambda found: (found.base is not None, found.name != FLOOR, "ours" in found.name),

@@ -1,4 +1,4 @@
-"""The least that a Django project pays for a script on Redis: one that does nothing."""
+"""The least cost of a Redis script in a Django project: a script that does nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What is left of this app where all that can be left out is: how far a goal is from the possible.
+"""This app with everything optional left out. It shows how far a goal is from the possible.
 
-Neither is a limiter. They hold no time limit, see no server that went away, and decide nothing.
+These contenders are not limiters: they have no time limits, do not notice a server that has gone
+away, and decide nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from django_slidingwindow.stores.protocol import WindowRules
 
 from .base import ALLOWED, LEAST_VIEW, Case, ViewContender
 
-# One command that reads a window and one that writes it, and a reply of the usual size.
+# One command reads each window and one writes it. The reply has the usual size.
 _READ_AND_WRITE = """
 local call, pack = redis.call, struct.pack
 local time = call('TIME')
@@ -37,40 +38,41 @@ return reply
 
 
 def reads_and_writes(profile: Profile) -> None:
-    """Lets checks of a profile read and write its windows, and decide nothing."""
-    lines = _prepared(profile)
-    known = lines.prepared
+    """Let checks of a profile only read and write its windows, and decide nothing."""
+    rules = _prepared_rules(profile)
+    prepared = rules.prepared
     sha = hashlib.sha1(_READ_AND_WRITE.encode(), usedforsecurity=False).hexdigest()
-    lines.prepared = known._replace(
-        head=known.head.replace(known.script.sha.encode(), sha.encode()),
+    rules.prepared = prepared._replace(
+        head=prepared.head.replace(prepared.script.sha.encode(), sha.encode()),
         script=Script(_READ_AND_WRITE, sha),
     )
 
 
 def exchange(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
-    """The view after an exchange of our script over a bare socket, with its fields."""
+    """Send our script over a plain socket before the view, and write the header fields."""
     profile = registry.get(f"{case.name}_compact")
     (policy,) = profile.policies
-    known = _prepared(profile).prepared
-    form = headers._Form(profile.name, policy, policy.limit)
+    prepared = _prepared_rules(profile).prepared
+    policy_fields = headers._PolicyFields(profile.name, policy, policy.limit)
     pool = get_redis_connection("default").connection_pool.connection_kwargs
-    link = socket.create_connection((pool["host"], pool["port"]))
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = socket.create_connection((pool["host"], pool["port"]))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def limited(request: Any) -> Any:
         name = b"least:%b" % request.META["REMOTE_ADDR"].encode()
-        link.send(b"%b$%d\r\n%b\r\n%b" % (known.head, len(name), name, known.charging))
-        # What stands between "$30\r\n" and "\r\n".
-        _, _, _, remaining, _, reset = known.unpack(link.recv(64)[5:-2])
+        connection.send(b"%b$%d\r\n%b\r\n%b" % (prepared.head, len(name), name, prepared.charging))
+        # The reply is between "$30\r\n" and "\r\n".
+        _, _, _, remaining, _, reset = prepared.unpack(connection.recv(64)[5:-2])
         response = view(request)
-        response.headers._store.update(form._write(remaining, math.ceil(reset / 1_000_000)))
+        fields = policy_fields.fields(remaining, math.ceil(reset / 1_000_000))
+        response.headers._store.update(fields)
         return response
 
     return limited
 
 
-def _prepared(profile: Profile) -> WindowRules:
-    """The lines of a profile's checks, after one has prepared them."""
+def _prepared_rules(profile: Profile) -> WindowRules:
+    """Return the rules of a profile's windows, after a check has prepared their bytes."""
     limits.check(profile, "least")
     return limits.get_limiter().template(profile, profile.policies, 1).rules
 

@@ -1,4 +1,4 @@
-"""django-ninja: its own throttle and this app's, against an operation without any."""
+"""django-ninja: its own throttle and this app's, compared with an operation without a throttle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def limit_by_profile(case: Case, view: Callable[..., Any]) -> Callable[..., Any]
 def _operation(
     api: NinjaAPI, view: Callable[..., Any], throttles: list[BaseThrottle]
 ) -> Callable[..., Any]:
-    """Return the view behind an operation, called as if ninja's own route had led to it."""
+    """Return the view of an operation, called as ninja's own route calls it."""
 
     def plain(request: Any) -> Any:
         return view(request)

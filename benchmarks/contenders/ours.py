@@ -56,7 +56,7 @@ def _contender(algorithm: str) -> Contender:
 def _unshielded(name: str, prefix: str, transport: str) -> Contender:
     def limiter_of(case: Case) -> tuple[Limiter, Callable[[str], WindowSet]]:
         store = store_of("default", transport=transport, budget=30.0)
-        # Under keys of its own: those of the shielded one fill up by themselves.
+        # With its own keys, because those of the shielded contender fill up meanwhile.
         limiter = Limiter(store, prefix=prefix, callbacks=CALLBACKS)
         profile = registry.get(f"{case.name}_compact")
         return limiter, lambda identifier: limiter.windows(

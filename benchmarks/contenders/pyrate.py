@@ -10,12 +10,12 @@ from .base import Case, Check, Contender
 
 
 class Buckets(BucketFactory):
-    """One bucket for each identifier, none of them emptied by a thread meanwhile."""
+    """One bucket for each identifier. No thread empties them during the benchmark."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._client = get_redis_connection("default")
-        # Its `init` loads the script anew for each bucket, which is no part of a check.
+        # `RedisBucket.init` would load the script for each bucket, which is not part of a check.
         self._script = self._client.script_load(LuaScript.PUT_ITEM)
         self._rates = [Rate(case.limit, case.window * 1_000)]
         self._buckets: dict[str, RedisBucket] = {}

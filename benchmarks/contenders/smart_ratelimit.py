@@ -17,7 +17,7 @@ def make(case: Case) -> Check:
     backend = RedisBackend()
 
     def check(identifier: str) -> bool:
-        # The backend counts; its callers compare.
+        # The backend only counts, and its callers compare with the limit.
         return bool(backend.incr(f"{case.name}:{identifier}", case.window) <= case.limit)
 
     return check
@@ -37,7 +37,7 @@ def by_middleware(case: Case, view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_for(case: Case) -> dict[str, Any]:
-    """What its middleware reads when a handler is made."""
+    """Return the settings that its middleware reads when a handler is made."""
     return {"RATELIMIT_MIDDLEWARE": {"DEFAULT_RATE": _rate(case)}}
 
 

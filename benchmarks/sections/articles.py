@@ -1,4 +1,4 @@
-"""The articles' own set-up: redis-benchmark with 500 connections and random keys."""
+"""The set-up of the articles: redis-benchmark with 500 connections and random keys."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NAME = "articles"
 TITLE = "The articles' set-up"
 CASE = "redis-benchmark"
 KEY = "__rand_int__"
-# Theirs takes now, window and limit; so a random key meets a random time.
+# The arguments of their scripts: now, window and limit. Keys and times are random.
 ARGUMENTS = [KEY.encode(), b"30000", b"2"]
-# What a quick run is content with.
+# The contenders of a quick run.
 FEW = (SORTED_SET_NAME, UNIQUE_NAME, OURS)
 PARTS = ("p50", "p95", "p99")
 OWN_KEYS = "ours, compact, under its own key names"
@@ -33,7 +33,7 @@ class Round(NamedTuple):
     """One run of redis-benchmark."""
 
     server: float
-    """Seconds of the server's CPU a request."""
+    """Seconds of CPU time of the server per request."""
     per_second: float
     latency: tuple[float, ...]
     """Milliseconds that 50, 95 and 99 % of the requests do not exceed."""
@@ -48,7 +48,7 @@ def run(bench: Bench) -> list[Row]:
     bench.server.flush()
     rounds: dict[str, list[Round]] = {name: [] for name in commands}
     for _ in range(size.article_rounds):
-        # Each in a database of its own, so that they take turns and keep their keys.
+        # Each command has its own database, so that it keeps its keys from turn to turn.
         for database, (name, arguments) in enumerate(commands.items()):
             rounds[name].append(_once(bench, database, arguments))
             bench.progress.step(name)
@@ -80,7 +80,7 @@ def _once(bench: Bench, database: int, arguments: Sequence[bytes]) -> Round:
             [*map(str.encode, command), *arguments], capture_output=True, check=False
         )
     used = server.cpu() - before
-    # One line of titles and one of numbers. The first title is the command.
+    # The output is a line of titles and a line of numbers. The first column is the command.
     lines = done.stdout.decode(errors="replace").splitlines()
     if done.returncode or len(lines) < 2:
         raise RuntimeError(f"redis-benchmark said {done.stderr or done.stdout[-300:]!r}")
@@ -111,10 +111,10 @@ def _commands(bench: Bench) -> dict[str, list[bytes]]:
 
 
 def _ours(bench: Bench, algorithm: str, key: str) -> list[bytes]:
-    """Our command, with its packed argument set by the script itself.
+    """Return our command. The script sets its packed argument itself.
 
-    redis-benchmark cuts an argument at its first zero byte, wherever it comes from. One
-    of the same length is sent, so that the server reads and keeps as much as ever.
+    redis-benchmark cuts arguments at their first zero byte. So another argument of the same length
+    is sent, and the server reads and keeps as much as usual.
     """
     policy = Policy(limit=2, window=30_000, algorithm=algorithm)
     command = encode(Evaluate((key,), (WindowRule(policy, 1),), writes=True), None)
@@ -128,7 +128,7 @@ def _ours(bench: Bench, algorithm: str, key: str) -> list[bytes]:
 
 
 def _arguments(payload: bytes) -> list[bytes]:
-    """The arguments of a packed command."""
+    """Return the arguments of a packed command."""
     count, _, rest = payload[1:].partition(b"\r\n")
     found = []
     for _ in range(int(count)):

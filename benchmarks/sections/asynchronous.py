@@ -1,4 +1,4 @@
-"""A hundred at once in one event loop: checks, and requests through Django's ASGI handler."""
+"""100 tasks in one event loop: checks, and requests through Django's ASGI handler."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def requester(handler: ASGIHandler, path: str) -> Callable[[str], Awaitable[None
         async def receive() -> Any:
             nonlocal unread
             if not unread:
-                # The client stays until it has its answer.
+                # The client stays connected until it has its response.
                 await asyncio.get_running_loop().create_future()
             unread = False
             return {"type": "http.request", "body": b"", "more_body": False}

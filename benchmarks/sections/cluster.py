@@ -21,7 +21,7 @@ from ..bench import Bench
 from ..clusters import ClusterServer, running_cluster
 from ..contenders.base import FLOOR
 from ..contenders.floor import SOURCE
-from ..measure import Probe, measure, numbers
+from ..measure import Probe, measure, numbers, repeated
 from ..results import Row
 
 NAME = "cluster"
@@ -29,7 +29,7 @@ TITLE = "Cluster"
 ONE, THREE = "one slot", "three slots"
 FACTORY = "django_slidingwindow.cluster.ClusterConnectionFactory"
 _DAY = 86_400
-# Calls of a probe in a round, so that each round has some that ask for units ahead.
+# The fewest calls of a probe in a round. With fewer, a round might not take a new lease.
 _LEAST_CALLS = 100
 
 
@@ -65,10 +65,7 @@ def _measured(bench: Bench, cluster: ClusterServer) -> list[Row]:
 
 
 def _probe(name: str, ask: Callable[[], object]) -> Probe:
-    def call(times: int) -> None:
-        for _ in range(times):
-            ask()
-
+    call = repeated(ask)
     call(1)
     return Probe(name, call)
 
@@ -125,7 +122,7 @@ def _three_slots(limiter: Limiter) -> dict[tuple[str, str], Callable[[], object]
 
 
 def _apart() -> list[str]:
-    """Identifiers whose slots lie on different nodes."""
+    """Return identifiers whose slots are on different nodes."""
     found: dict[int, str] = {}
     for number in count():
         name = f"tenant{number}"

@@ -1,4 +1,4 @@
-"""No request waits: what a deferred check and view take, by the clock, with Redis far away."""
+"""Elapsed time of a deferred check and view with a Redis that is far away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..bench import Bench
 from ..contenders import floor
 from ..contenders.base import ALLOWED, BARE, DEFERRED, FLOOR, TENANT, WAITING
 from ..far_away import far_away
-from ..measure import MICRO, Probe, measure, middle
+from ..measure import MICRO, Probe, added, measure, middle, repeated
 from ..requests import environ
 from ..results import Row
 from .views import request
@@ -38,37 +38,26 @@ def run(bench: Bench) -> list[Row]:
 def _case(bench: Bench, case: str, asks: dict[str, Callable[[], object]]) -> list[Row]:
     rounds = bench.size.far_rounds
     bench.progress.begin(f"{TITLE}: {case}", rounds)
-    probes = [_probe(name, ask) for name, ask in asks.items()]
+    probes = [_probe(name, ask, case) for name, ask in asks.items()]
     measure(bench.server, probes, rounds=rounds, calls=_CALLS, progress=bench.progress)
     by_name = {probe.name: probe for probe in probes}
-    low = _added(by_name, FLOOR, "wall")
+    floor_wall = added(by_name[FLOOR], by_name, "wall")
     rows = []
-    for name in by_name:
-        wall = _added(by_name, name, "wall")
-        ratio, first, last = middle([a / b for a, b in zip(wall, low, strict=True)])
+    for name, probe in by_name.items():
+        wall = added(probe, by_name, "wall")
+        ratio, first, last = middle([a / b for a, b in zip(wall, floor_wall, strict=True)])
         values = {"ratio": ratio, "ratio_low": first, "ratio_high": last}
         values |= {"wall_us": middle(wall)[0] * MICRO}
-        values |= {"client_us": middle(_added(by_name, name, "client"))[0] * MICRO}
+        values |= {"client_us": middle(added(probe, by_name, "client"))[0] * MICRO}
         rows.append(Row(NAME, case, name, values))
     return rows
 
 
-def _added(probes: dict[str, Probe], name: str, what: str) -> list[float]:
-    """Seconds a call; of a view, what it adds to the bare one."""
-    taken: list[float] = getattr(probes[name], what)
-    if name == BARE or BARE not in probes:
-        return taken
-    return [value - less for value, less in zip(taken, getattr(probes[BARE], what), strict=True)]
-
-
-def _probe(name: str, ask: Callable[[], object]) -> Probe:
-    def call(times: int) -> None:
-        for _ in range(times):
-            ask()
-
-    # Connections and scripts are there before anything is measured.
+def _probe(name: str, ask: Callable[[], object], case: str) -> Probe:
+    call = repeated(ask)
+    # Connect and load scripts before anything is measured.
     call(2)
-    return Probe(name, call)
+    return Probe(name, call, base=BARE if case == DJANGO and name != BARE else None)
 
 
 def _checks() -> dict[str, Callable[[], object]]:

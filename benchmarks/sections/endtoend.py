@@ -1,4 +1,4 @@
-"""Requests a second through gunicorn, asked by wrk, with and without a limiter."""
+"""Requests per second of gunicorn, measured by wrk, with and without a limiter."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _case(bench: Bench, case: Case) -> list[Row]:
             contender.name: stack.enter_context(_served(contender, case)) for contender in found
         }
         for url in urls.values():
-            _answers(url)
+            _wait_for(url)
         for _ in range(bench.size.wrk_rounds):
             for contender in found:
-                rate = _asked(urls[contender.name], bench.size.wrk_seconds)
+                rate = _rate(urls[contender.name], bench.size.wrk_seconds)
                 rates[contender.name].append(rate)
                 bench.progress.step(contender.name)
     names = {contender.slug: contender.name for contender in found}
@@ -82,8 +82,8 @@ def _served(contender: ViewContender, case: Case) -> Iterator[str]:
             server.terminate()
 
 
-def _answers(url: str) -> None:
-    """Returns when the first request is answered."""
+def _wait_for(url: str) -> None:
+    """Wait until the first request is answered."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -97,7 +97,7 @@ def _answers(url: str) -> None:
             time.sleep(0.05)
 
 
-def _asked(url: str, seconds: int) -> float:
+def _rate(url: str, seconds: int) -> float:
     command = ["wrk", "--threads", "1", "--connections", "16", "--duration", f"{seconds}s", url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)

@@ -1,4 +1,4 @@
-"""One abusive client at full speed, in a process of its own, beside a normal one."""
+"""One abusive client at full speed, in its own process, beside a normal client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(bench: Bench) -> list[Row]:
     for contender in found:
         try:
             rows.append(_flooded(bench, contender))
-        except Exception as error:  # noqa: BLE001, a peer that fails is reported
+        except Exception as error:  # noqa: BLE001, the report shows peers that fail
             rows.append(Row(NAME, CASE, contender.name, note=f"failed: {error}"))
         bench.progress.step(contender.name)
     return rows

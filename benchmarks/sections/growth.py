@@ -1,4 +1,4 @@
-"""How a check's time grows: with the limit, the policies, the keys and the cost."""
+"""How the time of a check grows with the limit, the policies, the keys and the cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from ..bench import Bench
 from ..contenders import least
 from ..contenders.base import LEAST_WINDOWS, OURS
-from ..measure import MICRO, Probe, measure, middle
+from ..measure import MICRO, Probe, measure, middle, repeated
 from ..results import Row
 
 NAME = "growth"
@@ -80,12 +80,8 @@ def _rows(what: str, contender: str, probes: list[Probe]) -> list[Row]:
 
 
 def _probe(name: str, check: Callable[[], object]) -> Probe:
-    def call(times: int) -> None:
-        for _ in range(times):
-            check()
-
     check()
-    return Probe(name, call)
+    return Probe(name, repeated(check))
 
 
 def _profile(name: str, *policies: Policy) -> Profile:
@@ -93,18 +89,17 @@ def _profile(name: str, *policies: Policy) -> Profile:
 
 
 def _at_limit(bench: Bench, algorithm: str, limit: int) -> Callable[[], object]:
-    """Half of the window is filled, then each check is given back by the next refill."""
+    """Check identifiers whose windows are half full."""
     profile = _profile(f"limit{limit}", Policy(limit=limit, window=DAY, algorithm=algorithm))
-    names = [f"tenant{number}" for number in range(_spread(bench, limit))]
-    for name in names[:1]:
-        for _ in range(10):
-            limits.check(profile, name, cost=max(1, limit // 20))
-    bench.server.copy(names[0], names[1:])
+    first, *others = names = [f"tenant{number}" for number in range(_spread(bench, limit))]
+    for _ in range(10):
+        limits.check(profile, first, cost=max(1, limit // 20))
+    bench.server.copy(first, others)
     return _round_robin(profile, names)
 
 
 def _spread(bench: Bench, limit: int) -> int:
-    """As many identifiers as it takes that measuring does not fill a window."""
+    """Return how many identifiers are needed so that the measured checks fill no window."""
     calls = (bench.size.rounds + 1) * bench.size.calls
     return max(1, 4 * calls // limit)
 
@@ -115,7 +110,7 @@ def _at_policies(bench: Bench, algorithm: str, count: int) -> Callable[[], objec
 
 
 def _at_least(count: int) -> Callable[[], object]:
-    """What no way of deciding can go below."""
+    """Only read and write the windows, which every algorithm has to do."""
     profile = _with_policies(f"least{count}", "compact", count)
     least.reads_and_writes(profile)
     return _round_robin(profile, _TENANTS)
@@ -130,7 +125,7 @@ def _with_policies(name: str, algorithm: str, count: int) -> Profile:
 
 
 def _at_keys(bench: Bench, algorithm: str, count: int) -> Callable[[], object]:
-    """All the keys there, asked for in a random order."""
+    """Check random identifiers among this number of keys."""
     profile = _profile(f"keys{count}", Policy(limit=100, window=DAY, algorithm=algorithm))
     limits.check(profile, f"{count:07}client0000000")
     bench.server.multiply("client0000000", count, among=f"*{count:07}client0000000*")

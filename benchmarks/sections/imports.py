@@ -1,4 +1,4 @@
-"""What the app adds to a start of Django."""
+"""The time that the app adds to the start of Django."""
 
 from __future__ import annotations
 

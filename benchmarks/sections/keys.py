@@ -1,6 +1,6 @@
 """Many keys: their memory, the time of a check among them, and how they expire.
 
-All are filled by checks: the script and the arguments of `limits.check`, many in one round trip.
+Checks fill all keys: with the script and the arguments of `limits.check`, many in one round trip.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ..results import Row
 NAME = "keys"
 TITLE = "Many keys"
 FILLED, CHECKED, EXPIRED = "filled by checks", "a check among them", "expiry among them"
-# A day, so that none of these keys expires meanwhile.
+# A window of a day, so that none of these keys expires during the benchmark.
 STAYING = Profile(name="staying", axis="tenant", policies=(Policy(limit=100, window=86_400),))
-# Checks in one round trip, and those made one at a time between two of them.
+# Checks in one round trip, and single checks between two round trips.
 _BATCH, _BETWEEN = 1_000, 20
 # Seconds between two rounds of checks while keys expire.
 _PAUSE = 0.05
 
-Order = Callable[[], str]
-"""Returns a random identifier of those that were filled."""
+RandomName = Callable[[], str]
+"""Return a random identifier of a filled key."""
 
 
 def run(bench: Bench) -> list[Row]:
@@ -57,7 +57,7 @@ def _batches(first: int, last: int) -> int:
 
 
 def _fill(bench: Bench, profile: Profile, first: int, last: int) -> dict[str, float]:
-    """Check identifiers from `first` to before `last` once each."""
+    """Check the identifiers from `first` up to, but not including, `last` once each."""
     served, start = bench.server.cpu(), time.perf_counter()
     for _ in _filling(profile, first, last):
         bench.progress.step(FILLED)
@@ -69,7 +69,7 @@ def _fill(bench: Bench, profile: Profile, first: int, last: int) -> dict[str, fl
 
 
 def _filling(profile: Profile, first: int, last: int) -> Iterator[None]:
-    """Check identifiers once each, and return after each round trip."""
+    """Check identifiers once each, and yield after each round trip."""
     limiter = limits.get_limiter()
     template = limiter.template(profile, profile.policies, 1)
     for begin in range(first, last, _BATCH):
@@ -83,13 +83,13 @@ def _name(number: int) -> str:
     return f"client{number:08}"
 
 
-def _among(count: int) -> Order:
+def _among(count: int) -> RandomName:
     order = random.Random(7)
     return lambda: _name(order.randrange(count))
 
 
 def _check(bench: Bench, count: int) -> dict[str, float]:
-    """Checks one at a time, of random identifiers."""
+    """Measure single checks of random identifiers."""
     order, calls = _among(count), bench.size.rounds * bench.size.calls
     _timed(order, max(1, calls // 10))
     served, used = bench.server.cpu(), time.process_time()
@@ -101,7 +101,7 @@ def _check(bench: Bench, count: int) -> dict[str, float]:
     }
 
 
-def _timed(order: Order, calls: int) -> list[float]:
+def _timed(order: RandomName, calls: int) -> list[float]:
     took = []
     for _ in range(calls):
         name = order()
@@ -116,7 +116,7 @@ def _percent(took: list[float]) -> dict[str, float]:
 
 
 def _expire(bench: Bench, filled: int) -> Row:
-    """Keys of a short window come, and all of them expire beside those that stay."""
+    """Add keys with a short window, and let all of them expire beside those that stay."""
     size, server, order = bench.size, bench.server, _among(filled)
     policy = Policy(limit=100, window=size.expiring_window)
     passing = Profile(name="passing", axis="tenant", policies=(policy,))
@@ -124,7 +124,7 @@ def _expire(bench: Bench, filled: int) -> Row:
     took: list[float] = []
     for _ in _filling(passing, 0, size.expiring_keys):
         took += _timed(order, _BETWEEN)
-    # The last one lives for its window, and for less than a second more.
+    # The last key lives for its window and less than a second longer.
     due = time.perf_counter() + size.expiring_window + 1
     left: dict[str, float] = {}
     for after in size.expiry_looks:

@@ -1,4 +1,4 @@
-"""Units taken ahead: what a check and a view take then, and one hot key from many processes."""
+"""Leases: the time of a check and of a view, and one hot key in many processes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TITLE = "Leases"
 LIBRARY, DJANGO, HOT = "library", "Django", "a hot key"
 PROFILES = {UNLEASED: "tenant_unleased", LEASED: "tenant_leased"}
 _SLUGS = {UNLEASED: "ours-unleased", LEASED: "ours-leased"}
-# Calls after which a probe goes on with another tenant, so that none is near its limit.
+# After this many calls a probe uses another tenant, so that none comes near its limit.
 _CALLS_A_TENANT = 4_000
-# Of a probe in a round, so that each round has some that ask Redis.
+# The fewest calls of a probe in a round, so that some calls of each round ask Redis.
 _LEAST_CALLS = 200
 
 
@@ -87,10 +87,10 @@ def _requests() -> dict[str, Callable[[str], object]]:
 
 
 def _hot_key(bench: Bench) -> list[Row]:
-    """Checks a second of one key, from several processes at once."""
+    """Measure the checks per second of one key from several processes at once."""
     size = bench.size
     case = f"{HOT}, {size.hot_processes} processes"
-    # A peer that is not installed is left out.
+    # Leave out a peer that is not installed.
     installed = [contender.name for contender in contenders()]
     names = [name for name in CHECKS if "ours" in name or name in installed]
     bench.progress.begin(f"{TITLE}: {case}", len(names))

@@ -28,11 +28,11 @@ def _case(bench: Bench, case: Case) -> list[Row]:
     for contender in contenders():
         try:
             found.append(_probe(bench, contender, case))
-        except Exception as error:  # noqa: BLE001, a peer that fails is reported
+        except Exception as error:  # noqa: BLE001, the report shows peers that fail
             rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
     probes = [probe for probe, _ in found]
     with bench.server.one_core():
-        # A hash of 9,000 fields takes milliseconds a call.
+        # Fewer calls, because one call with a hash of 9,000 fields takes milliseconds.
         calls = max(1, size.calls // 4) if case is BIG else size.calls
         measure(bench.server, probes, rounds=size.rounds, calls=calls, progress=bench.progress)
     by_name = {probe.name: probe for probe in probes}
@@ -64,7 +64,7 @@ def _probe(bench: Bench, contender: Contender, case: Case) -> tuple[Probe, float
 
     if prepare is not None:
         prepare()
-    # Each key is met before it is measured: what counts is a busy site, and not its first minute.
+    # Use each key once before it is measured, as on a site that has been busy for a while.
     call(len(keys) + 1)
     commands = float(len(bench.server.commands(lambda: call(1))))
     return Probe(contender.name, call, prepare), commands
@@ -72,7 +72,7 @@ def _probe(bench: Bench, contender: Contender, case: Case) -> tuple[Probe, float
 
 def _until_refused(contender: Contender, check: Check) -> Callable[[], None]:
     def fill() -> None:
-        # In a long run the first hits leave their window before the last round.
+        # More than the limit, because hits may leave the window in a long run.
         for _ in range(2 * REFUSED.limit):
             if not check("refused"):
                 return
@@ -84,7 +84,7 @@ def _until_refused(contender: Contender, check: Check) -> Callable[[], None]:
 
 
 def _filled(bench: Bench, contender: Contender, case: Case, check: Check) -> list[str]:
-    """Identifiers with many live hits; one is filled, and copied on the server."""
+    """Return identifiers with many live hits: one is filled, and then copied on the server."""
     if not contender.stores:
         return ["big00"]
     if contender.fill is not None:

@@ -1,4 +1,4 @@
-"""What a key takes: by its hits, and a million of them."""
+"""The memory of one key by its hits, and of a million keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IDENTIFIER = "client0000000"
 
 
 def run(bench: Bench) -> list[Row]:
-    # These two store what ours does.
+    # These two store the same as ours.
     found = [
         contender
         for contender in contenders()
@@ -25,7 +25,7 @@ def run(bench: Bench) -> list[Row]:
         for contender in found:
             try:
                 rows.append(measure(bench, contender))
-            except Exception as error:  # noqa: BLE001, a peer that fails is reported
+            except Exception as error:  # noqa: BLE001, the report shows peers that fail
                 case = A_KEY if measure is _a_key else MANY
                 rows.append(Row(NAME, case, contender.name, note=f"failed: {error}"))
             bench.progress.step(contender.name)
@@ -52,7 +52,7 @@ def _a_key(bench: Bench, contender: Contender) -> Row:
 
 
 def _many(bench: Bench, contender: Contender) -> Row:
-    """One identifier of two hits, copied on the server under as many names."""
+    """Measure many identifiers with two hits: one is filled, and then copied on the server."""
     count = bench.size.many_keys
     check = contender.make(BIG)
     bench.server.flush()
@@ -68,7 +68,7 @@ def _many(bench: Bench, contender: Contender) -> Row:
 
 
 def _warm(bench: Bench, check: Check) -> None:
-    """Connections and scripts are there before anything is counted."""
+    """Connect and load scripts before anything is measured."""
     check("warm")
     bench.server.client.flushdb()
 

@@ -1,4 +1,4 @@
-"""What a check takes while Redis is away, beside what it takes while Redis answers."""
+"""The time of a check while Redis is away, compared with the time while Redis answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ USUAL, AWAY = "usual", "away"
 CLIENTS = addresses(20)
 
 Measure = Callable[[int], float]
-"""Makes this number of calls, and prints the median of their times."""
+"""Make this number of calls, and return the median of their times."""
 
 
 def run(bench: Bench) -> list[Row]:
@@ -70,7 +70,7 @@ def _case(
     }
     bench.server.flush()
     bench.progress.begin(f"{TITLE}: {case}", size.outage_rounds)
-    # The clock says what a request waits for; on one core it would be a Redis without a network.
+    # Elapsed time, because requests wait for Redis. So Redis needs its own core, as over a network.
     with bench.server.own_core():
         for _ in range(size.outage_rounds):
             for state, limiter in limiters.items():
@@ -90,7 +90,7 @@ def _case(
             for state in (USUAL, AWAY)
         )
         _, low, high = middle([a / b for a, b in zip(away, usual, strict=True)])
-        # Not the median of the ratios: what is added is a small difference of large times.
+        # The ratio of the medians, because the added time is a small difference of large times.
         values = {"ratio": middle(away)[0] / middle(usual)[0], "ratio_low": low}
         values |= {"ratio_high": high, "usual_us": middle(usual)[0] * MICRO}
         values["away_us"] = middle(away)[0] * MICRO
@@ -99,7 +99,7 @@ def _case(
 
 
 def _behind_an_open_breaker() -> Limiter:
-    """A limiter whose Redis was there, and is not any more."""
+    """Return a limiter whose Redis has gone away."""
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as server:
         caches = {**settings.CACHES, AWAY: {**settings.CACHES["default"], "LOCATION": server.url}}
         ours = {**settings.SLIDING_WINDOW, "CACHE": AWAY}
@@ -115,7 +115,7 @@ def _behind_an_open_breaker() -> Limiter:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Without the line that says that Redis is away, which is meant here."""
+    """Do not log that Redis is away, which is intended here."""
     logging.disable(logging.ERROR)
     try:
         yield
@@ -174,7 +174,7 @@ def _async(loop: asyncio.AbstractEventLoop) -> dict[str, Measure]:
     return {
         CHECK: timed(lambda client: limits.acheck(f"{BIG.name}_compact", client)),
         BY_DECORATOR: timed(requester(handler, f"/async/ours-async/{BIG.name}")),
-        # A rule of the settings is for this path, and the other handler has no middleware.
+        # A rule in the settings matches this path. The other handler has no middleware.
         BY_MIDDLEWARE: timed(requester(limiting, bare)),
         BARE: timed(requester(handler, bare)),
     }

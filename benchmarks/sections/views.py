@@ -1,4 +1,4 @@
-"""What a limiter adds to a trivial view, through Django's WSGI handler."""
+"""The time that a limiter adds to a trivial view, through Django's WSGI handler."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _case(bench: Bench, case: Case) -> list[Row]:
     bench.progress.begin(f"{TITLE}: {case.name}", size.rounds)
     found: list[tuple[Probe, float]] = []
     rows: list[Row] = []
-    # Before any threads begin: they stay on the cores that they begin on.
+    # Before any thread starts, because a thread stays on the cores on which it starts.
     with bench.server.one_core():
         for contender in view_contenders():
             if contender.is_async or case not in contender.cases:
                 continue
             try:
                 found.append(_probe(bench, contender, case))
-            except Exception as error:  # noqa: BLE001, a peer that fails is reported
+            except Exception as error:  # noqa: BLE001, the report shows peers that fail
                 rows.append(Row(NAME, case.name, contender.name, note=f"failed: {error}"))
         probes = [probe for probe, _ in found]
         measure(bench.server, probes, rounds=size.rounds, calls=size.calls, progress=bench.progress)
@@ -61,8 +61,8 @@ def _case(bench: Bench, case: Case) -> list[Row]:
 def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, float]:
     with override_settings(MIDDLEWARE=contender.middleware, **contender.settings(case)):
         handler = WSGIHandler()
-    # Django closes a thread's caches after each of its requests. In a thread of its own, a
-    # contender pays for the caches that it has opened itself, and for no others.
+    # Django closes the caches of a thread after each request. With its own thread, a contender only
+    # pays for the caches that it has opened itself.
     thread = ThreadPoolExecutor(1)
     path = f"/{contender.slug}/{case.name}"
     limits = contender.base is not None and contender.name != FLOOR
@@ -88,7 +88,7 @@ def _probe(bench: Bench, contender: ViewContender, case: Case) -> tuple[Probe, f
 
     if prepare is not None:
         prepare()
-    # Each key is met before it is measured: what counts is a busy site, and not its first minute.
+    # Use each key once before it is measured, as on a site that has been busy for a while.
     call(len(clients) + 1)
     commands = float(len(bench.server.commands(lambda: call(1))))
     base = {found.slug: found.name for found in view_contenders() if not found.is_async}
@@ -103,7 +103,7 @@ def _request_all(handler: WSGIHandler, given: list[dict[str, Any]]) -> None:
 
 
 def request(handler: WSGIHandler, given: dict[str, Any]) -> str:
-    """The status of one request, as a server would drive it."""
+    """Send a request as a server does, and return its status."""
     answer = ""
 
     def start_response(status: str, headers: list[tuple[str, str]], exc: Any = None) -> Any:

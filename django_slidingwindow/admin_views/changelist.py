@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from datetime import datetime
-from datetime import timezone as datetime_timezone
 from functools import cached_property
 from typing import Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..conf import conf
 from ..inspection.spans import Span, last
 from ..models import Rejection
+from ..rejections.rows import moment
 from .filters import TimeFilter
+from .formatting import day_of_month
 from .summary import Summary, summarize
 from .times import RECENT, days
-from .wording import day_of_month
 
 BEFORE = "before"
-_MOST_DAYS = 31
+"""The query parameter with the position of the last row on the previous page."""
+_MAX_DAYS = 31
 _MICROSECONDS = 1_000_000
 
 
@@ -33,6 +33,7 @@ class RejectionChangeList(ChangeList):
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         self.before = _parse_position(request.GET.get(BEFORE, ""))
         self.older = ""
+        """The link to the next page; empty on the last page."""
         super().__init__(request, *args, **kwargs)
         self.title = pgettext("rate limit", "Rejections")
 
@@ -43,7 +44,7 @@ class RejectionChangeList(ChangeList):
         return super().get_queryset(request, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
-        """Return the default order, which has indexes. Ignore the order in the query string."""
+        """Return the default order, which indexes serve. Ignore the order in the query string."""
         return list(Rejection._meta.ordering or ())
 
     def get_results(self, request: HttpRequest) -> None:
@@ -82,25 +83,19 @@ class RejectionChangeList(ChangeList):
     @property
     def drill_down(self) -> list[dict[str, Any]]:
         """Return links to days, or to the hours of the chosen day, without a query."""
-        chosen = self.time_filter.value() or ""
-        day = chosen.partition("T")[0]
-        span = self.span
-        if span is None or day.count("-") != 2:
+        chosen = self.time_filter.value()
+        if chosen is None or chosen in RECENT:
             return [
                 {"text": day_of_month(date), "href": self._time_link(date.isoformat())}
-                for date in days(min(conf.log_days, _MOST_DAYS))
+                for date in days(min(conf.log_days, _MAX_DAYS))
             ]
-        hours = [f"{hour:02}" for hour in range(24)]
+        day = chosen.partition("T")[0]
+        hours = {f"{day}T{hour:02}": f"{hour:02}:00" for hour in range(24)}
         return [
             {"text": _("All dates"), "href": self._time_link(None)},
-            {"text": day, "href": self._time_link(day), "chosen": chosen == day},
             *(
-                {
-                    "text": f"{hour}:00",
-                    "href": self._time_link(f"{day}T{hour}"),
-                    "chosen": chosen == f"{day}T{hour}",
-                }
-                for hour in hours
+                {"text": text, "href": self._time_link(value), "chosen": value == chosen}
+                for value, text in {day: day, **hours}.items()
             ),
         ]
 
@@ -114,15 +109,11 @@ def _position(row: Rejection) -> str:
 
 
 def _parse_position(text: str) -> tuple[datetime, int] | None:
+    """Return the minute and the primary key of the row at a position; None for the first page."""
     if not text:
         return None
     stamp, _dot, pk = text.partition(".")
     try:
-        moment = datetime.fromtimestamp(int(stamp) / _MICROSECONDS, datetime_timezone.utc)
-        return _as_stored(moment), int(pk)
+        return moment(int(stamp) / _MICROSECONDS), int(pk)
     except (ValueError, OverflowError, OSError) as error:
         raise IncorrectLookupParameters(str(error)) from error
-
-
-def _as_stored(moment: datetime) -> datetime:
-    return moment if timezone.is_aware(timezone.now()) else timezone.make_naive(moment)

@@ -9,13 +9,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .wording import number
+from .formatting import number
 
 WIDTH, HEIGHT = 720, 150
 LEFT, RIGHT, TOP, BOTTOM = 40, 6, 8, 20
 COLORS = 8
 """The number of colours: the classes sw-0 to sw-7 of the style sheet."""
-_LABELS = 12
+_MAX_LABELS = 12
 _HIDDEN_WHEN_NARROW = " sw-second"
 """The class of labels that a narrow screen hides."""
 
@@ -40,18 +40,18 @@ class Chart:
     title: str
     description: str
     labels: Sequence[str]
-    """One for each column."""
+    """The label of each column."""
     series: Sequence[Series]
     end: str = ""
     """The label at the right end, where the last column ends."""
     limit: int | None = None
-    """Drawn as a line across the chart; None for no line."""
+    """The value of the line across the chart; None for no line."""
     limit_text: str = ""
     """The limit as the legend shows it."""
 
     @property
     def top(self) -> int:
-        """Return the highest column, rounded up to a number that is easy to read."""
+        """Return the value at the top of the scale: at least the highest column and the limit."""
         return round_up(max((*(sum(column) for column in self.columns), self.limit or 0)))
 
     @property
@@ -88,15 +88,14 @@ class Chart:
             self.title,
             self.id,
             self.description,
-            self._scale(),
+            self._grid(),
             self._bars(),
-            self._line(),
-            self._marks(),
+            self._limit_line(),
+            self._time_labels(),
         )
 
-    def _scale(self) -> SafeString:
-        """Return grid lines at the bottom, the middle and the top."""
-        marks = {self.top, self.top // 2, 0}
+    def _grid(self) -> SafeString:
+        """Return horizontal lines with their values at the bottom, the middle and the top."""
         return format_html_join(
             "",
             '<line class="sw-grid" x1="{}" x2="{}" y1="{}" y2="{}"/>'
@@ -105,14 +104,14 @@ class Chart:
                 (
                     LEFT,
                     WIDTH - RIGHT,
-                    _number(self._y(mark)),
-                    _number(self._y(mark)),
-                    "" if mark else " sw-zero",
+                    _coordinate(self._y(value)),
+                    _coordinate(self._y(value)),
+                    "" if value else " sw-zero",
                     LEFT - 6,
-                    _number(self._y(mark) + 4),
-                    short_number(mark),
+                    _coordinate(self._y(value) + 4),
+                    short_number(value),
                 )
-                for mark in sorted(marks)
+                for value in (0, self.top // 2, self.top)
             ),
         )
 
@@ -124,8 +123,9 @@ class Chart:
         )
 
     def _rectangles(self) -> Iterator[tuple[str, str, str, str, str, str]]:
-        step = self._step
-        gap = min(2.0, step / 5)
+        """Yield class, position, size and tooltip of each part of each column."""
+        width = self._column_width
+        gap = min(2.0, width / 5)
         for i, (label, values) in enumerate(zip(self.labels, self.columns, strict=False)):
             below = 0
             for j, value in enumerate(values):
@@ -135,18 +135,17 @@ class Chart:
                 below += value
                 yield (
                     color(j),
-                    _number(LEFT + i * step + gap / 2),
-                    _number(top),
-                    _number(step - gap),
-                    _number(max(bottom - top, 0.5)),
+                    _coordinate(LEFT + i * width + gap / 2),
+                    _coordinate(top),
+                    _coordinate(width - gap),
+                    _coordinate(max(bottom - top, 0.5)),
                     f"{label} · {self.series[j].name}: {number(value)}",
                 )
 
-    def _line(self) -> SafeString:
-        """Return the line of the limit."""
+    def _limit_line(self) -> SafeString:
         if self.limit is None:
             return SafeString()
-        y = _number(self._y(self.limit))
+        y = _coordinate(self._y(self.limit))
         return format_html(
             '<line class="sw-limit" x1="{}" x2="{}" y1="{}" y2="{}"><title>{}</title></line>',
             LEFT,
@@ -156,17 +155,17 @@ class Chart:
             self.limit_text,
         )
 
-    def _marks(self) -> SafeString:
-        """Return as many labels as there is room for."""
-        every = -(-len(self.labels) // _LABELS) or 1
+    def _time_labels(self) -> SafeString:
+        """Return every label, or every n-th one if there are too many."""
+        every = -(-len(self.labels) // _MAX_LABELS) or 1
         shown = [(i, label) for i, label in enumerate(self.labels) if i % every == 0]
-        marks = format_html_join(
+        texts = format_html_join(
             "",
             '<text class="sw-text sw-middle{}" x="{}" y="{}">{}</text>',
             (
                 (
                     _HIDDEN_WHEN_NARROW if position % 2 else "",
-                    _number(LEFT + (i + 0.5) * self._step),
+                    _coordinate(LEFT + (i + 0.5) * self._column_width),
                     HEIGHT - 6,
                     label,
                 )
@@ -174,13 +173,13 @@ class Chart:
             ),
         )
         if not self.end:
-            return marks
-        return marks + format_html(
+            return texts
+        return texts + format_html(
             '<text class="sw-text sw-end" x="{}" y="{}">{}</text>', WIDTH, HEIGHT - 6, self.end
         )
 
     @property
-    def _step(self) -> float:
+    def _column_width(self) -> float:
         return (WIDTH - LEFT - RIGHT) / max(1, len(self.labels))
 
     def _y(self, value: int) -> float:
@@ -191,7 +190,7 @@ def meter(use: float | None, *, blocked: bool) -> SafeString:
     """Return a bar that shows how much of a limit is used, and the percentage as text."""
     if use is None:
         return format_html('<span class="sw-quiet">{}</span>', _("no limit"))
-    # Rounded down: 100% means full. Round first, because 0.29 * 100 is a little less than 29.
+    # Round down, so that 100% means full. `round` is needed because 0.29 * 100 is less than 29.
     percent = f"{int(round(100 * use, 6))}%"
     level = "sw-full" if blocked else "sw-near" if use >= 0.8 else "sw-calm"
     return format_html(
@@ -199,22 +198,23 @@ def meter(use: float | None, *, blocked: bool) -> SafeString:
         'aria-hidden="true"><rect class="sw-track" width="100" height="10"/>'
         '<rect class="{}" width="{}" height="10"/></svg> <span class="sw-share">{}</span>',
         level,
-        _number(100 * use),
+        _coordinate(100 * use),
         percent,
     )
 
 
 def share(part: int, most: int) -> SafeString:
-    """Return a bar that shows one number relative to the largest."""
+    """Return a bar that shows a number relative to the largest number."""
     return format_html(
         '<svg class="sw-meter" viewBox="0 0 100 10" preserveAspectRatio="none" '
         'aria-hidden="true"><rect class="sw-0" width="{}" height="10"/></svg>',
-        _number(100 * part / most if most else 0),
+        _coordinate(100 * part / most if most else 0),
     )
 
 
-def color(number: int) -> str:
-    return f"sw-{min(number, COLORS - 1)}"
+def color(index: int) -> str:
+    """Return the class of a series. Series beyond the last colour share it."""
+    return f"sw-{min(index, COLORS - 1)}"
 
 
 def round_up(value: int) -> int:
@@ -234,5 +234,6 @@ def short_number(value: int) -> str:
     return str(value)
 
 
-def _number(value: float) -> str:
+def _coordinate(value: float) -> str:
+    """Return a number for SVG, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

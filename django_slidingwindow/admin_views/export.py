@@ -14,8 +14,9 @@ from django.utils.translation import gettext as _
 
 from ..models import Rejection, RejectionQuerySet
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 CHUNK = 2_000
+"""The number of rows that one query reads."""
 COLUMNS = [
     field.name for field in Rejection._meta.concrete_fields if field.name not in ("id", "digest")
 ]
@@ -35,8 +36,8 @@ class _Echo:
 
 def export(request: HttpRequest, rows: RejectionQuerySet) -> StreamingHttpResponse:
     """Return a response that streams the newest rows in their default order."""
-    # Translated now: the language of the request may not be active while the lines are sent.
-    lines = _lines(rows, _("Only the newest %(count)d rows are exported.") % {"count": MOST_ROWS})
+    # Translate now: the language of the request may not be active while the lines are sent.
+    lines = _lines(rows, _("Only the newest %(count)d rows are exported.") % {"count": MAX_ROWS})
     # Under ASGI, Django would read a plain iterator to its end before it sends the first byte.
     content: Any = _async_lines(lines) if isinstance(request, ASGIRequest) else lines
     return StreamingHttpResponse(
@@ -47,18 +48,16 @@ def export(request: HttpRequest, rows: RejectionQuerySet) -> StreamingHttpRespon
 
 
 async def _async_lines(lines: Iterator[str]) -> AsyncIterator[str]:
-    def following() -> str:
-        return next(lines, "")
-
-    while text := await sync_to_async(following)():
+    next_lines = sync_to_async(lambda: next(lines, ""))
+    while text := await next_lines():
         yield text
 
 
-def _lines(rows: RejectionQuerySet, end: str) -> Iterator[str]:
-    """Yield the lines in chunks, and `end` if rows are left out. A chunk is one indexed query."""
+def _lines(rows: RejectionQuerySet, note: str) -> Iterator[str]:
+    """Yield the lines in chunks, one query for each. End with `note` if rows are left out."""
     writer = csv.writer(_Echo())
     yield writer.writerow(COLUMNS)
-    left, page = MOST_ROWS, rows
+    left, page = MAX_ROWS, rows
     while left > 0:
         found = list(page[: min(CHUNK, left)])
         if not found:
@@ -69,11 +68,11 @@ def _lines(rows: RejectionQuerySet, end: str) -> Iterator[str]:
         left -= len(found)
         page = rows.before(found[-1].minute, found[-1].pk)
     if page.exists():
-        yield writer.writerow([end])
+        yield writer.writerow([note])
 
 
 def cell(value: Any) -> str:
-    """Return a value as text that a spreadsheet shows and never runs as a formula."""
+    """Return a value as text that a spreadsheet does not run as a formula."""
     if value is None:
         return ""
     if hasattr(value, "isoformat"):

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .. import decisions
-from ..inspection import profiles as overview
+from ..inspection.profiles import profiles
 from ..inspection.spans import Span
 from ..models import Rejection
 from ..rejections.rows import OVERFLOW, column
@@ -42,11 +42,11 @@ SOURCES = {
 
 
 class _EqualFilter(admin.SimpleListFilter):
-    """Keep rows with the chosen value in the column that is named like the parameter."""
+    """Keep the rows with the chosen value. The parameter has the name of its column."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value, name = self.value(), str(self.parameter_name)
-        # The log stores unprintable characters and NUL as %xx.
+        # The log stores unprintable characters as %xx.
         return queryset if value is None else queryset.filter(**{name: column(value, name)})
 
 
@@ -55,7 +55,7 @@ class ProfileFilter(_EqualFilter):
     parameter_name = "profile"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(state.name, state.name) for state in overview.profiles()]
+        return [(state.name, state.name) for state in profiles()]
 
 
 class AxisFilter(_EqualFilter):
@@ -93,13 +93,14 @@ class TimeFilter(admin.SimpleListFilter):
         choices: list[tuple[str, Any]] = [(value, names[value]) for value in RECENT]
         chosen = self.value()
         if chosen is not None and chosen not in RECENT:
-            # Show the day or hour of the drill-down. A theme with a form would lose it otherwise.
+            # The day or hour of the drill-down. Themes that show filters as a form need the choice.
             day, _at, hour = chosen.partition("T")
             choices.append((chosen, f"{day} {hour}:00" if hour else day))
         return choices
 
     @property
     def span(self) -> Span | None:
+        """Return the chosen span; None if none is chosen."""
         value = self.value()
         try:
             return None if value is None else parse_span(value)
@@ -119,4 +120,4 @@ PARAMETERS = frozenset(str(one.parameter_name) for one in FILTERS)
 
 def axes() -> list[str]:
     """Return the axes of all valid profiles."""
-    return sorted({state.profile.axis for state in overview.profiles() if state.profile})
+    return sorted({state.profile.axis for state in profiles() if state.profile})

@@ -1,4 +1,4 @@
-"""A window of a live key as the pages show it."""
+"""The rows of the pages for live keys: a window and its values as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..inspection.windows import KeyState
 from ..models import Rejection
 from ..rejections.text import printable
 from .charts import meter
+from .formatting import number, rate, wait
 from .pages import override_links, url
-from .wording import number, rate, share, wait
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A window as it is shown on a page."""
 
@@ -46,16 +46,18 @@ class Row:
 
     @property
     def hits(self) -> str:
-        return share(self.state.hits, self.state.limit)
+        """Return hits and limit, such as "99 / 100"; only the hits if no limit is known."""
+        hits, limit = self.state.hits, self.state.limit
+        return number(hits) if limit is None else f"{number(hits)} / {number(limit)}"
 
     @property
     def leased(self) -> str:
-        """Return how many hits may be leased and not used yet."""
+        """Return the number of hits that are leased and may not be used yet."""
         return number(self.state.leased or 0)
 
     @property
     def since(self) -> str:
-        """Return how long the oldest request is in flight; empty for a rate."""
+        """Return how long the oldest request has been in flight; empty for a rate."""
         seconds = self.state.in_flight_for
         return "" if seconds is None else duration_rounded_up(seconds)
 
@@ -66,7 +68,7 @@ class Row:
 
     @property
     def override(self) -> str:
-        """Return the override in force and when it ends; empty for none."""
+        """Return the override in force and when it ends; empty if there is none."""
         state = self.state
         if not state.override or state.override_ends is None:
             return state.override
@@ -75,11 +77,12 @@ class Row:
 
     @property
     def refused(self) -> bool:
-        """Return whether an override blocks the identifier, which unblocking does not end."""
+        """Return whether an override blocks the identifier. Unblocking does not end an override."""
         return self.state.override == BLOCK
 
     @property
     def release(self) -> str:
+        """Return when the window is released; empty if it is not blocked."""
         if self.state.blocked and self.since and not self.refused:
             return _("when a request ends")
         return wait(self.state.retry_after) if self.state.blocked else ""
@@ -98,12 +101,13 @@ class Row:
 
 
 def row_of(model_admin: ModelAdmin[Rejection], request: HttpRequest, state: KeyState) -> Row:
+    """Return the row of a window, with the links that the user may follow."""
     links = []
     if state.profile is not None:
         links = override_links(model_admin, request, state.profile, state.identifier)
     return Row(
-        state,
-        url(model_admin, "key", key=state.key),
-        url(model_admin, "unblock", key=state.key),
-        links,
+        state=state,
+        key_url=url(model_admin, "key", key=state.key),
+        unblock_url=url(model_admin, "unblock", key=state.key),
+        override_links=links,
     )

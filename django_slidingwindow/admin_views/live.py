@@ -18,8 +18,8 @@ from ..conf import conf
 from ..core.keys import KeyParts, parse_key
 from ..durations import duration_exact, duration_rounded_up
 from ..exceptions import StoreError
-from ..inspection import profiles as overview
 from ..inspection import windows as inspection
+from ..inspection.profiles import profiles
 from ..inspection.search import Filters
 from ..inspection.windows import KeyState
 from ..models import Rejection
@@ -27,17 +27,18 @@ from ..rejections.rows import column, logged_identifier
 from ..rejections.text import printable
 from .charts import Chart, Series
 from .filters import axes
+from .formatting import minute, number, policy, wait
 from .key_rows import row_of
 from .pages import may_unblock, page, require_view, url
-from .wording import minute, number, policy, wait
 
-KEYS_A_PAGE = 50
-KEYS_A_SCAN = 1_000
-MOST_SCANS = 50
-MOST_SECONDS = 1.0
-"""Seconds that a page searches. The last scan may exceed it by some milliseconds."""
+KEYS_PER_PAGE = 50
+"""A page ends with the first scan that reaches this number of windows."""
+KEYS_PER_SCAN = 1_000
+MAX_SCANS = 50
+MAX_SECONDS = 1.0
+"""Seconds after which a page starts no other scan. A scan takes some milliseconds."""
 RECENT_REJECTIONS = 20
-COLUMNS = 60
+CHART_COLUMNS = 60
 
 
 def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
@@ -57,23 +58,23 @@ def live_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpR
         more=url(model_admin, "live", **more) if cursor != "0" else "",
         seen=seen,
         seen_text=number(seen),
-        profiles=[state.name for state in overview.profiles()],
+        profiles=[state.name for state in profiles()],
         axes=axes(),
     )
 
 
 def _search(filters: Filters, cursor: str) -> tuple[list[KeyState], str, int, str]:
-    """Return the windows, the next cursor, the number of keys examined, and the problem."""
+    """Return the windows, the next cursor, the number of keys examined, and an error text."""
     found: list[KeyState] = []
-    seen, until = 0, time.monotonic() + MOST_SECONDS
+    seen, until = 0, time.monotonic() + MAX_SECONDS
     try:
-        for _scan in range(MOST_SCANS):
-            # Show every key of a scan, because the cursor continues after all of them.
-            result = inspection.scan(filters, cursor=cursor, count=KEYS_A_SCAN)
+        for _scan in range(MAX_SCANS):
+            # Keep all keys of a scan, because the cursor continues after the last of them.
+            result = inspection.scan(filters, cursor=cursor, count=KEYS_PER_SCAN)
             found += result.states
             seen += result.seen
             cursor = result.cursor
-            if cursor == "0" or len(found) >= KEYS_A_PAGE or time.monotonic() >= until:
+            if cursor == "0" or len(found) >= KEYS_PER_PAGE or time.monotonic() >= until:
                 break
     except StoreError:
         return found, "0", seen, _no_reply_text()
@@ -116,7 +117,7 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
 
 
 def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
-    """Return the rejections of the window, the newest first."""
+    """Return the newest rejections of the window."""
     found = Rejection.objects.filter(
         identifier=logged_identifier(parts.identifier),
         axis=column(parts.axis, "axis"),
@@ -129,7 +130,7 @@ def _rejections(parts: KeyParts) -> list[dict[str, Any]]:
 
 
 def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """Ask for confirmation, then delete all windows of the identifier in the profile."""
+    """Ask for confirmation (GET), or delete all windows of the identifier in the profile (POST)."""
     require_view(model_admin, request)
     if not may_unblock(request):
         raise PermissionDenied
@@ -162,7 +163,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
 
 
 def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
-    """Show a message to the user, and add entries to the history of the admin."""
+    """Show a message to the user, and add an entry for each window to the history of the admin."""
     if not deleted:
         messages.warning(request, _("There is no such window: it has no hits."))
         return
@@ -175,7 +176,7 @@ def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
             object_id=None,
             object_repr=_history_key(state)[:200],
             action_flag=CHANGE,
-            # English, as all stored texts: readers of the history use different languages.
+            # English, as all stored texts: the readers of the history may use other languages.
             change_message=f"Unblocked: {state.hits} hits were deleted.",
         )
     text = ngettext(
@@ -189,7 +190,7 @@ def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
 
 
 def _history_key(state: KeyState) -> str:
-    """Return the key for the history, with a hashed identifier if LOG_IDENTIFIERS says so."""
+    """Return the key for the history. The identifier is hashed if LOG_IDENTIFIERS is "hash"."""
     if conf.log_identifiers != "hash":
         return printable(state.key)
     before, after = state.key.partition("{")[0], state.key.rpartition("}")[2]
@@ -197,10 +198,11 @@ def _history_key(state: KeyState) -> str:
 
 
 def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
-    values = [0] * COLUMNS
-    step = state.window / COLUMNS
+    values = [0] * CHART_COLUMNS
+    step = state.window / CHART_COLUMNS
     for age, count in hits:
-        values[COLUMNS - 1 - min(int(age / step), COLUMNS - 1)] += count
+        # The newest hits are on the right.
+        values[-1 - min(int(age / step), CHART_COLUMNS - 1)] += count
     total = sum(values)
     return Chart(
         id="sw-hits",
@@ -211,7 +213,7 @@ def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
             total,
         )
         % {"hits": number(total), "window": duration_exact(state.window)},
-        labels=[f"-{duration_rounded_up((COLUMNS - i) * step)}" for i in range(COLUMNS)],
+        labels=[f"-{duration_rounded_up(i * step)}" for i in range(CHART_COLUMNS, 0, -1)],
         end=pgettext("rate limit", "now"),
         series=[Series(name=pgettext("rate limit", "hits"), values=values)],
     )

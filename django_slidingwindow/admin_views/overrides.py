@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext, pgettext_lazy
 
 from ..decisions import BLOCK, EXEMPT, LIMIT, OBSERVED
-from ..inspection import profiles as overview
+from ..inspection.profiles import profiles
 from ..models import Override
 from ..rejections.text import printable
-from . import wording
+from . import formatting
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Override]
@@ -38,8 +38,8 @@ ACTIONS = {
 END = "_end"
 """The name of the button that ends an override."""
 HOURS = "hours"
-"""The parameter of a link to the form: in how many hours the override ends."""
-_MOST_HOURS = 24 * 365
+"""The query parameter of the form that sets the end of the override, in hours from now."""
+_MAX_HOURS = 24 * 365
 
 
 class OverrideForm(_ModelForm):
@@ -62,7 +62,7 @@ class OverrideForm(_ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [state.name for state in overview.profiles() if state.profile is not None]
+        names = [state.name for state in profiles() if state.profile is not None]
         if self.instance.profile and self.instance.profile not in names:
             names.append(self.instance.profile)
         profile: Any = self.fields["profile"]
@@ -95,7 +95,7 @@ class OverrideProfileFilter(admin.SimpleListFilter):
     parameter_name = "profile"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(state.name, printable(state.name)) for state in overview.profiles()]
+        return [(state.name, printable(state.name)) for state in profiles()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
@@ -103,7 +103,7 @@ class OverrideProfileFilter(admin.SimpleListFilter):
 
 
 class OverrideAdmin(_ModelAdmin):
-    """Django's own permissions to view, add, change and delete overrides apply."""
+    """The list and the form of overrides. Django's usual permissions of a model apply."""
 
     form = OverrideForm
     list_display = ("who", "profile", "what", "state", "end", "note", "created_by", "made")
@@ -116,20 +116,23 @@ class OverrideAdmin(_ModelAdmin):
     fields = (("profile", "identifier"), ("action", "limit"), "until", "note", "created_by", "made")
     change_form_template = "admin/django_slidingwindow/override.html"
     change_list_template = "admin/django_slidingwindow/overrides.html"
-    # Unfold shows the link to the form of a new override only with this.
+    # The theme Unfold shows the link to the form of a new override only with this attribute.
     show_add_link = True
 
     class Media:
         css = {"all": ("django_slidingwindow/admin.css",)}  # noqa: RUF012
 
     def get_fields(self, request: HttpRequest, obj: Override | None = None) -> Any:
-        """Leave out of an empty form what nobody fills in."""
-        return self.fields if obj is not None else self.fields[: -len(self.readonly_fields)]
+        """Leave the read-only fields out of the form of a new override."""
+        if obj is not None:
+            return self.fields
+        return [field for field in self.fields if field not in self.readonly_fields]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         initial: dict[str, Any] = dict(super().get_changeform_initial_data(request))
         hours = str(initial.pop(HOURS, ""))
-        if hours.isascii() and hours.isdecimal() and 0 < int(hours[:9]) <= _MOST_HOURS:
+        # Check the length before the conversion: Python does not convert very long numbers.
+        if len(hours) < 9 and hours.isdecimal() and 0 < int(hours) <= _MAX_HOURS:
             initial["until"] = timezone.now() + timedelta(hours=int(hours))
         return initial
 
@@ -162,6 +165,7 @@ class OverrideAdmin(_ModelAdmin):
     def who(self, row: Override) -> SafeString | str:
         if not row.identifier:
             return str(pgettext_lazy("rate limit", "(all)"))
+        # Validated identifiers are printable already. Code may have saved others.
         shown = row.identifier if row.identifier.isprintable() else printable(row.identifier)
         # <bdi> keeps a right-to-left identifier from reordering the text beside it.
         return format_html("<bdi>{}</bdi>", shown)
@@ -176,8 +180,8 @@ class OverrideAdmin(_ModelAdmin):
 
     @admin.display(description=pgettext_lazy("rate limit", "until"))
     def end(self, row: Override) -> str:
-        return "-" if row.until is None else wording.minute(row.until)
+        return "-" if row.until is None else formatting.minute(row.until)
 
     @admin.display(description=pgettext_lazy("rate limit", "created"))
     def made(self, row: Override) -> str:
-        return wording.minute(row.created_at)
+        return formatting.minute(row.created_at)

@@ -1,4 +1,4 @@
-"""Shared code of the admin's own pages: permissions, addresses and the template frame."""
+"""Code that the pages of the admin share: permissions, links and the template context."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ VIEW_OVERRIDE = "django_slidingwindow.view_override"
 
 
 def url(model_admin: ModelAdmin[Rejection], page: str, **query: str) -> str:
-    """Return the URL of a page: changelist, export, live, key, unblock, usage or profiles."""
+    """Return the URL of a page: changelist, export, live, key, unblock, usage or profiles.
+
+    Parameters of the query that are empty are left out.
+    """
     name = f"admin:django_slidingwindow_rejection_{page}"
     address = reverse(name, current_app=model_admin.admin_site.name)
-    given = {key: value for key, value in query.items() if value}
-    return f"{address}?{urlencode(given)}" if given else address
+    filled = {key: value for key, value in query.items() if value}
+    return f"{address}?{urlencode(filled)}" if filled else address
 
 
 def require_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> None:
@@ -51,9 +54,10 @@ def overrides_url(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> s
 def override_links(
     model_admin: ModelAdmin[Rejection], request: HttpRequest, profile: str, identifier: str = ""
 ) -> list[dict[str, str]]:
-    """Return links to forms that override a profile, filled in; none if the user may not add one.
+    """Return text and URL of links to filled-in forms for a new override of a profile.
 
-    `identifier` as a request has it; empty for all.
+    The list is empty if the user may not add overrides. `identifier` is the one that requests
+    have, not its printable form; empty for all identifiers.
     """
     site = model_admin.admin_site
     if not site.is_registered(Override) or not request.user.has_perm(ADD_OVERRIDE):
@@ -73,7 +77,7 @@ def override_links(
 def page(
     model_admin: ModelAdmin[Rejection], request: HttpRequest, name: str, **context: Any
 ) -> TemplateResponse:
-    """Return a page in the frame of the admin."""
+    """Return a page with the context that the templates of the admin need."""
     request.current_app = model_admin.admin_site.name
     return TemplateResponse(
         request,

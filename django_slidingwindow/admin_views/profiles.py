@@ -1,4 +1,4 @@
-"""The page of profiles: their configuration, where they are used, refusals today, and what if."""
+"""The page of profiles: their configuration, where they are used, and their refusals today."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ..models import Rejection
 from ..policies import Policy
 from ..rejections.text import printable
 from . import what_if
+from .formatting import number, rate, translated
 from .pages import override_links, page, require_view, url
 from .summary import hits_by_profile
 from .times import today
-from .wording import number, rate, translated
 
 _ORIGINS = {
     SETTINGS: pgettext_lazy("rate limit", "settings"),
@@ -40,13 +40,13 @@ _ORIGINS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A profile as it is shown on the page."""
 
     state: ProfileState
     places: list[str]
-    """The views and rules that use it."""
+    """The views and rules that use the profile."""
     hits: int
     """Refusals today."""
     log_url: str
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def remarks(self) -> list[str]:
-        """Return the keys without a column whose values are not the default."""
+        """Return the keys that have no column, if their values are not the default."""
         return [printable(remark) for remark in remarks(self.state.record())]
 
     @property
@@ -100,6 +100,7 @@ class Row:
 
 
 def _counting(policy: Policy) -> str:
+    """Return how a policy counts: the algorithm and the lease, or the hold of slots."""
     if policy.inflight:
         return f"hold {duration_exact(policy.window)}"
     lease = f", lease {number(policy.lease)}" if policy.lease else ""
@@ -107,25 +108,26 @@ def _counting(policy: Policy) -> str:
 
 
 def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpResponse:
-    """Show all profiles by name."""
+    """Show all profiles, and the form that tries another limit."""
     require_view(model_admin, request)
     span = today()
     hits, shown = hits_by_profile(span)
     places = _places()
     rows = [
         Row(
-            state,
-            places.get(state.name, []),
-            hits.get(state.name, 0),
-            url(model_admin, "changelist", profile=state.name),
-            url(model_admin, "live", profile=state.name),
-            url(model_admin, "usage", profile=state.name),
-            url(model_admin, "profiles", profile=state.name) + "#what-if",
-            [] if state.problems else override_links(model_admin, request, state.name),
+            state=state,
+            places=places.get(state.name, []),
+            hits=hits.get(state.name, 0),
+            log_url=url(model_admin, "changelist", profile=state.name),
+            live_url=url(model_admin, "live", profile=state.name),
+            usage_url=url(model_admin, "usage", profile=state.name),
+            what_if_url=url(model_admin, "profiles", profile=state.name) + "#what-if",
+            override_links=(
+                [] if state.problems else override_links(model_admin, request, state.name)
+            ),
         )
         for state in profiles()
     ]
-    since = None if shown == span else shown.start
     return page(
         model_admin,
         request,
@@ -133,16 +135,16 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
         title=pgettext("rate limit", "Profiles"),
         headings=[pgettext("rate limit", key.heading) for key in column_keys()],
         rows=rows,
-        since=since,
+        since=None if shown == span else shown.start,
         **what_if.context(model_admin, request),
     )
 
 
 def _places() -> dict[str, list[str]]:
-    """Return the views and rules that name each profile."""
+    """Return the views and rules that use each profile, by its name."""
     found: dict[str, list[str]] = defaultdict(list)
     for usage in usages():
-        # A view may have a function that chooses for each request; it names no profile here.
+        # A function that chooses profiles for each request has no names to list.
         for name in usage.profiles if isinstance(usage.profiles, tuple) else ():
             found[name].append(usage.view)
     for index, config in enumerate(conf.rules):

@@ -1,10 +1,11 @@
 """The summary above the list: refusals over time by profile, and the most refused identifiers.
 
-It is bounded for any size of the table: it covers a span of time, and of that the newest rows.
+Its cost is bounded for any size of the table: it reads only the newest rows of a span of time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from django.utils.translation import ngettext, pgettext
 from ..inspection.spans import Span, newest_rows
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
-from .wording import day_of_month, number
+from .formatting import day_of_month, number
 
 OFFENDERS = 5
+# The longest span for each width of a column. Longer spans have a column for each day.
 _STEPS = (
     (timedelta(hours=1), timedelta(minutes=1)),
     (timedelta(hours=3), timedelta(minutes=5)),
@@ -96,11 +98,10 @@ def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
 
 
 def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
-    starts = columns_of(span)
+    starts, step = columns_of(span)
     columns: dict[str, list[int]] = defaultdict(lambda: [0] * len(starts))
-    step = starts[1] - starts[0] if len(starts) > 1 else span.length
     for minute, profile, hits in counts:
-        columns[profile][min((minute - starts[0]) // step, len(starts) - 1)] += hits
+        columns[profile][bisect_right(starts, minute) - 1] += hits
     names = sorted(columns, key=lambda name: -sum(columns[name]))
     series = [Series(name=name, values=columns[name]) for name in names[: COLORS - 1]]
     others = names[COLORS - 1 :]
@@ -122,15 +123,20 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
     )
 
 
-def columns_of(span: Span) -> list[datetime]:
-    """Return the start of each column, at a whole number of steps since midnight."""
+def columns_of(span: Span) -> tuple[list[datetime], timedelta]:
+    """Return the start of each column, and the step between two columns.
+
+    A column starts at a whole number of steps since midnight. When the clocks change, a column may
+    be longer or shorter than a step.
+    """
     step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
     start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     start = midnight + (start - midnight) // step * step
     count = -(-(span.end - start) // step)
-    return [start + i * step for i in range(count)]
+    return [start + i * step for i in range(count)], step
 
 
 def label_of(start: datetime, step: timedelta) -> str:
+    """Return the label of a column: its day, or its time of day."""
     return day_of_month(start) if step >= _DAY else f"{start:%H:%M}"

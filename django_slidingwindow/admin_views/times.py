@@ -1,4 +1,4 @@
-"""Spans of time in the query string of the list."""
+"""Spans of time that pages show, and their form in the query string."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..inspection.spans import Span, last, now
 # The years that every database supports in every time zone.
 _YEARS = range(1970, 9_999)
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+"""The lengths of the spans that end now."""
 
 
 def parse_span(text: str) -> Span:
@@ -33,10 +34,13 @@ def days(count: int) -> list[date]:
 
 
 def today() -> Span:
+    """Return the span from midnight until now."""
     end = now()
+    # `now` is the end of the current minute, which may be the next midnight.
     return Span(_at((end - timedelta(minutes=1)).date(), 0), end)
 
 
 def _at(day: date, hour: int) -> datetime:
+    """Return the start of an hour: aware with USE_TZ, otherwise naive."""
     moment = datetime.combine(day, time(hour))
     return timezone.make_aware(moment) if timezone.is_aware(timezone.now()) else moment

@@ -1,9 +1,10 @@
-"""The page of usage: how much of its limits a profile uses, and one identifier over time."""
+"""The page of usage: how much of its limits a profile uses, or one of its identifiers over time."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext
 
 from ..durations import duration_exact
 from ..inspection.search import configured
-from ..inspection.spans import Span, last
+from ..inspection.spans import Span, last, minute_number
 from ..inspection.usage import (
     SHARES,
     Count,
@@ -35,17 +36,17 @@ from ..policies import LOG_ALL, Profile
 from ..registry import registry
 from ..rejections.text import printable
 from .charts import Chart, Series, share
+from .formatting import number, rate
 from .pages import page, require_view, url
 from .summary import columns_of, label_of
 from .times import RECENT
-from .wording import number, rate
 
 SPANS = {
     "1h": gettext_lazy("Past hour"),
     "24h": gettext_lazy("Past 24 hours"),
     "7d": gettext_lazy("Past 7 days"),
 }
-"""The spans that can be chosen, as the filter of the list calls them."""
+"""The names of the spans in `RECENT`, as in the time filter of the rejection log."""
 DEFAULT_SPAN = "24h"
 _MINUTE = 60
 
@@ -62,7 +63,7 @@ class WindowRow:
 
     @property
     def measured(self) -> str:
-        """Return the length in which requests were counted."""
+        """Return the window that requests were counted in, rounded up to whole minutes."""
         return duration_exact(self.use.minutes * _MINUTE)
 
     @property
@@ -71,15 +72,15 @@ class WindowRow:
 
     @property
     def cells(self) -> list[tuple[str, bool]]:
-        """Return the percentiles and the most, and whether each is above the limit."""
+        """Return the percentiles and the maximum, and whether each is above the limit."""
         limit = self.use.limit_in_minutes
-        values = [*(self.use.percentiles.get(share, 0) for share in SHARES), self.use.most]
+        values = [*(self.use.percentiles.get(percent, 0) for percent in SHARES), self.use.most]
         return [(number(value), limit is not None and value > limit) for value in values]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IdentifierRow:
-    """An identifier as it is shown in the list of the busiest."""
+    """An identifier as it is shown in the list of the busiest identifiers."""
 
     identifier: str
     url: str
@@ -136,34 +137,31 @@ def _context(
         counts = read(profile, span)
         charts: list[Chart] = []
     else:
-        # With what the first windows of the span still hold.
+        # Also read the minutes before the span that its first windows still hold.
         longest = max((whole_minutes(window) for _limit, window in limits), default=0)
         counts = read(profile, Span(span.start - timedelta(minutes=longest), span.end), identifier)
         charts = [_window_chart(i, counts, span, *one) for i, one in enumerate(limits)]
-    total = _within(counts, span)
+    others, total = counts.others, _total(counts, span)
     return {
         "profile": profile,
         "refused_only": profile.log != LOG_ALL,
         "total": total,
-        "others": number(counts.others.admitted + counts.others.refused)
-        if counts.others.demand
-        else "",
+        "others": number(others.admitted + others.refused) if others.demand else "",
         "costs": total.cost != total.admitted,
         "since": counts.span.start if counts.span.start > span.start else None,
         "requests": _requests_chart(counts, span),
         "charts": charts,
         "windows": [] if identifier else [WindowRow(use) for use in window_uses(profile, counts)],
-        "headings": [f"{share} %" for share in SHARES],
+        "headings": [f"{percent} %" for percent in SHARES],
         "busiest": [] if identifier else _busiest_rows(model_admin, profile, counts, when),
         "log_url": url(model_admin, "changelist", profile=profile.name, q=printable(identifier)),
         "live_url": url(model_admin, "live", profile=profile.name, identifier=identifier),
     }
 
 
-def _within(counts: Counts, span: Span) -> Count:
-    """Return all requests of the span."""
-    shown, found = span.minutes, counts.others
-    total = Count(found.admitted, found.cost, found.refused)
+def _total(counts: Counts, span: Span) -> Count:
+    """Return the sum of all counts in the span, including those of lost identifiers."""
+    shown, total = span.minutes, replace(counts.others)
     for minutes in counts.by_identifier.values():
         for minute, count in minutes.items():
             if minute in shown:
@@ -178,24 +176,25 @@ def _busiest_rows(
     most = found[0][1].demand if found else 0
     return [
         IdentifierRow(
-            who,
-            url(model_admin, "usage", profile=profile.name, identifier=who, when=when),
-            count,
-            share(count.demand, most),
+            identifier=who,
+            url=url(model_admin, "usage", profile=profile.name, identifier=who, when=when),
+            count=count,
+            bar=share(count.demand, most),
         )
         for who, count in found
     ]
 
 
 def _requests_chart(counts: Counts, span: Span) -> Chart:
-    """Return admitted and refused requests over time."""
-    labels, place = _columns(span)
+    """Return the chart of admitted and refused requests over time."""
+    labels, column_of = _columns(span)
+    shown = span.minutes
     admitted, refused = [0] * len(labels), [0] * len(labels)
     for minutes in counts.by_identifier.values():
         for minute, count in minutes.items():
-            if minute in span.minutes:
-                admitted[place(minute)] += count.admitted
-                refused[place(minute)] += count.refused
+            if minute in shown:
+                admitted[column_of(minute)] += count.admitted
+                refused[column_of(minute)] += count.refused
     total = sum(admitted) + sum(refused)
     return Chart(
         id="sw-requests",
@@ -217,14 +216,14 @@ def _requests_chart(counts: Counts, span: Span) -> Chart:
 def _window_chart(
     position: int, counts: Counts, span: Span, limit: int | None, window: float
 ) -> Chart:
-    """Return for each column the most hits that a window held, with the limit as a line."""
-    labels, place = _columns(span)
+    """Return the chart of the most hits that a window held, with its limit as a line."""
+    labels, column_of = _columns(span)
     highest = [0] * len(labels)
     shown = span.minutes
     # An identifier may be stored in more than one spelling.
     for minutes in counts.by_identifier.values():
         for minute, held in zip(shown, fullest(minutes, window, shown), strict=True):
-            highest[place(minute)] = max(highest[place(minute)], held)
+            highest[column_of(minute)] = max(highest[column_of(minute)], held)
     measured = duration_exact(whole_minutes(window) * _MINUTE)
     return Chart(
         id=f"sw-window-{position}",
@@ -240,14 +239,15 @@ def _window_chart(
 
 def _columns(span: Span) -> tuple[list[str], Callable[[int], int]]:
     """Return the labels of the columns, and a function that returns the column of a minute."""
-    starts = columns_of(span)
-    step = starts[1] - starts[0] if len(starts) > 1 else span.length
-    first, minutes = Span(starts[0], span.end).minutes.start, step // timedelta(minutes=1)
-    return [label_of(start, step) for start in starts], lambda minute: min(
-        (minute - first) // minutes, len(starts) - 1
-    )
+    starts, step = columns_of(span)
+    first_minutes = [minute_number(start) for start in starts]
+
+    def column_of(minute: int) -> int:
+        return bisect_right(first_minutes, minute) - 1
+
+    return [label_of(start, step) for start in starts], column_of
 
 
 def window_text(limit: int | None, window: float) -> str:
-    """Return a rate, or only the window if the limit is not known."""
+    """Return a rate; only the window if the limit is not known."""
     return duration_exact(window) if limit is None else rate(limit, window)

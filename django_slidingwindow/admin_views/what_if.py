@@ -1,4 +1,4 @@
-"""What if: another limit, held against the logs of the last days. Part of the page of profiles."""
+"""What if: the form on the page of profiles that tries another limit on the logs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..inspection.spans import last
 from ..inspection.what_if import Affected, Bounds, WhatIf, what_if
 from ..models import Rejection
 from ..policies import LOG_ALL, Policy, Profile
+from .formatting import minute, number, rate, translated
 from .pages import url
 from .times import RECENT
 from .usage import SPANS
-from .wording import minute, number, rate, translated
 
-MOST_RATES = 4
+MAX_RATES = 4
 _DEFAULT_SPAN = "7d"
 
 
 class WhatIfForm(forms.Form):
-    """A profile, and the limit that it might have."""
+    """A profile, the limit to try, and the span of time."""
 
     profile = forms.ChoiceField(label=pgettext_lazy("rate limit", "Profile"))
     limit = forms.CharField(label=pgettext_lazy("rate limit", "Limit"), max_length=100)
@@ -47,15 +47,15 @@ class WhatIfForm(forms.Form):
         self.fields["limit"].widget.attrs["placeholder"] = "30/m, 500/h"
 
     def clean(self) -> dict[str, Any]:
-        """Read the rates, with the algorithm of the profile."""
+        """Parse the rates into `policies`, with the algorithm of the profile."""
         found: dict[str, Any] = self.cleaned_data
         if "profile" in found and "limit" in found:
             profile = self.by_name[found["profile"]]
             algorithm, resolution = _counting(profile)
             rates = [text.strip() for text in found["limit"].split(",")]
-            if len(rates) > MOST_RATES:
+            if len(rates) > MAX_RATES:
                 text = _("At most %(count)d rates can be tried at once.")
-                self.add_error("limit", text % {"count": MOST_RATES})
+                self.add_error("limit", text % {"count": MAX_RATES})
                 return found
             try:
                 found["policies"] = [
@@ -72,9 +72,9 @@ def _counting(profile: Profile) -> tuple[str, int]:
     return source.algorithm, source.resolution
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What another limit would have done, as it is shown on the page."""
+    """The effect that another limit would have had, as it is shown on the page."""
 
     profile: Profile
     policies: list[Policy]
@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """Return what the logs say about the same time."""
+        """Return name and value of what the logs recorded in the same span."""
         found = self.found
         facts = [
             (_("Refused in fact"), number(found.refused)),
@@ -115,12 +115,12 @@ class Answer:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return identifier, requests, refusals in fact and the bounds of those affected."""
+        """Return identifier, requests, actual refusals and bounds of each affected identifier."""
         return [_row(one) for one in self.found.affected]
 
     @property
     def remarks(self) -> list[str]:
-        """Return what the logs cannot tell."""
+        """Return the reasons why the numbers are not exact."""
         found, profile = self.found, self.profile
         remarks = []
         if profile.log != LOG_ALL:
@@ -189,20 +189,20 @@ def _sharing(profile: Profile) -> list[str]:
 
 
 def context(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> dict[str, Any]:
-    """Return the form, and the answer if a valid one was sent."""
+    """Return the form, and the answer if a valid form was sent."""
     profiles = sorted(configured(), key=lambda profile: (profile.log != LOG_ALL, profile.name))
     initial = {"profile": request.GET.get("profile"), "when": _DEFAULT_SPAN}
     sent = "limit" in request.GET
     form = WhatIfForm(profiles, request.GET if sent else None, initial=initial)
     answer = None
     if sent and form.is_valid():
-        given = form.cleaned_data
-        profile = form.by_name[given["profile"]]
-        span = last(RECENT[given["when"] or _DEFAULT_SPAN])
+        profile = form.by_name[form.cleaned_data["profile"]]
+        policies = form.cleaned_data["policies"]
+        span = last(RECENT[form.cleaned_data["when"] or _DEFAULT_SPAN])
         answer = Answer(
-            profile,
-            given["policies"],
-            what_if(profile, given["policies"], span),
-            url(model_admin, "usage", profile=profile.name),
+            profile=profile,
+            policies=policies,
+            found=what_if(profile, policies, span),
+            usage_url=url(model_admin, "usage", profile=profile.name),
         )
     return {"what_if": form, "answer": answer}

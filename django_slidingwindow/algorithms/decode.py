@@ -1,8 +1,7 @@
-"""Stored windows read back in Python, for people who look at them.
+"""Read the hits of a window from the value in Redis, to show them to people.
 
-Each value is the one that the algorithm's Lua file describes at its top. Times are
-in microseconds until the last step. Damaged values raise LookupError or ValueError, or
-are read as far as they go.
+The top of each algorithm's Lua file describes its value. Times are in microseconds, except for the
+ages in the result. A damaged value raises LookupError or ValueError, or is read in part.
 """
 
 from __future__ import annotations
@@ -15,11 +14,13 @@ from ..policies import SLOTS, Policy
 from .timing import bucket_us, tick_us
 
 Hits: TypeAlias = "list[tuple[float, int]]"
-"""Age in seconds and count, the oldest first. The counts add up to the window's hits."""
+"""Pairs of an age in seconds and a number of hits, the oldest first."""
 
-_RING_BYTES = 24
+# Bytes before the ring of a compact log.
+_RING_START = 24
 _WRAP = 2**32
-_SLOTS = 6
+# Sub-windows in one field of a hash.
+_FIELD_SIZE = 6
 
 
 def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
@@ -30,17 +31,17 @@ def compact_hits(value: bytes, policy: Policy, now: int) -> Hits:
     present = now // tick
     gone = (now - policy.counted_us - tick + 1) // tick
     newest = int.from_bytes(value[1:8], "big")
-    stamps = [newest - (newest - slot) % _WRAP for slot in _slots(value, newest)]
+    stamps = [newest - (newest - low) % _WRAP for low in _low_halves(value, newest)]
     alive = (min(stamp, present) for stamp in stamps if stamp > gone)
     return _ages(((stamp * tick, 1) for stamp in alive), now)
 
 
-def _slots(value: bytes, newest: int) -> Sequence[int]:
-    """Return the lower halves of all stored stamps, the oldest first."""
+def _low_halves(value: bytes, newest: int) -> Sequence[int]:
+    """Return the lower four bytes of all stored stamps, the oldest first."""
     if value[0] == 1:
         return [*_numbers(value[8:]), newest % _WRAP]
-    _, capacity, tail, size = _numbers(value[8:_RING_BYTES])
-    ring = _numbers(value[_RING_BYTES : _RING_BYTES + 4 * capacity])
+    _, capacity, tail, size = _numbers(value[8:_RING_START])
+    ring = _numbers(value[_RING_START : _RING_START + 4 * capacity])
     return (ring[tail:] + ring[:tail])[:size]
 
 
@@ -49,32 +50,32 @@ def _numbers(value: bytes) -> list[int]:
 
 
 def log_hits(members: Sequence[tuple[bytes, float]], policy: Policy, now: int) -> Hits:
-    """Return the hits of a sorted set that still count; `members` come with their scores."""
+    """Return the hits of a sorted set that still count. `members` are pairs with their scores."""
     gone = now - policy.counted_us
     return _ages(((int(min(score, now)), 1) for _, score in members if score > gone), now)
 
 
 def buckets_hits(fields: Mapping[bytes, bytes], policy: Policy, now: int) -> Hits:
-    """Return the sub-windows that still count, each as old as its youngest possible hit."""
+    """Return the sub-windows that still count, each with the age of its youngest possible hit."""
     current = (now // bucket_us(policy) + 1) * bucket_us(policy)
     alive = (pair for pair in _sub_windows(fields) if pair[0] + policy.counted_us > now)
     return _ages(((min(end, current), hits) for end, hits in alive), now)
 
 
 def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
-    """Yield end and hits of the stored sub-windows, the oldest first."""
+    """Yield the end and the number of hits of each stored sub-window, the oldest first."""
     head = fields.get(b"s")
     if not head:
         return
-    # What is not there while there is one sub-window alone is 0.
+    # If there is only one sub-window, the last three numbers are missing, and are read as 0.
     newest, total, before, first, more = (
         int.from_bytes(head[at:to], "big")
         for at, to in ((0, 7), (7, 11), (25, 29), (29, 34), (34, 37))
     )
-    partial = (first + more) // _SLOTS
+    partial = (first + more) // _FIELD_SIZE
     for number in range(first, first + more):
-        field = number // _SLOTS
-        slot = fields[b"p" if field == partial else b"%d" % field][number % _SLOTS * 10 :]
+        field = number // _FIELD_SIZE
+        slot = fields[b"p" if field == partial else b"%d" % field][number % _FIELD_SIZE * 10 :]
         end, upto = int.from_bytes(slot[:6], "big"), int.from_bytes(slot[6:10], "big")
         yield newest - (newest - end) % 2**48, (upto - before) % _WRAP
         before = upto
@@ -82,7 +83,7 @@ def _sub_windows(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int]]:
 
 
 def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
-    """Return the two windows of the clock, the one before by the part that still counts."""
+    """Return the hits of the two windows of the clock, as far as they still count."""
     if not value:
         return []
     stored, before, this = (
@@ -95,7 +96,7 @@ def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
         before, this = this, 0
     elif stored < number:
         before = this = 0
-    # In floats and in this order, as Lua has it.
+    # Floats, and this order of operations, so that the result equals that of Lua.
     share = -(-float(before) * (policy.window_us - elapsed) // policy.window_us)
     pairs = ((now - elapsed, int(share)), (now, this))
     return _ages((pair for pair in pairs if pair[1]), now)
@@ -123,4 +124,4 @@ DECODERS: Mapping[str, Callable[[Any, Policy, int], Hits]] = {
     "penalty": penalty_hits,
     SLOTS: log_hits,
 }
-"""By algorithm: from what Redis holds, the policy and Redis's clock."""
+"""Functions by algorithm. They take the value in Redis, the policy and Redis's clock."""

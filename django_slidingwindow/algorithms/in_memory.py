@@ -1,7 +1,7 @@
 """Windows in this process's memory, with the arithmetic of the Lua scripts.
 
-Times are in microseconds. A window is looked at first, which changes nothing, and
-the view that comes out of it answers; only then is it charged.
+Times are in microseconds. `look` returns a view of a window at one instant. The view has all that
+a check needs, and charges the window if the check admits the request.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .timing import bucket_us
 
 
 class Log:
-    """Hits in the order of their stamps, those of one stamp together.
+    """A list of stamps in ascending order, with the number of hits at each stamp.
 
-    A stamp is the hit's microsecond or, for `buckets`, the end of its sub-window.
+    A stamp is the microsecond of a hit or, for `buckets`, the end of the hit's sub-window.
     """
 
-    # `totals` counts the hits up to and with each stamp, from the first on that ever was;
-    # `base` are those that are not there any more, `start` the first stamp that is.
-    # Refunds of hits from before it was `created` take nothing.
+    # `totals` has the number of hits up to each stamp, counted since the first hit ever. `base` is
+    # the number of hits that have left, and `start` the index of the first stamp that has not.
+    # A refund of hits from before `created` takes nothing back: they went with an earlier window.
     __slots__ = ("base", "created", "exact", "key", "known", "span", "stamps", "start", "totals")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
         self.exact = policy.algorithm != "buckets"
-        self.known = 0  # the store's note of how many stamps it has counted
+        self.known = 0  # set by the store: the size that its total includes
         self.span = policy.window_us
         self.created = 0
         self.stamps = array("q")
@@ -49,9 +49,9 @@ class Log:
         return self.stamps[-1] + self.span <= now
 
     def hit(self, now: int, limit: int) -> list[int] | None:
-        """Return the whole answer to one hit, which it has added if there is room.
+        """Add one hit if there is room, and return the reply of a check.
 
-        None where that is not all: then nothing has changed.
+        Return None, without any change, if the general path has to decide.
         """
         stamps, totals, first, base, span = (
             self.stamps,
@@ -81,7 +81,7 @@ class Log:
         return [1, now, 1, limit - count - 1, 0, reset]
 
     def look(self, now: int, policy: Policy, writes: bool) -> LogView:
-        """Return the hits that count now; if it `writes`, set those ahead of the clock to it."""
+        """Return a view of the hits that count now. If `writes`, move future stamps to now."""
         stamps, first, before = self.stamps, self.start, self.base
         stamp = _stamp(now, policy)
         if not stamps:
@@ -100,21 +100,22 @@ class Log:
     def _set_back(self, stamp: int) -> None:
         hits = self.totals[-1]
         kept = bisect_left(self.stamps, stamp, self.start)
-        # New ones: a view of another resolution goes on to see the hits as they were.
+        # New arrays: a view of another resolution keeps the old ones.
         self.stamps, self.totals = self.stamps[:kept], self.totals[:kept]
         self.stamps.append(stamp)
         self.totals.append(hits)
 
     def drop(self, first: int, before: int) -> None:
-        """Forget the oldest hits, `before` of them, and the stamps before `first`."""
+        """Forget the first `before` hits, and the stamps before the index `first`."""
         self.start, self.base = first, before
-        # As many are deleted as have to move: no hit pays for more than one other.
+        # Delete stamps only when at least as many go as stay, so that deleting takes constant time
+        # per hit on average.
         if 2 * first >= len(self.stamps):
             del self.stamps[:first], self.totals[:first]
             self.start = 0
 
     def refund(self, now: int, policy: Policy, charged: int, cost: int) -> int:
-        """Take back up to `cost` hits that came when the clock said `charged`."""
+        """Take back up to `cost` hits that were charged at `charged`. Return their number."""
         view = self.look(now, policy, True)
         hit = _stamp(min(charged, now), policy)
         at = bisect_left(self.stamps, hit, view.first)
@@ -139,7 +140,7 @@ def _stamp(time: int, policy: Policy) -> int:
 
 
 class LogView:
-    """A log at one instant: the hits from the stamp `first` on count."""
+    """A log at one instant. The hits count from the stamp at the index `first` on."""
 
     __slots__ = ("before", "count", "first", "now", "stamp", "stamps", "totals", "window")
 
@@ -154,22 +155,22 @@ class LogView:
         self.count = count
 
     def leaves(self, n: int) -> int:
-        """Return how long until the n oldest hits have left, those that are added now included."""
+        """Return the time until the n oldest hits have left. Hits that are added now are last."""
         stamp = self.stamp
         if n <= self.count:
             stamp = min(stamp, self.stamps[bisect_left(self.totals, self.before + n, self.first)])
         return stamp + self.window.span - self.now
 
     def stored(self, added: int, cap: int) -> tuple[int, int]:
-        """Return how many hits a refusal adds, and how many of the oldest it takes the place of."""
+        """Return how many hits a refusal adds, and how many of the oldest hits it replaces."""
         return added, max(0, added - max(0, cap - self.count))
 
     def passes(self, limit: int, cost: int, added: int) -> int:
-        """Return how long until there is room for `cost`, with `added` hits more."""
+        """Return the time until there is room for `cost`, after `added` more hits."""
         return self.leaves(self.count + added + cost - limit)
 
     def charge(self, added: int, dropped: int) -> None:
-        """Add hits; drop those that have left, and of the others the `dropped` oldest."""
+        """Add hits. Drop the hits that have left, and the `dropped` oldest of the others."""
         log, first, before = self.window, self.first, self.before + dropped
         total = self.before + self.count + added
         if dropped:
@@ -187,14 +188,14 @@ class LogView:
 
 
 class Counter:
-    """Hits of one window of the clock and of the one before."""
+    """The number of hits in the current window of the clock, and in the window before it."""
 
-    # Refunds of hits from before it was `created` take nothing.
+    # A refund of hits from before `created` takes nothing back: they went with an earlier counter.
     __slots__ = ("before", "created", "key", "known", "number", "span", "this")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
-        self.known = 0  # the store's note of how many stamps it has counted
+        self.known = 0  # set by the store: the size that its total includes
         self.span = policy.window_us
         self.clear()
 
@@ -215,7 +216,7 @@ class Counter:
         elif self.number == number - 1:
             before = self.this
         elif self.number > number:
-            # The clock has stepped back: all of them come now.
+            # The clock has stepped back: all hits count as hits of now.
             this = self.before + self.this
             if writes:
                 self.number, self.before, self.this = number, 0, this
@@ -241,7 +242,10 @@ class Counter:
 
 
 class CounterView:
-    """A counter at one instant: the hits of the window before count by the part still covered."""
+    """A counter at one instant.
+
+    The hits of the window before count in proportion to its part that the sliding window covers.
+    """
 
     __slots__ = ("before", "count", "elapsed", "now", "number", "span", "this", "window")
 
@@ -258,25 +262,25 @@ class CounterView:
         self.count = self._share(before, elapsed) + this
 
     def _share(self, before: int, elapsed: int) -> int:
-        # In floats and in this order: Lua has no other numbers, and both must agree.
+        # Floats, and this order of operations: the result must equal that of Lua.
         return before - floor(float(before) * elapsed / self.span)
 
     def leaves(self, n: int) -> int:
         return (1 if self.before else 2) * self.span - self.elapsed
 
     def stored(self, added: int, cap: int) -> tuple[int, int]:
-        """Return how many hits a refusal adds; two counts need not drop any."""
+        """Return how many hits a refusal adds. A counter cannot drop its oldest hits."""
         return min(added, max(0, cap - self.this)), 0
 
     def passes(self, limit: int, cost: int, added: int) -> int:
-        """Return how long until there is room for `cost`, with `added` hits more."""
+        """Return the time until there is room for `cost`, after `added` more hits."""
         before, this, elapsed, waited = self.before, self.this + added, self.elapsed, 0
         if this + cost > limit:
-            # Not in this window: it becomes the one before.
+            # There is no room before this window ends and becomes the window before.
             waited = self.span - elapsed
             before, this, elapsed = this, 0, 0
         room = limit - this - cost
-        # The solution of the share for its time, then the last microsecond by trying.
+        # Solve the equation for the time, then find the exact microsecond by trying.
         at = max(elapsed, ceil(float(before - room) * self.span / before))
         while at > elapsed and self._share(before, at - 1) <= room:
             at -= 1

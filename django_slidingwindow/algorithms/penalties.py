@@ -1,6 +1,6 @@
-"""Penalties: how many refusals are too many, and for how long they block; and the same in memory.
+"""Penalties, which block identifiers that were refused too often: policy and windows in memory.
 
-`lua/penalty.lua` describes how a penalty counts. Times are in microseconds unless it says seconds.
+`lua/penalty.lua` describes how a penalty counts. Times are in microseconds unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from ..durations import duration_exact, rate_exact
 from ..policies import PENALTY, Policy
 from ..rates import parse_limit, parse_window
 
-_MOST_OFFENCES = 255
+_MAX_OFFENCES = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Penalty(Policy):
-    """More than `limit` refusals in a `window` are an offence, which blocks for a step."""
+    """More than `limit` refusals in a `window` are an offence. An offence blocks for one step."""
 
     algorithm: str = PENALTY
     steps: tuple[float, ...] = ()
-    """Seconds: for the first offence, the next ones, and in the end for all others."""
+    """Seconds that each offence blocks, in order. The last step is used for all later offences."""
 
     def __post_init__(self) -> None:
         parse_limit(self.limit)
@@ -38,24 +38,24 @@ class Penalty(Policy):
 
     @property
     def text(self) -> str:
-        """What it says, for people: 3 / 10 min, then 1 min, 10 min."""
+        """The penalty in words, such as "3 / 10 min, then 1 min, 10 min"."""
         steps = ", ".join(map(duration_exact, self.steps))
         return f"{rate_exact(self.limit, self.window)}, then {steps}"
 
 
 def has_penalty(policies: Iterable[Policy]) -> bool:
-    """Return whether one of the policies is a penalty."""
+    """Whether one of the policies is a penalty."""
     return any(policy.algorithm == PENALTY for policy in policies)
 
 
 class PenaltyWindow:
-    """The refusals of one identifier, how often it has offended, and until when it is blocked."""
+    """The refusals of one identifier, the number of its offences, and the end of its block."""
 
     __slots__ = ("ends", "expires", "key", "known", "offences", "stamps")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.known = 0  # the store's note of how many stamps it has counted
+        self.known = 0  # set by the store: the size that its total includes
         self.clear()
 
     def clear(self) -> None:
@@ -63,7 +63,7 @@ class PenaltyWindow:
         self.stamps: list[int] = []
 
     def __len__(self) -> int:
-        # An offence takes a place as well.
+        # A window without stamps takes memory too, for its offences.
         return len(self.stamps) + 1
 
     def expired(self, now: int) -> bool:
@@ -74,7 +74,7 @@ class PenaltyWindow:
 
 
 class PenaltyView:
-    """A penalty at one instant. It changes only itself until it is stored."""
+    """A penalty at one instant. `store` writes its changes to the window."""
 
     count = 0
 
@@ -87,7 +87,7 @@ class PenaltyView:
         self.steps = policy.steps_us
         self.memory = self.steps[-1] + self.span
         latest = now + (self._step(window.offences) if window.offences else 0)
-        # If the clock has stepped back, nobody is blocked longer than a step from now on.
+        # If the clock has stepped back, a block ends at most one step from now.
         self.changed = window.ends > latest or any(stamp > now for stamp in window.stamps)
         self.offences, self.ends = window.offences, min(window.ends, latest)
         if self.ends + self.memory <= now:
@@ -96,11 +96,11 @@ class PenaltyView:
 
     @property
     def blocks(self) -> int:
-        """How long it blocks; 0 if it does not."""
+        """The time until the block ends; 0 if there is no block."""
         return max(0, self.ends - self.now)
 
     def report(self, ages: tuple[int, ...]) -> None:
-        """Count refusals that the store was not asked for."""
+        """Count refusals that were decided without the store, given their ages."""
         if self.blocks:
             return
         for stamp in [self.now - age for age in ages]:
@@ -111,7 +111,7 @@ class PenaltyView:
             self._offend()
 
     def refuse(self) -> None:
-        """Count a refusal of now."""
+        """Count a refusal that happens now."""
         if len(self.stamps) >= self.limit:
             self._offend()
         else:
@@ -119,14 +119,14 @@ class PenaltyView:
             self.changed = True
 
     def row(self) -> tuple[int, int, int, int]:
-        """Return whether it admits, the refusals that are left, retry and reset."""
+        """Return the fields of a `WindowReply`. `remaining` is the number of refusals left."""
         blocks, remaining = self.blocks, max(0, self.limit - len(self.stamps))
         if blocks:
             return 0, remaining, blocks, blocks
         return 1, remaining, 0, self.stamps[0] + self.span - self.now if self.stamps else 0
 
     def store(self) -> PenaltyWindow:
-        """Write it to its window."""
+        """Write the changes to the window, and return the window."""
         window = self.window
         window.offences, window.ends, window.stamps = self.offences, self.ends, self.stamps
         last = self.stamps[-1] + self.span if self.stamps else 0
@@ -134,7 +134,7 @@ class PenaltyView:
         return window
 
     def _offend(self) -> None:
-        self.offences = min(self.offences + 1, _MOST_OFFENCES)
+        self.offences = min(self.offences + 1, _MAX_OFFENCES)
         self.ends = self.now + self._step(self.offences)
         self.stamps, self.changed = [], True
 

@@ -1,4 +1,4 @@
-"""The Lua scripts, composed of the files of the algorithms that a call needs."""
+"""Compose Lua scripts from the files of the algorithms that a call needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from ..policies import LETTERS, PENALTY, Policy
 
 SCRIPT_VERSION = "2"
-"""Raised when the meaning of a stored value, an argument or the reply changes."""
+"""Increased when the meaning of a stored value, an argument or the reply changes."""
 
 _SECTION = re.compile(r"^ *--- (\w+)\n", re.MULTILINE)
 _EXTRA_SECTION = re.compile(r"^ *--- ((?:lease|penalty)_\w+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
-    """A composed Lua source and its SHA1, by which Redis knows it."""
+    """A composed Lua source, and the SHA1 by which Redis identifies it."""
 
     source: str
     sha: str
@@ -26,26 +26,26 @@ class Script(NamedTuple):
 
 @cache
 def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False) -> Script:
-    """Return the source for a sorted set of algorithms, evaluated by `evaluate` or `refund`.
+    """Return the script for some algorithms, in sorted order.
 
-    An algorithm's file has sections, each under a line `--- name`. The evaluator names
-    in such a line the section of the algorithms that belongs there. With `leases`, a check
-    can take units ahead, and with penalties among the algorithms, refusals can block; without,
-    nothing of that is in its source.
+    `evaluator` is "evaluate" for checks or "refund". Each algorithm's file has sections, which
+    begin with a line `--- name`. In the evaluator, the same line marks the place for that section
+    of every algorithm. The code for leases is included only with `leases`, and the code for
+    penalties only if they are among the algorithms.
     """
     penalties = PENALTY in algorithms
     sections = {name: _sections(name) for name in algorithms if name != PENALTY}
     extra: dict[str, str] = {}
     for name in ["lease"] * leases + [PENALTY] * penalties:
-        about = extra.get("", "")
+        comments = extra.get("", "")
         extra |= _sections(name, _EXTRA_SECTION)
-        extra[""] = about + extra[""]
+        extra[""] = comments + extra[""]
 
     def block(place: re.Match[str]) -> str:
         bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
         if len(bodies) == 1 and not penalties:
             return f"do\n{bodies[0][1]}end\n"
-        return "".join(f"if letter == {ord(at)} then\n{body}end\n" for at, body in bodies)
+        return "".join(f"if letter == {ord(letter)} then\n{body}end\n" for letter, body in bodies)
 
     start, end = _read("prelude").split("--- usual\n")
     if evaluator == "evaluate" and len(algorithms) == 1 and not extra:
@@ -64,13 +64,13 @@ def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False)
 
 
 def _sections(name: str, section: re.Pattern[str] = _SECTION) -> dict[str, str]:
-    """Return a file's sections by their names; what stands before the first has none."""
+    """Return a file's sections by name. The text before the first section has the name ""."""
     first, *rest = section.split(_read(name))
     return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
 
 
 def in_use(policies: tuple[Policy, ...]) -> tuple[str, ...]:
-    """Return the algorithms in use, sorted: the name of a composed script."""
+    """Return the algorithms that policies use, sorted, as `script` expects them."""
     return tuple(sorted({policy.algorithm for policy in policies}))
 
 

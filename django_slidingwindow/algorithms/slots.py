@@ -1,7 +1,7 @@
-"""Requests in flight, in memory: the arithmetic of lua/slots.lua.
+"""Slots of requests in flight in memory, with the arithmetic of lua/slots.lua.
 
-A slot belongs to the token of the call that took it. Only that token gives it back, so a
-call that gives back twice, or after the slot's time was up, does not free another slot.
+A slot belongs to the token of the call that took it, and only that token frees it. So a call that
+frees its slot twice, or after the slot has expired, does not free the slot of another call.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from ..policies import Policy
 
 
 class Taken(int):
-    """The store's clock when slots were taken, and the token that gives them back."""
+    """The store's clock when a call took slots, and the token that frees them."""
 
     token: str
 
     def __new__(cls, clock: int, token: str = "") -> Taken:  # noqa: PYI034 -- not derived from
-        """Without a token, it gets a new one."""
+        """Create a new token if none is given."""
         self = super().__new__(cls, clock)
         self.token = token or new_token()
         return self
 
 
 def new_token() -> str:
-    """Return a text unlike any other, also of forked processes and of other hosts."""
+    """Return a random text, which is unique among all processes and hosts."""
     return os.urandom(8).hex()
 
 
 class Slots:
-    """The slots of one key: when each was taken, in microseconds."""
+    """The slots of one key, with the microsecond when each was taken."""
 
     __slots__ = ("key", "known", "span", "taken")
 
     def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
-        self.known = 0  # the store's note of how many slots it has counted
+        self.known = 0  # set by the store: the size that its total includes
         self.span = policy.window_us
         self.clear()
 
@@ -49,9 +49,10 @@ class Slots:
         return all(stamp + self.span <= now for stamp in self.taken.values())
 
     def look(self, now: int, policy: Policy, writes: bool) -> SlotsView:
-        """Return the slots that are taken now; if it `writes`, set those ahead of the clock to it.
+        """Return a view of the slots that are taken now.
 
-        `now` is a `Taken` if the call may take slots.
+        If `writes`, expired slots are dropped, and stamps ahead of the clock, which has stepped
+        back, are set to the clock. `now` is a `Taken` if the call may take slots.
         """
         alive = {
             slot: min(stamp, int(now))
@@ -63,7 +64,7 @@ class Slots:
         return SlotsView(self, now, alive)
 
     def refund(self, now: int, policy: Policy, charged: int, cost: int) -> int:
-        """Free up to `cost` slots of the call that has answered `charged`."""
+        """Free up to `cost` slots of the call whose reply had the clock `charged`."""
         self.look(now, policy, True)
         token = getattr(charged, "token", None)
         freed = [self.taken.pop((token, n), None) for n in range(cost)] if token else []
@@ -82,15 +83,15 @@ class SlotsView:
         self.oldest = min(alive.values(), default=int(now))
 
     def leaves(self, n: int) -> int:
-        """Return how long until the oldest slot is free at the latest."""
+        """Return the time until the oldest slot expires."""
         return self.oldest + self.window.span - self.now
 
     def stored(self, added: int, cap: int) -> tuple[int, int]:
-        """Return that a refusal takes no slot."""
+        """Return zeros: a refused request takes no slot."""
         return 0, 0
 
     def passes(self, limit: int, cost: int, added: int) -> int:
-        """Return 0: nobody knows when a slot is given back."""
+        """Return 0: it is not known when a slot becomes free."""
         return 0
 
     def charge(self, added: int, dropped: int) -> None:

@@ -1,21 +1,21 @@
-"""How the four algorithms divide time: ticks, sub-windows and expiries."""
+"""The units of time of the algorithms: ticks, sub-windows and expiries."""
 
 from __future__ import annotations
 
 from ..policies import Policy
 
-# A window is at most this many ticks of the compact log's four-byte stamps.
+# The largest number of ticks in a window, so that a stamp of the compact log fits into four bytes.
 _MAX_TICKS = 2**31
 
 EXACT = frozenset({"compact", "log", "buckets"})
-"""Algorithms whose retry_after holds whatever else happens: nothing is admitted before it."""
+"""Algorithms with an exact retry_after: they admit nothing before it, whatever else happens."""
 
 
 def tick_us(policy: Policy) -> int:
-    """Return the grain of the compact log's stamps, in microseconds.
+    """Return the length of a tick, the unit of the compact log's stamps, in microseconds.
 
-    A stamp says when a hit came to within a tick. The hit counts until a window after the
-    last microsecond of its tick, so it never leaves early.
+    A hit counts until one window after the last microsecond of its tick, so that it never leaves
+    the window early.
     """
     return -(-policy.window_us // _MAX_TICKS)
 
@@ -26,7 +26,7 @@ def bucket_us(policy: Policy) -> int:
 
 
 def grain(policy: Policy) -> int:
-    """Return the last script argument of a policy: tick, or length of a sub-window."""
+    """Return the unit of time of a policy's stamps in microseconds, which scripts call `grain`."""
     if policy.algorithm == "compact":
         return tick_us(policy)
     if policy.algorithm == "buckets":
@@ -35,9 +35,9 @@ def grain(policy: Policy) -> int:
 
 
 def lives_ms(policy: Policy) -> int:
-    """Return the expiry that a key gets with a hit: until that has left, and half a second more.
+    """Return the milliseconds that a key lives after a hit: until the hit leaves, plus 500.
 
-    So a busy key need not renew its expiry at each hit.
+    Because of the 500, the key of a busy window does not need a new expiry for every hit.
     """
     late = tick_us(policy) - 1 if policy.algorithm == "compact" else 0
     return -(-(policy.counted_us + late) // 1_000) + 500

@@ -1,4 +1,4 @@
-"""Check the cache alias: whether it exists, and whether limits can use it. No network."""
+"""Check the cache alias: whether it exists, and whether limits can use it, without the network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage
 from redis.connection import parse_url
+from redis.retry import Retry
 
 from ..registry import near
 from ..stores import aliases
@@ -16,12 +17,12 @@ from ..stores.aliases import fault_of, locations
 from . import catalog
 from .project import Project
 
-# Options of a connection pool. Two caches that share a pool cannot differ in them.
+# Options of a connection pool. Caches that share a pool cannot differ in them.
 _POOL_OPTIONS = frozenset(
     "USERNAME PASSWORD SOCKET_TIMEOUT SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS"
     " CONNECTION_POOL_KWARGS CONNECTION_FACTORY SENTINELS SENTINEL_KWARGS PARSER_CLASS".split()
 )
-# The problem that each fault of an alias is reported as.
+# The problem that reports each fault of an alias.
 _PROBLEMS = {
     aliases.DJANGO_BACKEND: catalog.DJANGO_BACKEND,
     aliases.OTHER_BACKEND: catalog.OTHER_BACKEND,
@@ -29,7 +30,7 @@ _PROBLEMS = {
     aliases.BROKEN: catalog.BROKEN_ALIAS,
     aliases.NO_CONNECTION: catalog.NO_CONNECTION,
 }
-# Values of the options for keys that are equal to the default.
+# The values of key options that change nothing.
 _DEFAULT_KEY_OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "KEY_PREFIX": ("", None),
     "VERSION": (1, None),
@@ -59,6 +60,7 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
 def _shared_pools(
     project: Project, alias: str, config: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
+    """Report caches that share a connection pool with the alias and have other options."""
     for other, other_config in project.caches.items():
         if other == alias or not set(locations(other_config)) & set(locations(config)):
             continue
@@ -77,7 +79,7 @@ def _short_time_out(
 ) -> Iterator[CheckMessage]:
     """Report a time-out below the budget.
 
-    Longer ones are harmless with the direct transport: its connections end with the budget.
+    A longer one is harmless with the direct transport, which never waits longer than the budget.
     """
     seconds = options.get("SOCKET_TIMEOUT")
     seconds = options.get("CONNECTION_POOL_KWARGS", {}).get("socket_timeout", seconds)
@@ -96,8 +98,9 @@ def _through_client(
         pool = parse_url(locations(config)[0])
     pool = {**(options.get("CONNECTION_POOL_KWARGS") or {}), **pool}
     retries = [name for name in ("retry", "retry_on_error", "retry_on_timeout") if pool.get(name)]
-    # A `Retry` with 0 retries overrides the other two options.
-    if retries and not ("retry" in retries and pool["retry"].get_retries() == 0):
+    # A `Retry` with 0 retries overrides the other two options. In a URL, `retry` is only a text.
+    retry = pool.get("retry")
+    if retries and not (isinstance(retry, Retry) and retry.get_retries() == 0):
         yield catalog.CLIENT_RETRIES(alias=alias, names=", ".join(retries))
     seconds = pool.get("socket_timeout", options.get("SOCKET_TIMEOUT"))
     if not seconds or seconds > project.conf.latency_budget:

@@ -14,21 +14,24 @@ from .callables import accepts, load, name_of
 from .problem import Problem
 from .project import Project
 
-_SESSIONS = "django.contrib.sessions.middleware.SessionMiddleware"
-_ENGINES = "django.contrib.sessions.backends."
-_ON_THE_SERVER = {f"{_ENGINES}{name}" for name in ("db", "cache", "file")}
-"""The modules of the session stores that have no data for an id that they did not issue."""
-_USERS = "django.contrib.auth.middleware.AuthenticationMiddleware"
+_SESSION_MIDDLEWARE = "django.contrib.sessions.middleware.SessionMiddleware"
+_USER_MIDDLEWARE = "django.contrib.auth.middleware.AuthenticationMiddleware"
+# Modules of session stores that keep sessions on the server. They have no data for an id that they
+# did not issue.
+_SERVER_SIDE = {f"django.contrib.sessions.backends.{name}" for name in ("db", "cache", "file")}
 
 
 def parts(profile: Profile) -> set[str]:
-    """Return the single axes of a profile: "ip" and "endpoint" of "ip+endpoint", and fallbacks."""
-    single = set(profile.axis.split("+"))
-    if "user_or_ip" in single:
-        single |= {"user", "ip"}
-    if single & {"user", "session"} and profile.anonymous == "ip":
-        single.add("ip")
-    return single
+    """Return the single axes of a profile, and the axes that they fall back to.
+
+    "ip+endpoint" has the axes "ip" and "endpoint".
+    """
+    axes = set(profile.axis.split("+"))
+    if "user_or_ip" in axes:
+        axes |= {"user", "ip"}
+    if axes & {"user", "session"} and profile.anonymous == "ip":
+        axes.add("ip")
+    return axes
 
 
 def check_axes(project: Project) -> Iterator[CheckMessage]:
@@ -53,7 +56,7 @@ def check_resolvers(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_sessions(project: Project) -> Iterator[CheckMessage]:
-    yield from _check_middleware(project, "session", _SESSIONS, catalog.NO_SESSIONS)
+    yield from _check_middleware(project, "session", _SESSION_MIDDLEWARE, catalog.NO_SESSIONS)
 
 
 def check_session_engine(project: Project) -> Iterator[CheckMessage]:
@@ -61,19 +64,20 @@ def check_session_engine(project: Project) -> Iterator[CheckMessage]:
     store, problem = load(f"{engine}.SessionStore")
     if problem is not None or "session" in project.conf.identities:
         return  # Django itself reports an engine that cannot be imported
-    if not any(base.__module__ in _ON_THE_SERVER for base in store.__mro__):
+    if not any(base.__module__ in _SERVER_SIDE for base in store.__mro__):
         for profile in project.profiles():
             if "session" in parts(profile):
                 yield catalog.NO_SESSION_KEYS(name=profile.name, engine=engine)
 
 
 def check_users(project: Project) -> Iterator[CheckMessage]:
-    yield from _check_middleware(project, "user", _USERS, catalog.NO_USERS)
+    yield from _check_middleware(project, "user", _USER_MIDDLEWARE, catalog.NO_USERS)
 
 
 def _check_middleware(
     project: Project, axis: str, path: str, problem: Problem
 ) -> Iterator[CheckMessage]:
+    """Report profiles that count by an axis, if its middleware is missing."""
     if axis in project.conf.identities or project.middleware_like(path):
         return
     for profile in project.profiles():

@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 
 
 def load(value: Any) -> tuple[Any, str | None]:
-    """Return the callable that a dotted path names, and the problem or None."""
+    """Return the callable that a value is or names, and its problem; None for no problem."""
     if not isinstance(value, str):
         return value, None if callable(value) else f"{value!r} is not callable."
     try:

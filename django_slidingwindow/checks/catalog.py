@@ -5,7 +5,7 @@ An id is never reused for another problem. docs/checks.md has a row for each.
 
 from __future__ import annotations
 
-from ..guard.installed import NOT_INSTALLED, NOT_INSTALLED_HINT
+from ..guard.installation import NOT_INSTALLED, NOT_INSTALLED_HINT
 from ..stores import aliases
 from .problem import CATALOG as _ALL
 from .problem import add
@@ -109,6 +109,7 @@ INFLIGHT_NOT_ASKED = add(
     "Remove the key, or give 'inflight' a profile of its own: a view may name several profiles.",
 )
 
+# Leases
 COUNTER_LEASE = add(
     "E026",
     "{path}: {problem}",
@@ -275,7 +276,7 @@ NO_PROXIES = add(
     "no address at all. Without a proxy, set it to [] to turn off this message.",
 )
 
-# With --deploy: the server. Imported here, so that the problems are in order.
+# With --deploy: the server. Imported last, so that the catalog has the order of the docs.
 from . import server_catalog  # noqa: E402, F401
 
 CATALOG = _ALL

@@ -21,7 +21,7 @@ from .project import Project
 from .rights import INSPECTION, command_of, needed, refusals
 from .server import Server, address_of, connected, is_cluster, primaries
 
-_OLDEST = (6, 2)
+_OLDEST_VERSION = (6, 2)
 
 
 def check_all() -> list[CheckMessage]:
@@ -40,9 +40,10 @@ def check_settings(project: Project) -> Iterator[CheckMessage]:
     if settings.fallback == "local" and "FALLBACK_PROCESSES" not in project.given:
         yield catalog.ONE_PROCESS()
     if "TRUSTED_PROXIES" not in project.given:
-        by_address = [p.name for p in project.profiles() if "ip" in parts(p)]
-        if by_address:
-            yield catalog.NO_PROXIES(name=by_address[0])
+        for profile in project.profiles():
+            if "ip" in parts(profile):
+                yield catalog.NO_PROXIES(name=profile.name)
+                return  # one message is enough
 
 
 def check_servers(project: Project) -> Iterator[CheckMessage]:
@@ -51,17 +52,17 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
     if any(message.level >= ERROR for message in check_alias(project)):
         return
     try:
-        found = primaries(alias)
+        servers = primaries(alias)
     except (RedisError, OSError) as error:
         yield server_catalog.UNREACHABLE(alias=alias, error=error)
         return
     except ImproperlyConfigured as error:
         yield catalog.BROKEN_ALIAS(alias=alias, error=error)
         return
-    name = only_sync(found[0])
+    name = only_sync(servers[0])
     if name is not None:
         yield server_catalog.ONLY_SYNC(alias=alias, name=name)
-    for settings in found:
+    for settings in servers:
         yield from _check_server(project, alias, settings)
 
 
@@ -91,7 +92,7 @@ def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
         yield server_catalog.NO_INFO(alias=alias, server=server.name)
         return
     version = info.get("redis_version", "")
-    if _numbers(version) < _OLDEST:
+    if _major_minor(version) < _OLDEST_VERSION:
         yield server_catalog.TOO_OLD(server=server.name, version=version)
     if info.get("role") == "slave":
         yield server_catalog.REPLICA(server=server.name)
@@ -100,7 +101,7 @@ def check_facts(alias: str, server: Server) -> Iterator[CheckMessage]:
 
 def _check_eviction(server: Server, info: Mapping[str, str]) -> Iterator[CheckMessage]:
     policy = info.get("maxmemory_policy", "noeviction")
-    # Without maxmemory nothing is ever evicted.
+    # Without maxmemory, Redis evicts nothing.
     if policy != "noeviction" and info.get("maxmemory", "0") != "0":
         yield server_catalog.EVICTION(server=server.name, policy=policy)
 
@@ -120,12 +121,13 @@ def check_rights(project: Project, alias: str, server: Server) -> Iterator[Check
         )
     if found.keys:
         yield server_catalog.MISSING_KEYS(alias=alias, server=server.name, pattern=f"{prefix}:*")
-    extra = refusals(server, {k: v for k, v in INSPECTION.items() if k not in commands}, key)
+    others = {name: INSPECTION[name] for name in INSPECTION if name not in commands}
+    extra = refusals(server, others, key)
     if extra is not None and extra.commands:
         yield server_catalog.NO_INSPECTION(
             alias=alias, server=server.name, commands=", ".join(extra.commands)
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _major_minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

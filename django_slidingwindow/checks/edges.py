@@ -74,7 +74,7 @@ def check_rules_read(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_async_operations(project: Project) -> Iterator[CheckMessage]:
-    # Views that use it have imported it; django-ninja may not be installed.
+    # Not imported here, because django-ninja may not be installed. Views that use it import it.
     ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
     if ninja is None or project.middleware_like(_MIDDLEWARE) or view_names() is None:
         return
@@ -83,6 +83,7 @@ def check_async_operations(project: Project) -> Iterator[CheckMessage]:
 
 
 def _networks(values: Iterable[Any]) -> list[str]:
+    """Return the values that are valid networks."""
     return [value for value in values if _network_problem(value) is None]
 
 

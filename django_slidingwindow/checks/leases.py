@@ -10,31 +10,35 @@ from ..policies import Policy
 from . import catalog
 from .project import Project
 
-# A lease saves round trips if the limit is at least this many times what all processes hold.
-_LEAST_LIMIT = 20
-# The part of a window that a lease may add to it.
-_MOST_TIME = 0.1
+# A lease saves round trips if the limit is at least this many times the hits that all processes
+# together may hold.
+_MIN_LIMIT_FACTOR = 20
+# The longest lease that is reasonable, as a share of the window.
+_MAX_LEASE_SHARE = 0.1
 
 
 def check_leases(project: Project) -> Iterator[CheckMessage]:
     processes = project.conf.fallback_processes
     for profile in project.profiles():
         for policy in profile.policies:
-            if policy.limit < _LEAST_LIMIT * policy.lease * processes:
+            if policy.limit < _MIN_LIMIT_FACTOR * policy.lease * processes:
                 yield catalog.LARGE_LEASE(
                     name=profile.name,
                     lease=policy.lease,
                     processes=processes,
                     limit=policy.limit,
                 )
-            if policy.lease_seconds > _MOST_TIME * policy.window:
+            if policy.lease_seconds > _MAX_LEASE_SHARE * policy.window:
                 yield catalog.LONG_LEASE(
                     name=profile.name, seconds=policy.lease_seconds, window=policy.window_text
                 )
 
 
 def check_shared_leases(project: Project) -> Iterator[CheckMessage]:
-    """Profiles of one axis and scope share windows of the same algorithm and length."""
+    """Report profiles that share a window and lease for different times.
+
+    Profiles of one axis and scope share windows of the same algorithm and length.
+    """
     seen: dict[tuple[str, str, str, float], tuple[str, Policy]] = {}
     for profile in project.profiles():
         for policy in profile.policies:

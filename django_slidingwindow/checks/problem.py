@@ -1,4 +1,4 @@
-"""A kind of problem that a check reports: an id, a text and a hint."""
+"""The kinds of problems that checks report: each has an id, a text and a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core import checks
 
-from ..guard.installed import APP
+from ..guard.installation import APP
 
 _LEVELS = {"E": checks.ERROR, "W": checks.WARNING, "I": checks.INFO}
 
@@ -32,7 +32,7 @@ class Problem:
 
 
 CATALOG: dict[str, Problem] = {}
-"""All problems by their number; filled by the catalogs."""
+"""All kinds of problems by number. `catalog` and `server_catalog` fill it."""
 
 
 def add(number: str, text: str, hint: str) -> Problem:

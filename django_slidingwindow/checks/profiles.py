@@ -20,8 +20,8 @@ from .callables import accepts, name_of
 from .problem import Problem
 from .project import Project, named_by
 
-# Problems with an id of their own.
-_KINDS: dict[str, Problem] = {
+# Problems of a profile that have an id of their own.
+_OWN_IDS: dict[str, Problem] = {
     NO_COUNTER_LEASE: catalog.COUNTER_LEASE,
     NO_DEFERRED_PENALTY: catalog.PENALTY_WITH,
     NO_LEASE_PENALTY: catalog.PENALTY_WITH,
@@ -33,7 +33,7 @@ _KINDS: dict[str, Problem] = {
 def check_profiles(project: Project) -> Iterator[CheckMessage]:
     for name, config in project.configs.items():
         for path, problem in profile_problems(name, config):
-            yield _KINDS.get(problem, catalog.BAD_PROFILE)(path=path, problem=problem)
+            yield _OWN_IDS.get(problem, catalog.BAD_PROFILE)(path=path, problem=problem)
 
 
 def check_limits(project: Project) -> Iterator[CheckMessage]:

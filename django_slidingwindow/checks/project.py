@@ -61,8 +61,8 @@ class Project:
                 yield read_profile(name, config)
 
     def _used(self) -> set[str]:
-        """Return the names of the profiles in use: the project's own, and all that are named."""
-        used = {name for name in self.configs if self.configs[name] is not BUILT_IN.get(name)}
+        """Return the names of the profiles in use: all but built-in ones that nothing names."""
+        used = {name for name, config in self.configs.items() if config is not BUILT_IN.get(name)}
         for usage in self.usages:
             used.update(named_by(usage))
         for _, rule in self.rules():
@@ -82,16 +82,17 @@ class Project:
             found |= {policy.algorithm for policy in profile.policies} or {profile.algorithm}
             if profile.penalty is not None:
                 found.add(profile.penalty.algorithm)
-            found |= {SLOTS} if profile.inflight else set()
+            if profile.inflight:
+                found.add(SLOTS)
         return found
 
     def middleware_like(self, path: str) -> int:
-        """Return how often MIDDLEWARE lists a class or one derived from it."""
+        """Return how often MIDDLEWARE lists the class at `path`, or a class derived from it."""
         return middleware_like(self.middleware, path)
 
 
 def named_by(usage: Usage) -> tuple[str, ...]:
-    """Return the profiles that a view names; none if a function chooses for each request."""
+    """Return the profiles that a view names; an empty tuple if a function chooses them."""
     return usage.profiles if isinstance(usage.profiles, tuple) else ()
 
 
@@ -103,7 +104,7 @@ def profiles_of(rule: Rule) -> tuple[str, ...]:
 
 
 def middleware_like(entries: Iterable[str], path: str) -> int:
-    """Return how many entries of MIDDLEWARE are a class or one derived from it."""
+    """Return how many entries of MIDDLEWARE are the class at `path` or derived from it."""
     return sum(entry == path or _derives(entry, path) for entry in entries)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ..policies import SLOTS
+from ..policies import PENALTY, SLOTS
 from .server import Server
 
 Arguments = tuple[str, ...]
@@ -51,7 +51,7 @@ BY_ALGORITHM: Mapping[str, Mapping[str, Arguments]] = {
         "HSET": (KEY, "x", "1"),
         "HDEL": (KEY, "x"),
     },
-    "penalty": {"GET": (KEY,), "SET": (KEY, "x")},
+    PENALTY: {"GET": (KEY,), "SET": (KEY, "x")},
     SLOTS: {
         "ZADD": (KEY, "1", "x"),
         "ZCARD": (KEY,),
@@ -85,15 +85,15 @@ def needed(algorithms: Iterable[str], *, cluster: bool = False) -> dict[str, Arg
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """What a user may not do."""
+    """The commands and keys that a server refuses to a user."""
 
     commands: tuple[str, ...]
     keys: bool
-    """Whether a command may run, but not on the app's keys."""
+    """Whether the user may run a command, but not on the keys of the app."""
 
 
 def refusals(server: Server, commands: Mapping[str, Arguments], key: str) -> Refusals | None:
-    """Return what the server refuses to this user; None if MULTI or DISCARD is refused."""
+    """Return what the server refuses to its user; None if it refuses MULTI or DISCARD."""
     queued = [
         (*name.split("|"), *(key if argument == KEY else argument for argument in arguments))
         for name, arguments in commands.items()
@@ -106,15 +106,12 @@ def refusals(server: Server, commands: Mapping[str, Arguments], key: str) -> Ref
         for name, reply in zip(commands, replies, strict=True)
         if isinstance(reply, NoPermissionError)
     }
-    about_keys = [name for name, error in refused.items() if _about_keys(error)]
-    return Refusals(
-        commands=tuple(name for name in refused if name not in about_keys),
-        keys=bool(about_keys),
-    )
+    names = tuple(name for name, error in refused.items() if not _about_keys(error))
+    return Refusals(commands=names, keys=len(names) < len(refused))
 
 
 def _about_keys(error: str) -> bool:
-    # "... to access one of the keys used as arguments" in 6.2, "... to access a key" later.
+    # Redis 6.2 says "... to access one of the keys used as arguments", later "... to access a key".
     return "access" in error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from django.core.checks import CheckMessage
 
@@ -37,8 +38,7 @@ def check_rule_views(project: Project) -> Iterator[CheckMessage]:
     names = view_names()
     if names is None:
         return
-    namespaces = {name.rpartition(":")[0] for name in names}
-    namespaces = {parent for name in namespaces for parent in _with_parents(name)}
+    namespaces = {parent for name in names for parent in _namespaces(name)}
     for number, rule in rules:
         for key, existing, named in (
             ("name", names, rule.names or ()),
@@ -50,6 +50,7 @@ def check_rule_views(project: Project) -> Iterator[CheckMessage]:
                     yield catalog.UNKNOWN_URL(path=path, name=name, near=near(name, existing))
 
 
-def _with_parents(namespace: str) -> Iterator[str]:
-    parts = namespace.split(":")
-    yield from (":".join(parts[:end]) for end in range(1, len(parts) + 1))
+def _namespaces(name: str) -> Iterator[str]:
+    """Return the namespaces of a view: "a" and "a:b" for "a:b:index"."""
+    namespace = name.rpartition(":")[0]
+    return accumulate(namespace.split(":"), "{}:{}".format)

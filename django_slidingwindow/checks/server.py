@@ -1,4 +1,4 @@
-"""Connections to the Redis servers of an alias, for a few commands with a short time-out."""
+"""Connect to the Redis servers of an alias, for a few commands with a short time-out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..stores.net.settings import ConnectionSettings
 from ..stores.net.topology import Address, Topology
 
 TIMEOUT = 2.0
-"""Seconds for finding a server, and for all replies of one `send`."""
+"""Seconds to find a server, and seconds for all replies to one `send`."""
 
 
 def is_cluster(alias: str) -> bool:
@@ -32,7 +32,7 @@ def is_cluster(alias: str) -> bool:
 
 
 def primaries(alias: str) -> list[ConnectionSettings]:
-    """Return the settings of each server that takes writes. Raise errors of redis-py."""
+    """Return the settings of each server that accepts writes. Raise errors of redis-py."""
     if is_cluster(alias):
         return _cluster_primaries(_client(alias))
     pool = pool_of(alias)
@@ -42,7 +42,7 @@ def primaries(alias: str) -> list[ConnectionSettings]:
 
 
 def _cluster_primaries(client: Any) -> list[ConnectionSettings]:
-    """Return the primaries of a cluster; the configured nodes if none returns the topology."""
+    """Return the primaries of a cluster; the configured nodes if no node knows the topology."""
     seeds = [
         ConnectionSettings.of(client.connection_factory.pool(url), None) for url in client._server
     ]
@@ -51,11 +51,11 @@ def _cluster_primaries(client: Any) -> list[ConnectionSettings]:
     )
     deadline = time.monotonic() + TIMEOUT
 
-    def answer(step: Any) -> list[Any]:
+    def send(step: Any) -> list[Any]:
         return [ask_once(seeds[0].at(*step.address), step.payload, half_way(deadline))]
 
     try:
-        drive(discover(topology), answer)
+        drive(discover(topology), send)
     except RedisError:
         return seeds
     return [seeds[0].at(*address) for address in topology.primaries]

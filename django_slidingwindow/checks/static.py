@@ -1,4 +1,4 @@
-"""All checks that only need the settings and the code."""
+"""The checks of `manage.py check`, which need only the settings and the code."""
 
 from __future__ import annotations
 

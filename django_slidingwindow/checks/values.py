@@ -20,7 +20,7 @@ _MIN_HASH_KEY = 16
 
 
 class Value(NamedTuple):
-    """A test for valid values, and a description of them."""
+    """The valid values of a key: a test, and a description."""
 
     test: Callable[[Any], bool]
     wanted: str
@@ -48,13 +48,14 @@ def _some_of(*choices: str) -> Value:
     )
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
 _DICT = Value(lambda value: isinstance(value, Mapping), "a dict")
 _LIST = Value(lambda value: isinstance(value, (list, tuple)), "a list")
 _TEXT = Value(lambda value: isinstance(value, str) and bool(value), "a string")
+_SECONDS = Value(lambda value: _is_number(value) and value > 0, "a number of seconds above 0")
 _SWITCH = Value(lambda value: isinstance(value, bool), "True or False")
 
 VALUES: Mapping[str, Value] = {
@@ -73,11 +74,9 @@ VALUES: Mapping[str, Value] = {
     "FALLBACK_PROCESSES": _whole(1),
     "FALLBACK_MAX_KEYS": _whole(1),
     "SHIELD_SECONDS": Value(
-        lambda value: _number(value) and value >= 0, "a number of seconds, 0 for none"
+        lambda value: _is_number(value) and value >= 0, "a number of seconds, 0 for none"
     ),
-    "DEFERRED_SECONDS": Value(
-        lambda value: _number(value) and value > 0, "a number of seconds above 0"
-    ),
+    "DEFERRED_SECONDS": _SECONDS,
     "HEADERS": _some_of("draft", "legacy", "x"),
     "HEADERS_PARTITION_KEY": _SWITCH,
     "PREFIX": Value(
@@ -88,9 +87,7 @@ VALUES: Mapping[str, Value] = {
         lambda value: value is None or (isinstance(value, (str, bytes)) and bool(value)),
         "a string, bytes or None",
     ),
-    "LATENCY_BUDGET": Value(
-        lambda value: _number(value) and value > 0, "a number of seconds above 0"
-    ),
+    "LATENCY_BUDGET": _SECONDS,
     "IDENTITY_ERROR": _one_of("deny", "allow"),
     "EXEMPT": _LIST._replace(wanted="a list of networks and dotted paths"),
     "RESPONSE": Value(
@@ -103,19 +100,19 @@ VALUES: Mapping[str, Value] = {
     "LOG_ROWS_PER_MINUTE": _whole(1),
     "LOG_IDENTIFIERS": _one_of("plain", "hash"),
     "NEAR_SHARE": Value(
-        lambda value: value is None or (_number(value) and 0 <= value <= 1),
+        lambda value: value is None or (_is_number(value) and 0 <= value <= 1),
         "a number from 0 to 1, or None; 0 and None for off",
     ),
     "TRACES": _SWITCH,
     "OVERRIDES_SECONDS": Value(
-        lambda value: _number(value) and value >= 0, "a number of seconds, 0 for no overrides"
+        lambda value: _is_number(value) and value >= 0, "a number of seconds, 0 for no overrides"
     ),
     "ENABLED": _SWITCH,
 }
 
 
 def known_keys() -> frozenset[str]:
-    """Return the keys that the app reads: one for each property of Conf."""
+    """Return the keys that the app reads: one for each cached property of `Conf`."""
     properties = (name for name, value in vars(Conf).items() if isinstance(value, cached_property))
     return frozenset(name.upper() for name in properties if name != "user")
 

@@ -10,7 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 def view_names() -> frozenset[str] | None:
     """Return the names of all views with their namespaces; None if the URLconf cannot be imported.
 
-    Imports all views, as Django's own checks do. A view without a name has an empty one.
+    This imports all views, as Django's own checks do. A view without a name has an empty one.
     """
     try:
         return frozenset(_names(get_resolver(), ()))

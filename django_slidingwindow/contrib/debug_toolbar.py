@@ -1,11 +1,11 @@
-"""A panel for django-debug-toolbar: which limits a request met, why, and what Redis took.
+"""A panel for django-debug-toolbar: which limits checked a request, and how long Redis took.
 
     DEBUG_TOOLBAR_PANELS = [
         "debug_toolbar.panels.history.HistoryPanel",
         "django_slidingwindow.contrib.debug_toolbar.RateLimitPanel",
     ]
 
-It listens to `limit_checked` while the toolbar watches a request, and to nothing otherwise.
+The panel is connected to `limit_checked` only while the toolbar records a request.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _EXEMPT = "This request is not limited: the setting EXEMPT covers it."
 _EXEMPT_VIEW = "The rules of the middleware do not apply to this view: it has rate_limit_exempt."
 
 
-class _Heard(NamedTuple):
-    """A check that was made while the request was handled."""
+class _Report(NamedTuple):
+    """What `limit_checked` reported about one check during the request."""
 
     decision: Decision
     seconds: float | None
-    """What the store took; None if it was not asked."""
+    """How long the store took; None if it was not asked."""
     error: Exception | None
 
 
 class RateLimitPanel(Panel):
-    """The limits that a request met."""
+    """The limits that checked a request."""
 
     is_async = True
     title = nav_title = "Rate limits"
@@ -51,7 +51,7 @@ class RateLimitPanel(Panel):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._heard: list[_Heard] = []
+        self._reports: list[_Report] = []
         self._token: Token[RateLimitPanel | None] | None = None
 
     @property
@@ -64,25 +64,25 @@ class RateLimitPanel(Panel):
     def enable_instrumentation(self) -> None:
         if self._token is None:
             self._token = _current.set(self)
-            limit_checked.connect(self._hear)
+            limit_checked.connect(self._receive)
 
     def disable_instrumentation(self) -> None:
         if self._token is not None:
-            limit_checked.disconnect(self._hear)
+            limit_checked.disconnect(self._receive)
             _current.reset(self._token)
             self._token = None
 
     def generate_stats(self, request: HttpRequest, response: HttpResponseBase) -> None:
-        """Record what the template shows, as plain values: the toolbar stores them as JSON."""
-        took = [heard.seconds for heard in self._heard if heard.seconds is not None]
-        checks = _checks_of(request, self._heard)
+        """Record the values for the template. They are plain, because the toolbar stores JSON."""
+        durations = [report.seconds for report in self._reports if report.seconds is not None]
+        checks = _checks_of(request, self._reports)
         self.record_stats(
             {
                 "notes": _notes_on(request),
                 "checks": checks,
                 "refused": any(check["refused"] for check in checks),
-                "asked": len(took),
-                "ms": 1000 * sum(took),
+                "asked": len(durations),
+                "ms": 1000 * sum(durations),
             }
         )
 
@@ -90,18 +90,19 @@ class RateLimitPanel(Panel):
         stats = self.get_stats()
         self.record_server_timing("redis", "Rate limits in Redis", stats["ms"])
 
-    def _hear(
+    def _receive(
         self, *, decision: Decision, seconds: float | None, error: Exception | None, **kwargs: Any
     ) -> None:
-        # Other requests are handled at the same time.
+        # The signal also reports the checks of other requests that run at the same time.
         if _current.get() is self:
-            self._heard.append(_Heard(decision, seconds, error))
+            self._reports.append(_Report(decision, seconds, error))
 
 
 _current: ContextVar[RateLimitPanel | None] = ContextVar("panel", default=None)
 
 
 def _notes_on(request: HttpRequest) -> list[str]:
+    """Return why some limits, or all of them, do not apply to the request."""
     notes = [] if conf.enabled else [_OFF]
     state = state_of(request)
     if state is not None and state[0].exempt:
@@ -111,34 +112,34 @@ def _notes_on(request: HttpRequest) -> list[str]:
     return notes
 
 
-def _checks_of(request: HttpRequest, heard: list[_Heard]) -> list[dict[str, Any]]:
+def _checks_of(request: HttpRequest, reports: list[_Report]) -> list[dict[str, Any]]:
     """Return the checks of views, rules and throttles, and then those of `limits`."""
-    rest = list(heard)
+    rest = list(reports)
     shown = []
     state = state_of(request) or RequestState()
     for check in state:
-        own = _heard_of(check, rest)
-        if own is not None:
-            rest.remove(own)
+        report = _report_of(check, rest)
+        if report is not None:
+            rest.remove(report)
         if check.counted:
             why = _why(check, state, request)
-            shown.append(_shown(check.decision, own, check.counted, why))
-    for other in rest:
-        name = other.decision.profile
-        shown.append(_shown(other.decision, other, {name: ("", 0)}, {name: _LIMITS_CALL}))
+            shown.append(_shown(check.decision, report, check.counted, why))
+    for report in rest:
+        name = report.decision.profile
+        shown.append(_shown(report.decision, report, {name: ("", 0)}, {name: _LIMITS_CALL}))
     return shown
 
 
-def _heard_of(check: Check, heard: list[_Heard]) -> _Heard | None:
-    """Return what was heard of a check."""
+def _report_of(check: Check, reports: list[_Report]) -> _Report | None:
+    """Return the report about a check of the request; None if there is none."""
     if check.decision is None:
         return None
-    for one in heard:
-        if one.decision is check.decision:
-            return one
-    # A refund has put another decision in its place, about the same windows.
+    for report in reports:
+        if report.decision is check.decision:
+            return report
+    # A refund has replaced the decision by another one about the same windows.
     keys = _keys_of(check.decision)
-    return next((one for one in heard if keys and keys == _keys_of(one.decision)), None)
+    return next((report for report in reports if keys and keys == _keys_of(report.decision)), None)
 
 
 def _keys_of(decision: Decision) -> list[str]:
@@ -146,7 +147,7 @@ def _keys_of(decision: Decision) -> list[str]:
 
 
 def _why(check: Check, state: RequestState, request: HttpRequest) -> dict[str, str]:
-    """Return the places that require each profile of a check."""
+    """Return for each profile of a check the places that require it."""
     places: dict[str, dict[str, None]] = {}
     for requirement in check.requirements:
         for name in state.profiles(request, requirement):
@@ -156,23 +157,23 @@ def _why(check: Check, state: RequestState, request: HttpRequest) -> dict[str, s
 
 def _shown(
     decision: Decision | None,
-    heard: _Heard | None,
+    report: _Report | None,
     counted: Mapping[str, Counted | None],
     why: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return what the panel shows of one check."""
+    """Return the values that the panel shows for one check."""
     rows = [_window_row(verdict) for verdict in decision.verdicts] if decision else []
     seen = {row["profile"] for row in rows}
     rows += [_plain_row(name, counted[name], decision) for name in counted if name not in seen]
     for row in rows:
         row["why"] = why.get(row["profile"], "")
-    seconds = heard.seconds if heard else None
+    seconds = report.seconds if report else None
     return {
         "source": decision.source if decision else "",
         "reason": decision.reason if decision else "",
         "refused": decision is not None and not decision.allowed,
         "ms": None if seconds is None else 1000 * seconds,
-        "error": str(heard.error) if heard and heard.error else "",
+        "error": str(report.error) if report and report.error else "",
         "rows": rows,
     }
 
@@ -201,7 +202,7 @@ def _window_row(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain_row(name: str, counted: Counted | None, decision: Decision | None) -> dict[str, Any]:
-    """Return the row of a profile whose windows were not looked at."""
+    """Return the row of a profile for which no window was checked."""
     outcome = "not counted: no identifier"
     if counted is not None and decision is not None:
         outcome = "allowed" if decision.allowed else "refused"

@@ -1,4 +1,4 @@
-"""Profiles as a throttle of Django REST framework.
+"""Rate-limit profiles as throttles of Django REST framework.
 
     class Orders(APIView):
         throttle_classes = [ProfileThrottle("ip_public", "tenant_paid")]
@@ -32,13 +32,13 @@ from ..http import headers
 from ..http.refusal import UNAVAILABLE, finish, status_of
 
 if TYPE_CHECKING:
-    # DRF's views import what DEFAULT_THROTTLE_CLASSES names, and so this module.
+    # This would be a circular import: DRF's views import the DEFAULT_THROTTLE_CLASSES.
     from rest_framework.views import APIView
 
 _CHARGED = "_rate_limit_charged"
-_OF_THE_VIEW = "ProfileThrottle, rate_limit_profiles of the view"
-# What views require by the names in `rate_limit_profiles`.
-_of_views: BoundedCache[tuple[str, ...], Requirements] = BoundedCache(1_024)
+_VIEW_ORIGIN = "ProfileThrottle, rate_limit_profiles of the view"
+# Requirements by the names in a view's `rate_limit_profiles`.
+_view_requirements: BoundedCache[tuple[str, ...], Requirements] = BoundedCache(1_024)
 _NOTHING = joined(())
 
 
@@ -50,10 +50,10 @@ def _finalize(
     *args: Any,
     **kwargs: Any,
 ) -> HttpResponseBase:
-    """Return what the view's `finalize_response` does, with the rate-limit fields.
+    """Call the view's `finalize_response`, and add the rate-limit fields to the response.
 
-    Fields in `view.headers` would take the place of those that the view has set itself, and DRF
-    would encode each of them, which takes longer (`python -m benchmarks views`).
+    `view.headers` is not used for the fields: they would replace those that the view has set
+    itself, and DRF encodes each of them, which takes longer (`python -m benchmarks views`).
     """
     response = finalize(request, response, *args, **kwargs)
     headers.show(response, request._request)
@@ -61,7 +61,7 @@ def _finalize(
 
 
 def requirements_in(view: APIView) -> Requirements:
-    """Return what all ProfileThrottles of a view require."""
+    """Return the requirements of all ProfileThrottles of a view."""
     found = [
         throttle.requirements(view)
         for throttle in view.get_throttles()
@@ -71,7 +71,7 @@ def requirements_in(view: APIView) -> Requirements:
 
 
 class StoreAwayError(APIException):
-    """503: the store is away, and the profile says deny."""
+    """503: the store is away, and the fallback of the profile is to deny."""
 
     status_code = UNAVAILABLE
     default_detail = gettext_lazy("Service unavailable.")
@@ -79,12 +79,15 @@ class StoreAwayError(APIException):
 
     def __init__(self, wait: int | None) -> None:
         super().__init__()
-        # Where DRF's exception handler finds the value of Retry-After.
+        # DRF's exception handler writes this attribute to Retry-After.
         self.wait = wait
 
 
 class ProfileThrottle(BaseThrottle):
-    """Charges the profiles of all the view's ProfileThrottles at once, or none of them."""
+    """A throttle that charges profiles.
+
+    The profiles of all ProfileThrottles of a view are charged in one check: all or none.
+    """
 
     def __init__(
         self,
@@ -92,10 +95,14 @@ class ProfileThrottle(BaseThrottle):
         cost: int | Callable[[HttpRequest], Any] = 1,
         methods: str | Iterable[str] | None = None,
     ) -> None:
-        """Names, or functions of the request that choose them; none: those of the view."""
+        """`profiles`: names, or functions of the request that choose them.
+
+        Without profiles, the throttle charges `rate_limit_profiles` of the view.
+        """
         self._requirements = _NOTHING
         self._decision: Decision | None = None
-        # Where the class itself stands in throttle_classes, DRF makes one for each request.
+        # Without profiles, the class itself is in throttle_classes, and DRF calls it for each
+        # request. Nothing is declared then.
         if profiles:
             place = calling_place()
             origin = f"ProfileThrottle at {place}"
@@ -103,20 +110,20 @@ class ProfileThrottle(BaseThrottle):
             declare(place, *self._requirements)
 
     def __call__(self) -> ProfileThrottle:
-        """Return a throttle for one request: DRF calls what stands in throttle_classes."""
-        # What `copy.copy` does, in a tenth of the time.
+        """Return a copy for one request. DRF calls each entry of throttle_classes."""
+        # `copy.copy` does the same in ten times the time.
         throttle: ProfileThrottle = object.__new__(type(self))
         throttle.__dict__.update(self.__dict__)
         return throttle
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        # By its own attributes: what DRF's request has not, it looks for in Django's.
-        own = vars(request)
-        if _CHARGED in own:
-            # The first of the view's throttles has charged for all.
+        # Not by hasattr: DRF's request looks up missing attributes in Django's request.
+        attributes = vars(request)
+        if _CHARGED in attributes:
+            # The view's first ProfileThrottle has charged for all of them.
             return True
-        own[_CHARGED] = True
-        # DRF authenticates on first access, and hands the user to Django's request.
+        attributes[_CHARGED] = True
+        # On first access, DRF authenticates the request and sets the user of Django's request.
         request.user  # noqa: B018
         plain = request._request
         self._decision = decision = check(plain, requirements_in(view))
@@ -132,16 +139,17 @@ class ProfileThrottle(BaseThrottle):
         return None if self._decision is None else headers.client_seconds(self._decision)
 
     def requirements(self, view: APIView) -> Requirements:
-        """Return what this throttle requires of a request to the view."""
+        """Return the requirements of this throttle for a request to the view."""
         if self._requirements:
             return self._requirements
-        of_the_view = getattr(view, "rate_limit_profiles", None) or ()
-        if isinstance(of_the_view, str) or callable(of_the_view):
-            of_the_view = (of_the_view,)
-        names = tuple(of_the_view)
+        profiles = getattr(view, "rate_limit_profiles", None) or ()
+        if isinstance(profiles, str) or callable(profiles):
+            profiles = (profiles,)
+        names = tuple(profiles)
         if not all(isinstance(name, str) for name in names):
-            return joined(requirements_from(names, origin=_OF_THE_VIEW))
-        found = _of_views.get(names)
+            return joined(requirements_from(names, origin=_VIEW_ORIGIN))
+        found = _view_requirements.get(names)
         if found is None:
-            found = _of_views.keep(names, joined(requirements_from(names, origin=_OF_THE_VIEW)))
+            made = joined(requirements_from(names, origin=_VIEW_ORIGIN))
+            found = _view_requirements.keep(names, made)
         return found

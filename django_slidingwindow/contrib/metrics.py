@@ -1,6 +1,7 @@
-"""The metrics, and the signals that they are made from. Labels never hold an identifier.
+"""The metrics, and the signal receivers that record them. Labels never hold an identifier.
 
-Independent of any library: `contrib.prometheus` and `contrib.opentelemetry` export the numbers.
+This module does not depend on a metrics library: `contrib.prometheus` and `contrib.opentelemetry`
+export the values.
 """
 
 from __future__ import annotations
@@ -131,15 +132,18 @@ WRITTEN, FAILED = "written", "failed"
 WITHIN, OVER, LOST = "within", "over", "lost"
 
 Record: TypeAlias = "Callable[[Metric, float, tuple[str, ...]], None]"
-"""Add to a counter, set a gauge or observe a value, with the values of the labels in order."""
+"""A function of metric, value and label values in their order.
+
+It adds the value to a counter, sets a gauge to the value, or observes the value in a histogram.
+"""
 
 
 class Receivers:
-    """Record metrics from signals, from `connect` to `disconnect`."""
+    """Receivers that record metrics from signals, from `connect` to `disconnect`."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._links = (
+        self._receivers = (
             (signals.limit_checked, self._checked),
             (signals.request_limited, self._limited),
             (signals.limit_near, self._near),
@@ -152,18 +156,18 @@ class Receivers:
         )
 
     def connect(self) -> None:
-        # Start at 0 if the label values are known: a rate needs two values.
+        # Record 0 where the label values are known: Prometheus needs two values for a rate.
         for metric in (BREAKER_OPEN, FALLBACKS, FALLBACK_DURATION):
             self._record(metric, 0, (conf.cache,))
         for outcome in (WRITTEN, FAILED):
             self._record(LOG_BATCHES, 0, (outcome,))
         for metric in (LOG_WRITTEN, LOG_DROPPED):
             self._record(metric, 0, ())
-        for signal, receiver in self._links:
+        for signal, receiver in self._receivers:
             signal.connect(receiver, weak=False, dispatch_uid=(__name__, id(self)))
 
     def disconnect(self) -> None:
-        for signal, _ in self._links:
+        for signal, _ in self._receivers:
             signal.disconnect(dispatch_uid=(__name__, id(self)))
 
     def _checked(self, *, decision: Decision, seconds: float | None, **kwargs: Any) -> None:
@@ -173,7 +177,7 @@ class Receivers:
             record(STORE_DURATION, seconds, ())
         if decision.source == decisions.SHIELD:
             record(SHIELD_HITS, 1, (decision.profile,))
-        # What remains beside a lease is not known.
+        # A decision of a lease does not know what remains in Redis.
         if decision.allowed and decision.source != decisions.LEASE:
             for profile in _nearly_used_up(decision, conf.near_share):
                 record(NEAR_LIMIT, 1, (profile,))
@@ -224,7 +228,7 @@ class Receivers:
 
 
 def _refusing(decision: Decision) -> set[tuple[str, str]]:
-    """Return profile and reason of a refusal, or of those that observe mode did not enforce."""
+    """Return profile and reason of a refusal, or of refusals that observe mode did not enforce."""
     if not decision.allowed:
         return {(decision.profile, decision.reason)}
     return {
@@ -235,7 +239,7 @@ def _refusing(decision: Decision) -> set[tuple[str, str]]:
 
 
 def _nearly_used_up(decision: Decision, share: float | None) -> set[str]:
-    """Return the profiles whose limit is used up to a share."""
+    """Return the profiles with a window that is used up to at least this share of its limit."""
     return {
         verdict.profile
         for verdict in decision.verdicts
@@ -246,7 +250,9 @@ def _nearly_used_up(decision: Decision, share: float | None) -> set[str]:
 def _slots_taken(decision: Decision) -> dict[str, int]:
     """Return the slots that an admitted request has taken, by profile."""
     found: dict[str, int] = {}
-    profiles = {one.key: one.profile for one in decision.verdicts if one.policy.inflight}
+    profiles = {
+        verdict.key: verdict.profile for verdict in decision.verdicts if verdict.policy.inflight
+    }
     if profiles and decision.receipt is not None:
         for charges, _ in decision.receipt.parts:
             for charge in charges:
@@ -257,7 +263,7 @@ def _slots_taken(decision: Decision) -> dict[str, int]:
 
 
 def _lacks_slots(decision: Decision) -> bool:
-    """Return whether a request was refused because no slot was free."""
-    policy = decision.policy
-    blocked = decision.allowed or decision.reason == decisions.PENALTY
-    return policy is not None and policy.inflight and not blocked
+    """Whether a request was refused because no slot was free."""
+    if decision.allowed or decision.reason == decisions.PENALTY:
+        return False
+    return decision.policy is not None and decision.policy.inflight

@@ -1,14 +1,15 @@
-"""Profiles as a throttle of django-ninja.
+"""Rate-limit profiles as throttles of django-ninja.
 
     api = NinjaAPI(throttle=[ProfileThrottle("ip_public")])
     api.add_decorator(throttled, mode="view")
 
-ninja keeps one throttle for all requests, and asks it synchronously even in an async
-operation, where a call to Redis would stop the event loop. So `throttled` charges async
-operations, after ninja has authenticated the request and before it asks the throttle;
-it puts the headers on every response as well. Without it, RateLimitMiddleware does both,
-but before ninja's authentication. Without either, an async operation is an error, which
-a system check finds; sync operations are charged by the throttle itself.
+ninja calls throttles synchronously even in an async operation, where a call to Redis would block
+the event loop. So `throttled` charges async operations. It does so after ninja has authenticated
+the request and before ninja calls the throttle. It also adds the headers to every response.
+
+Without `throttled`, RateLimitMiddleware does both, but before ninja's authentication. Without
+either, sync operations are charged by the throttle itself, and an async operation is an error,
+which a system check reports.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ from ..guard.requirements import (
     requirements_from,
 )
 from ..guard.usages import calling_place, declare
-from ..http import headers
-from ..http import refusal as responses
+from ..http import headers, refusal
 from . import openapi
 
 _CHARGED = "_rate_limit_ninja"
@@ -56,13 +56,16 @@ _HOW = (
     f"or {_MIDDLEWARE!r} to MIDDLEWARE."
 )
 
-# ninja asks `wait()` right after a refusal, without the request, of a throttle that all
-# requests share.
+# ninja calls `wait()` right after a refusal. It does not pass the request, and all requests share
+# the throttle.
 _wait: ContextVar[int | None] = ContextVar("wait", default=None)
 
 
 class ProfileThrottle(BaseThrottle):
-    """Charges the profiles of all the operation's ProfileThrottles at once, or none of them."""
+    """A throttle that charges profiles.
+
+    The profiles of all ProfileThrottles of an operation are charged in one check: all or none.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class ProfileThrottle(BaseThrottle):
         cost: int | Callable[[HttpRequest], Any] = 1,
         methods: str | Iterable[str] | None = None,
     ) -> None:
-        """Names, or functions of the request that choose them."""
+        """`profiles`: names, or functions of the request that choose them."""
         if not profiles:
             raise TypeError('ProfileThrottle needs a profile: ProfileThrottle("ip_public")')
         place = calling_place()
@@ -86,7 +89,7 @@ class ProfileThrottle(BaseThrottle):
         return False
 
     def wait(self) -> int | None:
-        """Return the whole seconds until the request just refused would pass; None for never."""
+        """Return the whole seconds until the refused request would pass; None for never."""
         return _wait.get()
 
     def _decision(self, request: HttpRequest) -> Decision | None:
@@ -106,9 +109,10 @@ class ProfileThrottle(BaseThrottle):
 
 
 def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Charge an operation's ProfileThrottles where ninja cannot, and add the headers.
+    """Charge the ProfileThrottles of an async operation, and add the headers to every response.
 
-    For `api.add_decorator(throttled, mode="view")`, a router's, or `decorate_view`.
+    Use it with `add_decorator(throttled, mode="view")` of an API or a router, or with
+    `decorate_view`.
     """
     operation = getattr(inspect.unwrap(run), "__self__", None)
     if not isinstance(operation, Operation):
@@ -118,12 +122,12 @@ def throttled(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
-    """Return the operations behind a view of ninja's, which are all that share its path."""
+    """Return all operations at the path of a ninja view; () for other views."""
     for cell in getattr(view, "__closure__", None) or ():
         try:
             path_view = cell.cell_contents
         except ValueError:
-            # A name of the function around it that has no value yet.
+            # The variable has no value yet.
             continue
         if isinstance(path_view, PathView):
             return path_view.operations
@@ -131,7 +135,7 @@ def operations_of(view: Callable[..., Any]) -> Sequence[Operation]:
 
 
 def requirements_in(view: Callable[..., Any], method: str | None) -> Iterator[Requirements]:
-    """Return what ninja's operations require of a request: decorators first, then throttles."""
+    """Yield the requirements of the operations for a method: decorators first, then throttles."""
     for operation in operations_of(view):
         if method in operation.methods:
             yield joined(all_requirements(operation.run))
@@ -139,7 +143,7 @@ def requirements_in(view: Callable[..., Any], method: str | None) -> Iterator[Re
 
 
 def uncharged_operations(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[str]:
-    """Return the async operations with a ProfileThrottle that only the middleware can charge."""
+    """Yield the async operations with a ProfileThrottle that only the middleware can charge."""
     seen: dict[int, str] = {}
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
@@ -176,7 +180,8 @@ def _async_run(
             await charge(request)
         return error
 
-    # So that an identity may look at request.auth, as it may in a sync operation.
+    # Charge after the authentication, so that an identity may read request.auth, as it may in a
+    # sync operation.
     operation._run_authentication = authenticate_and_charge
 
     @wraps(run)
@@ -191,29 +196,29 @@ def _async_run(
 def _finished(
     response: HttpResponseBase, request: HttpRequest, operation: Operation
 ) -> HttpResponseBase:
+    """Return the response with the headers. A refusal gets the status of its decision."""
     decision: Decision | None = getattr(request, "rate_limit", None)
-    refused = decision is not None and not decision.allowed and response.status_code == 429
-    if decision is not None and refused:
-        status = responses.status_of(decision)
+    if decision is not None and not decision.allowed and response.status_code == 429:
+        status = refusal.status_of(decision)
         if status != response.status_code:
             detail = {"detail": gettext("Service unavailable.")}
             response = operation.api.create_response(request, detail, status=status)
-        responses.finish(response, decision)
+        refusal.finish(response, decision)
     headers.show(response, request)
     return response
 
 
 def _requirements(operation: Operation) -> Requirements:
-    """Return the requirements of an operation's throttles, only for its own methods.
+    """Return the requirements of an operation's throttles, limited to the operation's methods.
 
-    They are the same objects each time, so that the throttle finds what the middleware has
-    charged. Operations with other methods share the throttle and the path.
+    Operations with other methods may have the same throttle and path. Each call returns the same
+    objects, so that the throttle recognizes the requirements that the middleware has charged.
     """
     throttles = [item for item in operation.throttle_objects if isinstance(item, ProfileThrottle)]
-    made: tuple[list[ProfileThrottle], Requirements] | None = getattr(
+    cached: tuple[list[ProfileThrottle], Requirements] | None = getattr(
         operation, _REQUIREMENTS, None
     )
-    if made is None or made[0] != throttles:
+    if cached is None or cached[0] != throttles:
         methods = frozenset(operation.methods)
         requirements = joined(
             requirement._replace(
@@ -222,17 +227,18 @@ def _requirements(operation: Operation) -> Requirements:
             for throttle in throttles
             for requirement in throttle.requirements
         )
-        made = throttles, requirements
-        setattr(operation, _REQUIREMENTS, made)
-    return made[1]
+        cached = throttles, requirements
+        setattr(operation, _REQUIREMENTS, cached)
+    return cached[1]
 
 
 def _is_uncharged(operation: Operation) -> bool:
+    """Whether neither `throttled` nor the throttle itself charges the operation."""
     return operation.is_async and not hasattr(operation, _THROTTLED)
 
 
 def _requirements_of_view(view: Callable[..., Any]) -> Iterator[Requirement]:
-    """Return what the middleware has to charge."""
+    """Yield the requirements that the middleware has to charge."""
     for operation in operations_of(view):
         if _is_uncharged(operation):
             yield from _requirements(operation)
@@ -249,13 +255,13 @@ def _on_event_loop() -> bool:
 find_by(_requirements_of_view)
 
 
-# ninja has no hook for what throttles add to its schema.
+# ninja has no hook by which throttles could extend the schema, so two of its methods are wrapped.
 _COMPONENTS = "_rate_limit_components"
 _responses, _components = OpenAPISchema.responses, OpenAPISchema.get_components
 
 
 def _limited_responses(self: OpenAPISchema, operation: Operation) -> dict[int, Any]:
-    """Return ninja's responses of an operation, with what its limits add to them."""
+    """Return ninja's responses of an operation, with 429 and the rate-limit fields."""
     found: dict[int, Any] = _responses(self, operation)
     decorated = all_requirements(operation.run)
     body = openapi.detail([operation.api.renderer.media_type or "application/json"])
@@ -264,7 +270,7 @@ def _limited_responses(self: OpenAPISchema, operation: Operation) -> dict[int, A
         (decorated, openapi.problem()),
     ]
     fields = decorated or hasattr(operation, _THROTTLED) or _MIDDLEWARE in conf.middleware
-    status, methods = responses.TOO_MANY_REQUESTS, operation.methods
+    status, methods = refusal.TOO_MANY_REQUESTS, operation.methods
     added = openapi.describe(found, status, methods, refusals, fields=bool(fields))
     vars(self).setdefault(_COMPONENTS, []).extend(added)
     return found

@@ -1,6 +1,7 @@
-"""What the schema of an API says about limits: the response 429 and the rate-limit fields.
+"""Describe limits in the schema of an API: the response 429 and the rate-limit fields.
 
-Adapters of schema generators find out what counts an operation. This module describes it.
+The adapter for each schema generator finds the requirements of an operation. This module describes
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..registry import registry
 Content: TypeAlias = "dict[str, Any]"
 """Schemas of a body, by media type."""
 
-# Statuses of requests that DRF and ninja turn away before they ask a throttle.
+# DRF and ninja reject requests with these statuses before they call a throttle.
 _BEFORE_LIMITS = {"401", "403"}
 _RETRY_AFTER = "Retry-After"
 _PROBLEM_TYPE = "application/problem+json"
@@ -41,10 +42,10 @@ _POLICY = Policy(limit=120, window=60)
 
 
 class Component(NamedTuple):
-    """An object that responses refer to."""
+    """An object in the schema's `components`, to which responses refer."""
 
     kind: str
-    """The part of `components` that it stands in: "headers" or "schemas"."""
+    """The section of `components`: "headers" or "schemas"."""
     name: str
     schema: dict[str, Any]
 
@@ -61,11 +62,11 @@ def describe(
     *,
     fields: bool = True,
 ) -> list[Component]:
-    """Add 429 to the responses of an operation, and the fields to all that are sent after a check.
+    """Add 429 to the responses of an operation, and the fields to responses after a check.
 
-    `status` is 429 as the generator writes it. `refusals` are requirements, and the body that
-    their refusals have. `fields`: whether responses carry the rate-limit fields. What the project
-    has described itself stays. Return what to add to the schema's components.
+    `status` is 429 as the generator writes it. `refusals` are pairs of requirements and the body
+    of their refusals. `fields`: whether responses have the rate-limit fields. Descriptions of the
+    project's own are not changed. Return the components to add to the schema.
     """
     limits: dict[str, None] = {}
     content: Content = {}
@@ -91,9 +92,10 @@ def describe(
 
 
 def _limits_of(requirement: Requirement, methods: set[str]) -> Iterator[str]:
-    """Return in words the limits that requests of these methods have.
+    """Yield a text for each limit on requests with these methods.
 
-    The text of a limit that a function says is empty. Profiles that only observe refuse nobody.
+    The text is empty if the limit is not known before the request. Profiles that only observe are
+    left out, because they refuse nothing.
     """
     if requirement.methods is not None and not requirement.methods & methods:
         return
@@ -104,7 +106,7 @@ def _limits_of(requirement: Requirement, methods: set[str]) -> Iterator[str]:
         try:
             profile = registry.get(name)
         except ImproperlyConfigured:
-            # The system checks report it. A schema can be made without it.
+            # The system checks report the profile. The schema can do without its limits.
             yield ""
             continue
         if profile.observed:
@@ -117,20 +119,23 @@ def _limits_of(requirement: Requirement, methods: set[str]) -> Iterator[str]:
 
 
 def detail(media_types: Iterable[str]) -> Content:
-    """Return the body that DRF and ninja send by default."""
+    """Return the body of refusals that DRF and ninja send by default."""
     schema = {"type": "object", "properties": {"detail": _TEXT}, "required": ["detail"]}
     return {media_type: {"schema": schema} for media_type in media_types}
 
 
 def problem() -> Content:
-    """Return the body of our own refusals, as clients get it that ask for JSON."""
+    """Return the body of this app's own refusals, for clients that accept JSON.
+
+    It is unknown if the project makes its own responses.
+    """
     if conf.response is not None:
         return {}
     return {_PROBLEM_TYPE: {"schema": _problem().ref}}
 
 
 def _fields() -> Iterator[Component]:
-    """Return the fields that the setting HEADERS asks for, each with an example."""
+    """Yield the fields that the setting HEADERS chooses, each with an example."""
     for name, value in field_values([_example()]).items():
         if name in _TEXTS:
             yield _header(name, _TEXTS[name], _TEXT, value)
@@ -166,7 +171,7 @@ def _problem() -> Component:
 
 
 def _example() -> Decision:
-    """Return the decision about a first request, to see which fields a response carries."""
+    """Return a decision about a first request, for the names and the examples of the fields."""
     known: dict[str, Any] = {
         "allowed": True,
         "profile": "ip_public",

@@ -4,8 +4,8 @@
 
     opentelemetry.install()
 
-The setting TRACES enables traces: a span for each check that asked Redis. Only the API is needed:
-which SDK and exporter take the data is the project's choice.
+The setting TRACES enables traces: a span for each check that asked Redis. This module needs only
+the API of OpenTelemetry. The project chooses the SDK and the exporter.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class _Instruments:
 
 
 def _writer(metric: Metric, meter: Meter) -> Any:
+    """Create the instrument of a metric, and return its method that takes a value."""
     arguments = (metric.otel_name, metric.unit, metric.help)
     if metric.kind == COUNTER:
         return meter.create_counter(*arguments).add
@@ -50,7 +51,10 @@ _installed: _Instruments | None = None
 
 
 def install(meter_provider: MeterProvider | None = None) -> None:
-    """Measure from now on, by this provider or the global one; a second call changes nothing."""
+    """Record metrics from now on, with this provider or the global one.
+
+    A second call changes nothing.
+    """
     global _installed
     if _installed is None:
         meter = get_meter("django_slidingwindow", __version__, meter_provider)
@@ -59,19 +63,19 @@ def install(meter_provider: MeterProvider | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Stop measuring."""
+    """Stop recording metrics."""
     global _installed
     if _installed is not None:
         _installed.receivers.disconnect()
         _installed = None
 
 
-# Finds the provider when a span is made, which may be configured later.
+# The tracer looks up the provider for each span, so the project may configure it later.
 _tracer = get_tracer("django_slidingwindow", __version__)
 
 
 def trace_checks(wanted: bool) -> None:
-    """Make spans from now on, or no longer. The app calls it as the setting TRACES says."""
+    """Start or stop making spans. The app calls this function with the setting TRACES."""
     if wanted:
         limit_checked.connect(_trace)
     else:
@@ -81,7 +85,7 @@ def trace_checks(wanted: bool) -> None:
 def _trace(
     *, decision: Decision, seconds: float | None, error: StoreError | None, **kwargs: Any
 ) -> None:
-    """Make a span of a check that has just ended, below the current span."""
+    """Make a span for a check that has just ended, as a child of the current span."""
     if seconds is None:
         # Redis was not asked.
         return

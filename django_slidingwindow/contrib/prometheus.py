@@ -4,7 +4,8 @@
 
     prometheus.install()
 
-Whatever exposes the registry exposes them, also in prometheus_client's multiprocess mode.
+By default they are in the global registry, so the project exposes them together with its other
+metrics. They also work in prometheus_client's multiprocess mode.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class _Collectors:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families = {metric: _family(metric, registry) for metric in METRICS}
-        # `labels` takes a lock and checks its arguments: once for each set of values.
+        # `labels` takes a lock and checks its arguments. Call it once for each set of values.
         self._children: dict[tuple[Metric, tuple[str, ...]], Any] = {}
         self.receivers = Receivers(self.record)
 
@@ -48,7 +49,7 @@ def _family(metric: Metric, registry: CollectorRegistry) -> Any:
     if metric.kind == COUNTER:
         return Counter(*arguments, registry=registry)
     if metric.kind == GAUGE:
-        # In multiprocess mode: how many of the processes that live.
+        # In multiprocess mode, add up the values of all live processes.
         return Gauge(*arguments, registry=registry, multiprocess_mode="livesum")
     return Histogram(*arguments, registry=registry, buckets=LATENCY_BUCKETS)
 
@@ -57,14 +58,14 @@ _installed: WeakKeyDictionary[CollectorRegistry, _Collectors] = WeakKeyDictionar
 
 
 def install(registry: CollectorRegistry = REGISTRY) -> None:
-    """Measure from now on, in this registry; a second call changes nothing."""
+    """Record metrics from now on, in this registry. A second call changes nothing."""
     if registry not in _installed:
         collectors = _installed[registry] = _Collectors(registry)
         collectors.receivers.connect()
 
 
 def uninstall(registry: CollectorRegistry = REGISTRY) -> None:
-    """Stop measuring, and take the metrics out of the registry."""
+    """Stop recording metrics, and remove them from the registry."""
     collectors = _installed.pop(registry, None)
     if collectors is not None:
         collectors.receivers.disconnect()

@@ -1,8 +1,8 @@
-"""Limits in the schemas of drf-spectacular.
+"""Describe limits in the schemas of drf-spectacular.
 
-The app imports this module when drf-spectacular is in INSTALLED_APPS. drf-spectacular has
-extensions for authentication, serializers and filters, but none for throttles. So two of its
-methods are wrapped: one knows the callback of a URL, the other describes an operation.
+The app imports this module if drf-spectacular is in INSTALLED_APPS. drf-spectacular has extensions
+for authentication, serializers and filters, but not for throttles. So this module wraps two of its
+methods: one that knows the callback of a URL, and one that describes an operation.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _describe(operation: dict[str, Any], schema: AutoSchema) -> None:
 def _of_throttles(view: Any) -> Iterator[Requirement]:
     try:
         yield from requirements_in(view)
-    except Exception as error:  # noqa: BLE001 -- a view's own code, which may want a real request
+    except Exception as error:  # noqa: BLE001 -- the view's own code may need a real request
         warn(f"the rate limits of {type(view).__name__} are unknown: get_throttles failed: {error}")
 
 
 def _of_decorators(view: Any, method: str) -> Iterator[Requirement]:
-    """Return what `rate_limit` requires on the URL, on `dispatch`, or on the method's handler."""
+    """Yield the requirements of `rate_limit` on the URL, on `dispatch` and on the handler."""
     handler = getattr(view, getattr(view, "action", None) or method.lower(), None)
     for decorated in (getattr(view, _CALLBACK, None), view.dispatch, handler):
         yield from all_requirements(decorated)

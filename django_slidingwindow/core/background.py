@@ -1,4 +1,4 @@
-"""A thread that does what requests leave for it, so that no request waits for it."""
+"""A background thread for work that no request should wait for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FOR_EVER = -1.0
 
 
 class Background:
-    """Calls `work` when it is woken, or when `work` itself has asked for it.
+    """Calls `work` in a thread: after `wake`, and again when `work` asks for it.
 
-    The thread starts with the first `wake`, and ends when there was nothing to do for a while. If
-    it dies, another one takes its place. It does not keep the process alive; at the exit, `work` is
-    called once more. A forked child starts without a thread: `forked` forgets there what the parent
-    has left to do.
+    The first `wake` starts the thread. It ends when there is nothing to do for a while. If it dies,
+    another thread replaces it. It does not keep the process alive; when the process exits, `work`
+    is called once more. A forked child starts without a thread, and calls `forked` to drop the work
+    that belongs to its parent.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Background:
         exit_seconds: float = 2.0,
         ends_idle: bool = True,
     ) -> None:
-        """`work` returns the seconds until it has to be called again; None if it has not.
+        """`work` returns the seconds until it wants to be called again, or None.
 
-        `name` is that of the thread and of its logger. `at_exit` is called instead of `stop` when
-        the process ends, if the thread was ever needed.
+        `name` names the thread and its logger. `at_exit` replaces `stop` when the process exits; it
+        is only called if the thread was ever needed.
         """
         self._work = work
         self._name = name
@@ -58,13 +58,14 @@ class Background:
 
     def _begin(self) -> None:
         self._thread: threading.Thread | None = None
-        # Reentrant, because `__del__` may call `wake` at any time; so are a deque and a bell.
+        # Reentrant, because `__del__` may call `wake` at any time. The deque and the bell are safe
+        # to use there as well.
         self._starting = threading.RLock()
-        # When work is wanted, and the soonest of those times since the last round began.
+        # The times at which work is wanted, and the earliest of them since the last round began.
         self._wanted: deque[float] = deque()
         self._soonest = math.inf
-        # Locked until it is rung. No SimpleQueue: that of Python 3.10 may block for ever although
-        # it was given a time-out.
+        # A lock that `wake` releases. Not a SimpleQueue: in Python 3.10 its `get` may block forever
+        # in spite of a time-out.
         self._bell = threading.Lock()
         self._bell.acquire()
         self.woken = False
@@ -82,9 +83,10 @@ class Background:
         return thread is not None and thread.is_alive()
 
     def wake(self, within: float = 0.0) -> None:
-        """Let the thread work in `within` seconds, or sooner if somebody else wants it to."""
+        """Call `work` in `within` seconds, or earlier if another caller wants that."""
         now = time.monotonic()
-        # A time that has passed is wanted again: a call that was interrupted here loses nothing.
+        # If the earliest time has passed, ask again: the call that set it may have been interrupted
+        # before it could wake the thread.
         if not now <= self._soonest <= now + within:
             # Set first, because the thread resets it after it has taken the times.
             self._soonest = now + within
@@ -101,12 +103,12 @@ class Background:
         """Start the thread, unless it runs or the process is exiting."""
         if self._thread is not None or self.stopping:
             return
-        # Before the lock is taken: it may run `__del__` of something that calls `wake`.
+        # Before the lock is taken: making a thread may run a `__del__` that calls `wake`.
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         with self._starting:
             if self._thread is not None or self.stopping:
                 return
-            # Before it starts: it may have ended when `start` returns.
+            # Before it starts: it may have ended by the time that `start` returns.
             self._thread = thread
             if not self.woken:
                 self.woken = True
@@ -114,12 +116,12 @@ class Background:
             try:
                 thread.start()
             except RuntimeError as error:
-                # Out of memory or of threads: the next one who wakes it tries again.
+                # Out of memory or threads: the next `wake` tries again.
                 self._thread = None
                 self._log("could not start the thread %s", error)
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Let the thread work once more and end. Return False if it takes longer than `seconds`."""
+        """Call `work` once more and end the thread; return False if that takes too long."""
         with self._starting:
             self.stopping = True
             thread = self._thread
@@ -129,13 +131,13 @@ class Background:
             if thread.is_alive():
                 return False
         if self._wanted:
-            # The thread could not be started, or it ended when it was woken.
+            # The thread could not be started, or it ended just before it was woken.
             self._wanted.clear()
             self._work()
         return True
 
     def start_afresh(self) -> None:
-        """In a forked child: no thread and no lock of the parent's."""
+        """In a forked child: start without the threads and locks of the parent."""
         self._begin()
         self._forked()
 
@@ -143,7 +145,7 @@ class Background:
         due = math.inf
         try:
             while (due := self._wait(due)) < math.inf:
-                # Read before the work: what arrives during it needs another round.
+                # Read before the work: what arrives during the work needs another round.
                 stopping = self.stopping
                 self._soonest = math.inf
                 seconds = self._work()
@@ -157,11 +159,11 @@ class Background:
             self._want(time.monotonic() + _AGAIN)
         self._thread = None
         if self._wanted:
-            # It died, or it was woken when it was about to end.
+            # The thread died, or it was woken when it was about to end.
             self.start()
 
     def _wait(self, due: float) -> float:
-        """Wait until work is due, or is wanted earlier. Return an infinite time if none is."""
+        """Wait until work is due and return that time; infinite if nothing came up."""
         while True:
             with suppress(IndexError):
                 while True:
@@ -175,7 +177,7 @@ class Background:
                 return due
 
     def _log(self, message: str, error: BaseException) -> None:
-        """Log an error, but not the same one again until a round has succeeded."""
+        """Log an error; repeat the same error only after a round has succeeded."""
         text = f"{type(error).__name__}: {error}"
         if text != self.error:
             self.error = text
@@ -186,7 +188,7 @@ _all: WeakSet[Background] = WeakSet()
 
 
 def _stop_at_exit() -> None:
-    # A forked child has the handlers of its parent.
+    # A forked child inherits the handlers of its parent.
     atexit.unregister(_stop_all)
     atexit.register(_stop_all)
     if multiprocessing.parent_process() is not None:
@@ -195,7 +197,7 @@ def _stop_at_exit() -> None:
 
 
 def _stop_all() -> None:
-    # Each of them, even if one fails; and once, because some processes call this twice.
+    # All of them, even if one fails; and only once, because some processes call this twice.
     with ExitStack() as stopping:
         for background in list(_all):
             if background.woken:

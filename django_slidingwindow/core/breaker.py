@@ -1,4 +1,4 @@
-"""Keeps requests away from a store that is away, and finds out when it is back."""
+"""A circuit breaker: stops calls to a store that fails, and finds out when it works again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
 
 THRESHOLD = 3
-"""Consecutive failures that open it: one lost packet is not an outage."""
-# Seconds between probes: doubled from the first to the last, less up to a quarter,
-# so that the processes of a site do not probe in step. The last one keeps recovery
-# within a second of the store's return.
+"""Consecutive failures that open a breaker: one lost packet is not an outage."""
+# Seconds between probes: doubled from the first delay to the last, minus up to a quarter at random,
+# so that the processes of a site do not probe in step. The last one keeps recovery below a second.
 _FIRST_DELAY, LAST_DELAY = 0.1, 0.8
 _JITTER = 0.25
-# Seconds after which a probe that never reported (its task was cancelled) is given up.
+# Seconds after which a probe without a result (its task was cancelled) counts as lost.
 _PROBE_LOST = 5.0
 
 
 def most_probes(seconds: float) -> int:
-    """Return how many probes a breaker sends at most while it is open for `seconds`."""
+    """Return the most probes that a breaker sends while it is open for `seconds`."""
     probes, delay = 0, _FIRST_DELAY
     left = seconds - delay * (1 - _JITTER)
     while left >= 0:
@@ -32,7 +31,7 @@ def most_probes(seconds: float) -> int:
 
 
 class Breaker:
-    """Closed: all may ask. Open: nobody. Half-open: one may, and its answer decides."""
+    """Closed: every call may be sent. Open: none. Half-open: one probe, whose result decides."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Breaker:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the last report was a success, or there was none."""
+        """Whether the last report was a success, or there was no report yet."""
         return self._opened_at is None and self._failures == 0
 
     @property
@@ -73,7 +72,7 @@ class Breaker:
         return max(0.0, self._probe_at - self._clock())
 
     def permits(self) -> bool:
-        """Whether the caller may ask the store; it then has to report how that went."""
+        """Whether the caller may ask the store. If so, it has to report the result."""
         if self._opened_at is None:
             return True
         now = self._clock()
@@ -89,14 +88,14 @@ class Breaker:
             return True
 
     def succeeded(self) -> float | None:
-        """Report an answer; return the seconds it was open, if this closes it."""
+        """Report an answer. If that closes the breaker, return the seconds that it was open."""
         if self._opened_at is None:
             self._failures = 0
             self._incidents.clear()
             return None
         with self._lock:
             if self._opened_at is None or self._probing_since is None:
-                # A straggler from before it opened proves nothing.
+                # An answer to a call from before it opened proves nothing.
                 return None
             open_for = self._clock() - self._opened_at
             self._opened_at = self._probing_since = None
@@ -105,9 +104,9 @@ class Breaker:
             return open_for
 
     def failed(self, incident: int | None = None) -> bool:
-        """Report a failure; return True if this opens it.
+        """Report a failure; return True if that opens the breaker.
 
-        Calls that share a connection fail together, as one incident, which counts once.
+        Calls that share a connection fail together. They have the same `incident`, and count once.
         """
         with self._lock:
             if incident is not None and self._opened_at is None:
@@ -129,7 +128,7 @@ class Breaker:
             return True
 
     def abandoned(self) -> None:
-        """Report that the caller will never know; the next one may probe."""
+        """Report that the result will never be known, so that another caller may probe."""
         with self._lock:
             self._probing_since = None
 
@@ -138,9 +137,9 @@ class Breaker:
 
 
 class Breakers:
-    """A breaker for each node of a store, such as a cluster's node.
+    """The breakers of a store: one for each node that can fail separately.
 
-    One outage lasts from the first that opens to the last that closes.
+    An outage lasts from the time that the first breaker opens until the last one closes.
     """
 
     def __init__(self, make: Callable[[], Breaker] = Breaker) -> None:
@@ -148,10 +147,10 @@ class Breakers:
         self._lock = threading.Lock()
         self._breakers: dict[str, Breaker] = {}
         self.open: dict[str, Breaker] = {}
-        """Those that are not closed, by the name of their node."""
+        """The breakers that are not closed, by node."""
         self._longest = 0.0
         self.is_healthy = True
-        """Whether all are is_healthy: then all may ask, and nobody need report a success."""
+        """Whether all breakers are healthy: then successes need not be reported."""
 
     def of(self, node: str) -> Breaker:
         found = self._breakers.get(node)
@@ -161,7 +160,7 @@ class Breakers:
 
     @property
     def state(self) -> str:
-        """Closed only if all are."""
+        """The state of all breakers together: closed only if all are closed."""
         states = [breaker.state for breaker in list(self.open.values())]
         return OPEN if OPEN in states else HALF_OPEN if states else CLOSED
 
@@ -171,7 +170,7 @@ class Breakers:
         return min((breaker.probe_in for breaker in list(self.open.values())), default=0.0)
 
     def permit(self, nodes: Sequence[str]) -> bool:
-        """Whether the caller may ask all of these nodes; it then has to report for each."""
+        """Whether the caller may ask all of these nodes. If so, it has to report for each."""
         if not self.open:
             return True
         for asked, node in enumerate(nodes):
@@ -181,9 +180,9 @@ class Breakers:
         return True
 
     def failed(self, node: str, incident: int | None = None) -> int:
-        """Report a failure; return how many are open now if this opens one, otherwise 0.
+        """Report a failure. If that opens a breaker, return the number of open ones, otherwise 0.
 
-        If it is 1, an outage begins.
+        An outage begins if the number is 1.
         """
         with self._lock:
             self.is_healthy = False
@@ -194,9 +193,9 @@ class Breakers:
             return len(self.open)
 
     def succeeded(self, node: str, nodes: Callable[[], Iterable[str]]) -> float | None:
-        """Report an answer; return the seconds of the outage, if this ends it.
+        """Report an answer. If that ends an outage, return its length in seconds.
 
-        `nodes` says which there are: one that has left cannot close by itself.
+        `nodes` returns the nodes that exist: the breaker of a removed node could never close.
         """
         if self.is_healthy:
             return None
@@ -216,6 +215,6 @@ class Breakers:
         return longest
 
     def abandoned(self, nodes: Iterable[str]) -> None:
-        """Report that the caller will never know of these nodes."""
+        """Report that the results of calls to these nodes will never be known."""
         for node in nodes:
             self.of(node).abandoned()

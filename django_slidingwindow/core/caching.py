@@ -1,4 +1,4 @@
-"""A dict for what is prepared once and looked up at every request."""
+"""A bounded cache for values that are prepared once and looked up at every request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Value = TypeVar("Value")
 class BoundedCache(dict[Key, Value]):
     """A dict that starts again from empty when it is full.
 
-    A lookup costs what it costs in a plain dict. Filling it again is cheap, and a project has
-    far fewer entries than the bound; only identifiers of clients can fill it.
+    A lookup costs the same as in a plain dict. Most caches never get full: a project has far
+    fewer profiles and views than the bound. Values that clients choose can fill one, and are cheap
+    to make again.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,11 +1,11 @@
-"""Profiles in the mode "deferred": decided by what this process knows, and charged afterwards.
+"""Profiles in the mode "deferred": decide from memory, and charge the store afterwards.
 
-A background thread sends the charges. What was admitted is charged even if the window turns out
-to be full (as with `count_rejected`), so that those who come later pay for it.
+A background thread sends the charges. An admitted request is charged even if the window turns out
+to be full (as with `count_rejected`), so that later requests pay for it.
 
-This process knows what the store has answered last: how many hits were left, and when the next hit
-leaves the window. Until then a window without room is refused here, as the store would refuse
-it. A window that was never looked at is taken to be empty.
+For each window the process remembers the last reply of the store: how many hits were left, and when
+the next hit leaves the window. Until that time, requests for which there is no room are refused. A
+window without a reply counts as empty.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from typing import Any
 from ..algorithms.timing import EXACT
 from ..decisions import DEFERRED, Charge, Decision
 from ..stores.protocol import Fields, Reply, Store
-from .health import Health, Sent
-from .nearness import Nearness
-from .outbox import Outbox, Waiting, Window
+from .callbacks import Sent
+from .health import Health
+from .near_limit import NearLimit
+from .outbox import Outbox, PendingCharge, Window
 from .results import decision_of, together
-from .waiting import Ask
+from .waiting_lines import Ask
 from .windows import WindowSet
 
-# How many windows may have unsent charges, and how many windows this process remembers.
-_MAX_WAITING, _MAX_KNOWN = 10_000, 50_000
-# Seconds after which a window that refuses is looked at again: it may have been reset.
-_LOOK_AGAIN = 1.0
+# The most windows with unsent charges, and the most windows that are remembered.
+_MAX_PENDING, _MAX_KNOWN = 10_000, 50_000
+# Seconds after which a window that refuses is read again: another process may have reset it.
+_READ_AGAIN = 1.0
 
 
-class _Known:
-    """What this process knows about one window. Times are by the limiter's clock."""
+class _KnownWindow:
+    """The state of one window as this process knows it. Times are by the limiter's clock."""
 
-    __slots__ = ("looked_at", "remaining", "reset_at", "retry_at", "unsent")
+    __slots__ = ("read_at", "remaining", "reset_at", "retry_at", "unsent")
 
     def __init__(self) -> None:
         self.remaining: int | None = None
-        """What the store has said last; None if it was never asked."""
-        self.reset_at = self.retry_at = self.looked_at = 0.0
+        """The hits left in the last reply of the store; None without a reply."""
+        self.reset_at = self.retry_at = self.read_at = 0.0
         self.unsent = 0
-        """Hits that were admitted here and are not part of that."""
+        """Hits admitted since then, which `remaining` does not include."""
 
 
-_UNKNOWN = _Known()
+_UNKNOWN = _KnownWindow()
 
 
 class Deferred:
-    """What this process knows about windows that are charged afterwards."""
+    """Decides about deferred windows, and leaves their charges to the outbox."""
 
     def __init__(
         self,
@@ -57,21 +58,21 @@ class Deferred:
         without_store: Callable[[WindowSet, None], Decision],
         report: Callable[[Decision, None], Decision],
         sent: Callable[[Sent], None] | None,
-        near: Nearness,
+        near: NearLimit,
         interval: float,
         clock: Callable[[], float],
-        max_waiting: int = _MAX_WAITING,
+        max_pending: int = _MAX_PENDING,
     ) -> None:
-        """`without_store` decides while the store is away; `report` is called with each decision.
+        """`without_store` decides during an outage; `report` is called with each decision.
 
-        The rest as for `Outbox`.
+        The other arguments are those of `Outbox`.
         """
         self._store = store
         self._breakers = health.breakers
         self._without_store = without_store
         self._report = report
         self._clock = clock
-        self._known: OrderedDict[Window, _Known] = OrderedDict()
+        self._known: OrderedDict[Window, _KnownWindow] = OrderedDict()
         self._outbox = Outbox(
             store,
             health,
@@ -81,30 +82,30 @@ class Deferred:
             near=near,
             interval=interval,
             clock=clock,
-            max_windows=max_waiting,
+            max_windows=max_pending,
         )
         self.flush = self._outbox.flush
 
     def check(self, windows: WindowSet) -> Decision | Generator[Ask, Decision, Decision]:
-        """Return the decision; a flow if there are windows that have to be charged at once."""
+        """Return the decision, or a flow if other windows have to be charged at once."""
         later, rest = self._split(windows)
         refusal = self._refusal(later)
         if refusal is not None:
             return self._report(refusal, None)
         if self._breakers.open and not self._breakers.permit(self._nodes(later)):
-            # About all windows together, so that all are charged or none.
+            # The fallback decides about all windows together: all are charged or none.
             return self._without_store(windows, None)
         return self._take(later) if rest is None else self._with_rest(later, rest)
 
-    def give_back(self, charges: Iterable[Charge], waiting: Waiting) -> int:
-        """Take back what `check` has charged; return the hits."""
+    def give_back(self, charges: Iterable[Charge], pending: PendingCharge) -> int:
+        """Refund what `check` charged; return the hits."""
         taken = 0
         with self._outbox.lock:
             for charge in charges:
                 taken += charge.cost
                 known = self._of((charge.key, charge.policy))
-                # It may have been forgotten meanwhile.
-                known.unsent = max(0, known.unsent - self._outbox.give_back(charge, waiting))
+                # The window may have been forgotten since the charge.
+                known.unsent = max(0, known.unsent - self._outbox.give_back(charge, pending))
         return taken
 
     def forget(self, keys: Iterable[str]) -> None:
@@ -129,7 +130,7 @@ class Deferred:
             decision = yield Ask(rest)
         finally:
             if self._breakers.open and not (decision and decision.allowed):
-                # The probe that it may have been is not sent.
+                # If it had the permit to probe, that probe is not sent.
                 self._breakers.abandoned(self._nodes(later))
         return together(decision, self._take(later)) if decision.allowed else decision
 
@@ -137,18 +138,18 @@ class Deferred:
         return [*dict.fromkeys([self._store.node(key) for key in windows.keys])]
 
     def _refusal(self, windows: WindowSet) -> Decision | None:
-        """Return a refusal if the windows are full, as far as this process knows."""
+        """Return a refusal if a window has no room, as far as this process knows."""
         now = self._clock()
         template, keys = windows
         with self._outbox.lock:
-            fields = self._look(windows, now)
+            fields = self._estimate(windows, now)
             if fields[0]:
                 return None
             for key, rule in zip(keys, template.rules, strict=True):
                 known = self._known.get((key, rule.policy))
-                if known is not None and now - known.looked_at > _LOOK_AGAIN:
-                    known.looked_at = now
-                    self._outbox.waiting((key, rule.policy))
+                if known is not None and now - known.read_at > _READ_AGAIN:
+                    known.read_at = now
+                    self._outbox.pending((key, rule.policy))
         return decision_of(windows, template.rules, fields, DEFERRED, ())
 
     def _take(self, windows: WindowSet) -> Decision:
@@ -156,26 +157,29 @@ class Deferred:
         template, keys = windows
         charged: dict[str, tuple[tuple[Charge, ...], Any]] = {}
         with self._outbox.lock:
-            fields = self._look(windows, self._clock(), admitted=True)
+            fields = self._estimate(windows, self._clock(), admitted=True)
             for i, (key, rule) in enumerate(zip(keys, template.rules, strict=True)):
                 policy, cost = rule.policy, rule.cost
-                # Policies with the same key share their hits: a request is charged once there.
+                # Policies with the same key share their hits: charge each key once.
                 if not cost or key in charged:
                     continue
-                waiting = self._outbox.waiting((key, policy))
-                if waiting is None:
+                pending = self._outbox.pending((key, policy))
+                if pending is None:
                     self._outbox.drop(cost)
                     continue
-                waiting.hits += cost
-                waiting.profile = template.named[i][0]
+                pending.hits += cost
+                pending.profile = template.named[i][0]
                 self._of((key, policy)).unsent += cost
-                charged[key] = (Charge(key, policy, cost),), waiting
+                charged[key] = (Charge(key, policy, cost),), pending
         taken = tuple(charged.values())
         decision = decision_of(windows, template.rules, fields, DEFERRED, taken)
         return self._report(decision, None)
 
-    def _look(self, windows: WindowSet, now: float, *, admitted: bool = False) -> Fields:
-        """Return a reply from what this process knows. `admitted`: it was not refused."""
+    def _estimate(self, windows: WindowSet, now: float, *, admitted: bool = False) -> Fields:
+        """Return the reply that the store would give, as far as this process knows.
+
+        `admitted`: the request is known to be admitted.
+        """
         template, keys = windows
         fields: list[int] = []
         for key, rule in zip(keys, template.rules, strict=True):
@@ -185,7 +189,7 @@ class Deferred:
             left -= known.unsent
             until = known.retry_at
             if policy.algorithm in EXACT:
-                # No room comes before a hit leaves.
+                # There is no room before a hit leaves the window.
                 until = max(until, known.reset_at)
             reset = _microseconds(known.reset_at - now)
             if cost > policy.limit:
@@ -196,25 +200,25 @@ class Deferred:
                 fields += [1, max(0, left - cost), 0, reset]
         return (int(0 not in fields[::4]), 0, *fields)
 
-    def _of(self, window: Window) -> _Known:
+    def _of(self, window: Window) -> _KnownWindow:
         known = self._known.get(window)
         if known is None:
-            known = self._known[window] = _Known()
+            known = self._known[window] = _KnownWindow()
             if len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
         return known
 
-    def _answered(self, window: Window, hits: int, looks: Reply | None, asked_at: float) -> None:
-        """Remember the answer of the store to a charge of `hits` hits."""
+    def _answered(self, window: Window, hits: int, state: Reply | None, sent_at: float) -> None:
+        """Remember the reply of the store to a charge of `hits` hits."""
         known = self._of(window)
         known.unsent = max(0, known.unsent - hits)
         self._known.move_to_end(window)
-        if looks is not None:
-            (_, known.remaining, _, reset), (_, _, retry, _) = looks.windows()
-            # Counted from before it was asked: a refusal here ends no later than the store's.
-            known.reset_at = asked_at + reset / 1_000_000
-            known.retry_at = asked_at + retry / 1_000_000
-            known.looked_at = asked_at
+        if state is not None:
+            (_, known.remaining, _, reset), (_, _, retry, _) = state.windows()
+            # From the time before the call, so that a refusal here ends no later than the store's.
+            known.reset_at = sent_at + reset / 1_000_000
+            known.retry_at = sent_at + retry / 1_000_000
+            known.read_at = sent_at
 
 
 def _microseconds(seconds: float) -> int:

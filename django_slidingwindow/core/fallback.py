@@ -1,4 +1,4 @@
-"""What this process decides alone while the store is away."""
+"""Decisions without the store, during an outage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..stores.memory import MemoryStore
 from ..stores.protocol import Evaluate, WindowRule, WindowRules
 from .breaker import Breakers
 from .caching import BoundedCache
-from .penalties import decide
+from .penalty_decisions import decide
 from .results import allowed_unseen
 from .windows import MAX_TEMPLATES, WindowSet, WindowTemplate
 
@@ -19,30 +19,30 @@ _LEAST_WAIT = 0.1
 
 
 class _Share(NamedTuple):
-    """How this process decides about the windows of a template, by their positions."""
+    """How the fallback treats the windows of a template."""
 
     denied: int | None
-    """The position of one that denies all."""
+    """The position of a window whose profile denies all requests, if there is one."""
     local: list[int]
-    """The positions of those that are counted here."""
+    """The positions of windows that are counted in this process."""
     template: WindowTemplate
-    """Of those."""
+    """The template of the local windows."""
     rules: WindowRules
-    """With this process's share of their limits."""
+    """The rules of the local windows, with this process's share of the limits."""
 
 
 class Fallback:
-    """As each profile says, or else the setting: own windows, all allowed, or all denied."""
+    """Decides as each profile, or else the setting, says: by local windows, allow, or deny."""
 
     def __init__(self, way: str, *, processes: int, local: MemoryStore) -> None:
-        """`processes`: among how many a limit is divided."""
+        """`processes`: how many processes share a limit."""
         self.local = local
         self._way = way
         self._processes = processes
         self._shares: BoundedCache[WindowTemplate, _Share] = BoundedCache(MAX_TEMPLATES)
 
     def decide(self, windows: WindowSet, writes: bool, breaker: Breakers) -> Decision:
-        """Return the decision of this process alone; the breaker says when to ask again."""
+        """Return the decision; the breaker knows when the store will be asked again."""
         share = self._shares.get(windows.template) or self._share(windows.template)
         if share.denied is not None:
             return _denied(windows, share.denied, max(breaker.probe_in, _LEAST_WAIT))
@@ -86,7 +86,7 @@ def _denied(windows: WindowSet, position: int, wait: float) -> Decision:
 
 
 def _divided(rules: tuple[WindowRule, ...], processes: int) -> tuple[WindowRule, ...]:
-    """Return the share of one process; a limit of 0 stays 0."""
+    """Return the rules with one process's share of the limits; a limit of 0 stays 0."""
     return tuple(
         rule._replace(
             policy=replace(

@@ -1,8 +1,7 @@
 """Names of windows in the store: <prefix>:<axis>:{<identifier>}:<scope>:<letter><window>.
 
-The braces are a Redis hash tag, so all the windows of one identifier live in one
-cluster slot. Every part is escaped in a way that can be read back, so two
-identities never meet in one key.
+The braces are a hash tag of Redis Cluster, so all windows of an identifier are in one slot. The
+parts are escaped without loss, so two identifiers never share a key.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ..policies import LETTERS, Policy, Profile
 MAX_IDENTIFIER = 128
 """Characters of an escaped identifier; a longer one is shortened by a hash."""
 
-# Plain in a key: printable ASCII that means nothing in a key ("{", "}", "%", "#"),
-# in a SCAN pattern or between quotes.
+# Not escaped: printable ASCII without a meaning in a key ("{", "}", "%", "#"), in a SCAN pattern or
+# in quotes.
 _PLAIN = "!$&()+,-./:;<=>@_|~"
 _EMPTY = "%"
 _HASHED = "#"
@@ -31,11 +30,11 @@ _PARTS = r"([^:{}]+):{([^{}]+)}:([^:{}]+)"
 
 
 is_plain = re.compile(rf"[A-Za-z0-9{re.escape(_PLAIN)}]{{1,{MAX_IDENTIFIER}}}").fullmatch
-"""Returns None if a text stands in a key in another form: escaped, or shortened by a hash."""
+"""Return None if `escape` would change the text."""
 
 
 def escape(text: str) -> str:
-    """Return the text as it stands in a key: never empty, injective."""
+    """Return a text as keys contain it. Never empty; different texts stay different."""
     if not text:
         return _EMPTY
     head = text[:MAX_IDENTIFIER]
@@ -53,7 +52,7 @@ def _quote(text: str) -> str:
 
 
 def escape_shortened(text: str) -> str | None:
-    """Return the escape of an identifier that `unescape` gave back shortened, or None."""
+    """Return the key's text for a shortened identifier as `unescape` returns it, or None."""
     head, mark, digest = text.rpartition(_HASHED)
     if not mark or _is_digest(digest) is None:
         return None
@@ -61,7 +60,7 @@ def escape_shortened(text: str) -> str | None:
 
 
 def unescape(text: str) -> str:
-    """Return the identifier behind its text in a key; a shortened one stays shortened."""
+    """Return the identifier for its text in a key; a shortened one stays shortened."""
     if text == _EMPTY:
         return ""
     return unquote(text, errors="surrogatepass")
@@ -75,17 +74,17 @@ def _digest(text: str) -> str:
 
 
 def join_identifiers(parts: list[str]) -> str:
-    """Return one identifier made of several, for an axis such as ip+endpoint; injective."""
+    """Return one identifier for several, without ambiguity, for an axis such as ip+endpoint."""
     return "+".join(part.replace("%", "%25").replace("+", "%2B") for part in parts)
 
 
 def _escape_part(text: str) -> str:
-    """Return an axis or a scope, which the next colon ends."""
+    """Return an axis or a scope as keys contain it: without colons."""
     return quote(text, safe=_PLAIN.replace(":", ""), errors="surrogatepass")
 
 
 def key_ends(prefix: str, axis: str, scope: str) -> tuple[str, str]:
-    """Return what stands before and after an escaped identifier, without the policy's suffix."""
+    """Return the parts of a key before and after the identifier, without the policy's suffix."""
     return f"{prefix}:{_escape_part(axis)}:{{", f"}}:{_escape_part(scope)}:"
 
 
@@ -101,7 +100,7 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
 
 
 def identifier_in(key: str) -> str:
-    """Return the identifier that a key has; a shortened one stays shortened."""
+    """Return the identifier in a key; a shortened one stays shortened."""
     return unescape(key.partition("{")[2].partition("}")[0])
 
 
@@ -117,7 +116,7 @@ def key_beside(key: str, policy: Policy) -> str:
 
 
 class KeyParts(NamedTuple):
-    """A key read back."""
+    """The parts of a key."""
 
     axis: str
     identifier: str
@@ -126,11 +125,11 @@ class KeyParts(NamedTuple):
     window: float
     """Seconds."""
     shortened: bool
-    """The identifier is only its beginning and a hash."""
+    """Whether the identifier is only its beginning and a hash."""
 
 
 def parse_key(key: str, prefix: str) -> KeyParts | None:
-    """Return the parts of a key, or None if it is none of ours."""
+    """Return the parts of a key; None if this app did not make it."""
     try:
         return _parse_key(key, prefix)
     except UnicodeDecodeError:

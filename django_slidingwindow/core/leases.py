@@ -1,12 +1,11 @@
-"""Units that this process has taken ahead from windows, and hands out from memory.
+"""Leases: units that this process took from windows in advance, and hands out from memory.
 
-The store counts a unit that it granted at T until T + window + lease_seconds. This process hands
-it out until lease_seconds after the call was sent, which was before T. So no unit is used after
-T + lease_seconds, and each counts for at least a window from its use on.
+The store counts a unit that it granted at T until T + window + lease_seconds. This process hands it
+out until lease_seconds after it sent the call, and it sent the call before T. So every unit is used
+before T + lease_seconds, and counts for at least one window after its use.
 
-A key has one lease at a time. How much is taken ahead follows from how much of the last lease was
-used: nothing at the first call, then twice as much as was used. So keys with little traffic cost
-nothing more than without leases.
+A key has one lease at a time. Its size follows from the use of the lease before: nothing at the
+first call, then twice the units that were used. So keys with little traffic cost nothing extra.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from ..stores.protocol import Ahead, Reply, WindowRule
 from .windows import WindowSet
 
 MAX_LEASES = 10_000
-"""Keys that may have a lease in this process at the same time."""
+"""The most keys that have a lease in this process at the same time."""
 
-# Two hosts whose clocks are being adjusted differ by less than a thousandth in a second.
+# The clocks of two hosts, even while they are adjusted, differ by less than a thousandth.
 _DRIFT = 0.999
 _NOTHING = Ahead()
 
@@ -38,11 +37,11 @@ steady_clock: Callable[[], float] = (
     if hasattr(time, "CLOCK_BOOTTIME")
     else time.monotonic
 )
-"""Seconds. Where there is such a clock, it goes on while the host sleeps."""
+"""A monotonic clock in seconds. If the system has one that runs while the host sleeps, that one."""
 
 
 class Lease:
-    """Units of one window that were taken in one call."""
+    """Units of one window that one call took."""
 
     def __init__(
         self, profile: str, rule: WindowRule, *, ahead: int, stamp: int, reset: int, sent: float
@@ -50,18 +49,18 @@ class Lease:
         self.profile = profile
         self.policy = rule.policy
         self.cost = rule.cost
-        """Units that the call needed itself."""
+        """Units for the request that made the call."""
         self.ahead = ahead
-        """Units that it took beside those."""
+        """Units for later requests."""
         self.units = ahead
-        """Those that are left."""
+        """The units of `ahead` that are left."""
         self.stamp = stamp
-        """The store's clock when it granted them."""
+        """The store's clock when it granted the units."""
         self.leaves = sent + reset / 1_000_000
         """When the oldest hit of the window leaves, by this process's clock."""
         self.until = sent + rule.policy.lease_seconds * _DRIFT
         self.ended = False
-        """Whether its units were given back, or are on their way."""
+        """Whether its units were returned, or are being returned."""
 
     @property
     def used(self) -> int:
@@ -69,14 +68,14 @@ class Lease:
 
 
 class Return(NamedTuple):
-    """Units to give back to the store, and its clock when it granted them."""
+    """Units to return to the store, and the store's clock when it granted them."""
 
     charge: Charge
     stamp: int
 
 
 class Ended(NamedTuple):
-    """What became of a lease: numbers of units."""
+    """How the units of a lease were used."""
 
     profile: str
     granted: int
@@ -84,32 +83,34 @@ class Ended(NamedTuple):
     returned: int
 
 
-class Asked(NamedTuple):
-    """A call that may take units ahead."""
+class LeaseRequest(NamedTuple):
+    """The lease part of a call that charges windows."""
 
     ahead: tuple[Ahead, ...]
-    """Empty if it takes and gives back nothing."""
+    """For each window; empty if the call takes and returns nothing."""
     renewed: tuple[int, ...]
     """The positions of windows that get a new lease."""
     sent: float
+    """When the call was sent."""
     number: int
-    """Tells the call from others."""
+    """Identifies the call."""
 
 
 class Leases:
     """The leases of one limiter; safe to share among threads and event loops."""
 
     def __init__(self, *, share: int, clock: Callable[[], float] = steady_clock) -> None:
-        """A call takes at most 1/`share` of the hits that a window has left."""
+        """A call takes at most 1/`share` of the hits left in a window."""
         self.clock = clock
         self._share = share
         self.begin()
 
     def begin(self) -> None:
-        """Start from nothing. A forked child calls this: the units belong to its parent."""
+        """Start without leases. A forked child calls this: the units belong to its parent."""
         self._lock = threading.Lock()
         self._held: dict[str, Lease] = {}
-        # By key, the call on its way that will bring a lease: others take nothing ahead.
+        # By key, the number of the call under way that will bring a lease. Other calls for the key
+        # take none.
         self._asking: dict[str, int] = {}
         self._due: list[tuple[float, int, str, Lease]] = []
         self._numbers = count()
@@ -117,9 +118,9 @@ class Leases:
         self._finished: deque[Ended] = deque(maxlen=MAX_LEASES)
 
     def take(self, key: str, policy: Policy, cost: int) -> tuple[int, int, float] | None:
-        """Take a request's units from what is held here; None if that is not enough.
+        """Take the units of a request from the lease of a key; return None if there are too few.
 
-        Return when they were granted, by the store's clock, how many are left here, and the
+        Return the store's clock when they were granted, the units left in the lease, and the
         seconds until the oldest hit of the window leaves.
         """
         lease = self._held.get(key)
@@ -137,16 +138,16 @@ class Leases:
         return lease.stamp, left, leaves if leaves > 0 else 0.0
 
     def units(self, key: str, policy: Policy) -> int:
-        """Return the units of a window that are held here."""
+        """Return the units left in the lease of a key."""
         lease = self._held.get(key)
         if lease is None or self.clock() >= lease.until or lease.policy.limit != policy.limit:
             return 0
         return lease.units
 
-    def ask(self, windows: WindowSet) -> Asked:
-        """Return what a call that charges windows takes ahead, and gives back.
+    def ask(self, windows: WindowSet) -> LeaseRequest:
+        """Return what a call that charges windows takes in advance, and what it returns.
 
-        `answered` or `failed` has to follow.
+        The caller has to call `answered` or `failed` afterwards.
         """
         template, keys = windows
         ahead, renewed, now = [_NOTHING] * len(keys), [], self.clock()
@@ -163,17 +164,16 @@ class Leases:
                     ahead[i] = self._ahead(old, template.rules[i].policy, now)
                     self._end(old)
             any_ahead = any(one.most or one.returned for one in ahead)
-            return Asked(tuple(ahead) if any_ahead else (), tuple(renewed), now, number)
+            return LeaseRequest(tuple(ahead) if any_ahead else (), tuple(renewed), now, number)
 
-    def answered(self, windows: WindowSet, asked: Asked, reply: Reply) -> None:
-        """Keep what a call has taken ahead."""
+    def answered(self, windows: WindowSet, asked: LeaseRequest, reply: Reply) -> None:
+        """Keep the leases that a call got."""
         template, keys = windows
         with self._lock:
             for i in asked.renewed:
                 key, rule = keys[i], template.rules[i]
                 window = reply.window(i)
-                # If the window was reset meanwhile, the units may be gone with it. If they are not,
-                # they count for nobody until they leave.
+                # If the window was reset meanwhile, the units may be gone with it.
                 if not self._end_call(key, asked) or not reply.admitted or not window.admits:
                     continue
                 units = reply.granted[i] if reply.granted else 0
@@ -189,18 +189,18 @@ class Leases:
                 if units:
                     heappush(self._due, (lease.until, next(self._numbers), key, lease))
             if len(self._due) > 2 * len(self._held) + 64:
-                # Most have ended early: a busy key has a new lease every few requests.
+                # Most of them have ended early: a busy key gets a new lease every few requests.
                 self._due = [due for due in self._due if not due[-1].ended]
                 heapify(self._due)
 
-    def failed(self, windows: WindowSet, asked: Asked) -> None:
-        """End a call without an answer. What it may have given back is not given back again."""
+    def failed(self, windows: WindowSet, asked: LeaseRequest) -> None:
+        """End a call that failed. The units that it returned are not returned again."""
         with self._lock:
             for i in asked.renewed:
                 self._end_call(windows.keys[i], asked)
 
     def give_back(self, charges: Iterable[Charge], stamp: int) -> tuple[Charge, ...]:
-        """Put units back that came from leases; return those that only the store can take."""
+        """Put units back into their leases; return the charges that only the store can refund."""
         now, left = self.clock(), []
         with self._lock:
             for charge in charges:
@@ -213,31 +213,31 @@ class Leases:
                     and now < lease.until
                 ):
                     lease.units += charge.cost
-                    # The units that the call needed itself may be among them.
+                    # These units may include the one of the request that made the call.
                     lease.ahead = max(lease.ahead, lease.units)
                 else:
                     left.append(charge)
         return tuple(left)
 
     def give_later(self, charges: Iterable[Charge], stamp: int) -> None:
-        """Put units back, to be given to the store with the next leases that end if need be."""
+        """Put units back into their leases, or return them to the store with the next batch."""
         left = self.give_back(charges, stamp)
         with self._lock:
             self._returns += [Return(charge, stamp) for charge in left]
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Hand out no more units of windows that are reset, nor those that are on their way."""
+        """Drop the leases of windows that are reset, also those that are being granted."""
         with self._lock:
             for key in keys:
                 self._asking.pop(key, None)
                 lease = self._held.pop(key, None)
                 if lease is not None:
-                    # They went with the window: there is nothing to give back to.
+                    # The units are gone with the window, so there is nothing to return.
                     lease.ahead, lease.units = lease.ahead - lease.units, 0
                     self._end(lease)
 
     def over(self, *, everything: bool = False) -> list[Return]:
-        """Return the units of leases that have ended, or of all leases; they are held no more."""
+        """End leases whose time is up, or all of them; return the units to give to the store."""
         now = self.clock()
         with self._lock:
             while self._due and (everything or self._due[0][0] <= now):
@@ -265,8 +265,8 @@ class Leases:
                 return -math.inf
             return self._due[0][0] if self._due else math.inf
 
-    def _end_call(self, key: str, asked: Asked) -> bool:
-        """Return whether the window was not reset since the call was sent."""
+    def _end_call(self, key: str, asked: LeaseRequest) -> bool:
+        """End a call for a key; return False if the window was reset since the call was sent."""
         if self._asking.get(key) != asked.number:
             return False
         del self._asking[key]
@@ -276,7 +276,7 @@ class Leases:
         held = self._held
         if key in held or len(held) < MAX_LEASES:
             return True
-        # The one that was renewed longest ago.
+        # The lease that was renewed longest ago makes room if it is used up.
         oldest = next(iter(held))
         if held[oldest].units:
             return False
@@ -284,7 +284,7 @@ class Leases:
         return True
 
     def _ahead(self, old: Lease, policy: Policy, now: float) -> Ahead:
-        """Return what to take after a lease, and what to give back of it."""
+        """Return what to take after an old lease, and what to return of it."""
         lately = now < old.until + policy.lease_seconds
         most = min(policy.lease, 2 * old.used) if lately else 0
         return Ahead(most, self._share, old.units, old.stamp)
@@ -296,5 +296,5 @@ class Leases:
         used = lease.ahead - lease.units
         if lease.ahead:
             self._finished.append(Ended(lease.profile, lease.ahead, used, lease.units))
-        # The size of the next lease follows from what was used of this one.
+        # The size of the next lease follows from the use of this one.
         lease.ahead, lease.units = used, 0

@@ -1,8 +1,8 @@
-"""Windows in, a decision out: a whole check, without settings or HTTP.
+"""A whole check: takes windows and returns a decision, without settings or HTTP.
 
-A check has three steps: what this process decides by itself, the call to the store, and what
-follows from the reply. Rare operations are flows, which sync and async share: generators that
-yield what they want from the store, or how long to wait.
+A check has three steps: what this process can decide by itself, the call to the store, and what
+follows from the reply. Rare operations are flows, which sync and async code share: generators that
+yield calls for the store, or times to wait.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from ..exceptions import StoreError
 from ..stores.flows import adrive, drive
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Batch, Call, DividedStore, Evaluate, Store
+from .callbacks import Callbacks
+from .cancellation import charge_whole
 from .deferred import Deferred
 from .fallback import Fallback
-from .health import Callbacks, Health
+from .health import Health
 from .leases import Leases, steady_clock
-from .lending import Lender
+from .lender import Lender
 from .outcomes import Outcomes
-from .penalizing import Penalizer
-from .penalties import decide
+from .penalizer import Penalizer
+from .penalty_decisions import decide
 from .release import Release
 from .results import decision_of, replay, unlimited
 from .shield import Shield
-from .waiting import Ask, Pause, Step, Turn, WaitingLines, atake, take
-from .whole import charge_whole
+from .waiting_lines import Ask, Pause, Step, Turn, WaitingLines, atake, take
 from .windows import ProfileCheck, WindowCache, WindowSet
 
 LEAST_SHARE = 8
-"""A check takes at most an eighth of what a window has left ahead. With more than four processes it
-is 1 / (2 x processes)."""
+"""A lease takes at most 1/8 of the hits left in a window; with more than four processes, at most
+1 / (2 x processes)."""
 
 Question: TypeAlias = "Call | Batch | Step"
 Flow: TypeAlias = "Generator[Question, Any, Decision]"
 
 
 class Limiter:
-    """Exact limits over a store, and what happens while the store is away."""
+    """Exact limits in a store, with a fallback for outages of the store."""
 
     def __init__(
         self,
@@ -57,17 +58,17 @@ class Limiter:
         clock: Callable[[], float] = steady_clock,
         background: bool = True,
     ) -> None:
-        """`processes`: how many share the limits. The local fallback divides a limit among them.
+        """`processes`: how many processes share a limit when the local fallback decides.
 
-        `background`: a thread gives back what was leased and not used; else `return_leases` does.
-        `deferred_seconds`: how long charges of deferred profiles are gathered.
+        `background`: a thread returns unused units of leases; without it, call `return_leases`.
+        `deferred_seconds`: how long charges of deferred profiles are collected.
         """
         self.store = store
         self._source = store.source
         self.prefix = prefix
         self.local = MemoryStore() if local is None else local
         self.shield = Shield(0) if shield is None else shield
-        # Most checks find it empty, and so need not ask the shield.
+        # Usually empty, and then a check does not ask the shield.
         self._refusals: Mapping[Any, object] = self.shield.refusals
         callbacks = Callbacks() if callbacks is None else callbacks
         self._listeners = callbacks.listeners
@@ -142,7 +143,10 @@ class Limiter:
         return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
 
     async def acharge(self, windows: WindowSet, whole: bool = False) -> Decision:
-        """Do what `charge` does, without blocking the event loop. `whole`: it is not cancelled."""
+        """Do what `charge` does, without blocking the event loop.
+
+        `whole`: the caller makes sure that this call is not cancelled.
+        """
         template, keys = windows
         if self._refusals or self.breaker.open or not template.plain:
             if template.inflight and not whole:
@@ -172,7 +176,7 @@ class Limiter:
         return await adrive(self._peek(windows), self._aanswer)
 
     def acquire(self, windows: WindowSet, timeout: float | None = None) -> Decision:
-        """Wait until admitted; refuse if that would take longer than `timeout` seconds."""
+        """Wait until admitted; refuse if that takes longer than `timeout` seconds."""
         return drive(self._lines.acquire(windows, timeout), self._answer)
 
     async def aacquire(self, windows: WindowSet, timeout: float | None = None) -> Decision:
@@ -180,7 +184,7 @@ class Limiter:
         return await adrive(self._lines.acquire(windows, timeout), self._aanswer)
 
     def refund(self, decision: Decision) -> int:
-        """Give back what the decision was charged, once; return the hits given back."""
+        """Give back the hits of a decision, only once; return the number given back."""
         return drive(self._release.refund(decision), self._answer)
 
     async def arefund(self, decision: Decision) -> int:
@@ -188,7 +192,7 @@ class Limiter:
         return await adrive(self._release.refund(decision), self._aanswer)
 
     def release(self, decision: Decision) -> int:
-        """Give back the slots of a decision, once; its hits stay charged."""
+        """Give back the slots of a decision, only once; its hits stay charged."""
         return drive(self._release.release(decision), self._answer)
 
     async def arelease(self, decision: Decision) -> int:
@@ -196,7 +200,7 @@ class Limiter:
         return await adrive(self._release.release(decision), self._aanswer)
 
     def reset(self, keys: Sequence[str]) -> int:
-        """Forget windows; return how many there were."""
+        """Delete windows; return how many there were."""
         return drive(self._release.reset(keys), self._answer)
 
     async def areset(self, keys: Sequence[str]) -> int:
@@ -204,11 +208,14 @@ class Limiter:
         return await adrive(self._release.reset(keys), self._aanswer)
 
     def return_leases(self) -> None:
-        """Give back the hits of leases that have ended."""
+        """Return the unused units of leases that have ended."""
         self._lender.return_ended()
 
     def close(self) -> None:
-        """Settle what is leased or deferred, and close idle connections; calls make new ones."""
+        """Settle leases and deferred charges, and close idle connections.
+
+        The limiter can still be used: it opens new connections.
+        """
         self._lender.close()
         self.deferred.flush()
         self.store.close()
@@ -233,7 +240,7 @@ class Limiter:
         return await self.store.arun(question)
 
     async def _aanswer_batch(self, batch: Batch) -> None:
-        """Wait for the answers, even if the check is cancelled: the calls are on their way."""
+        """Wait for the answers, even if the check is cancelled: the calls were sent."""
         asking = asyncio.ensure_future(cast(DividedStore, self.store).arun_together(batch.calls))
         try:
             batch.answers.extend(await asyncio.shield(asking))
@@ -242,9 +249,9 @@ class Limiter:
             raise
 
     def _before(self, windows: WindowSet) -> Decision | Flow | None:
-        """Return what this process decides by itself; None if the store is to be charged.
+        """Return the decision if this process can make it; None to charge the store.
 
-        A flow if that takes more than a plain call to the store.
+        Return a flow if the check needs more than one plain call to the store.
         """
         if self._refusals:
             found = self.shield.find(windows)

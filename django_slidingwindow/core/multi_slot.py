@@ -1,8 +1,8 @@
-"""A check whose windows lie in several slots of a cluster, so that no one call can hold them.
+"""A check whose windows are in several slots of a cluster, so that it needs several calls.
 
-It peeks at all, then charges all. The group with the least left is charged first, so that a check
-that loses a race loses it there and has taken nothing from the others. If a race refuses after
-all, what was charged is given back.
+It peeks at all windows, then charges all. The group with the fewest hits left is charged first: if
+another check takes the last hit in between, nothing was charged in the other groups yet. If one
+group refuses later, the others are refunded.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from ..exceptions import StoreError
 from ..stores.protocol import Batch, Evaluate, Refund, Reply
-from .health import Asked, Health
-from .nearness import Nearness
+from .health import Health, StoreCall
+from .near_limit import NearLimit
 from .results import Charged, charges_of
 from .windows import WindowSet
 
-# The share of the budget that is kept for giving back.
+# The share of the time budget that is kept for refunds.
 _GIVE_BACK = 0.25
-# Seconds that giving back gets when the time is up.
+# Time limit in seconds of refunds after the budget is used up.
 _LEAST = 0.005
 
 
@@ -34,11 +34,11 @@ class MultiSlotCheck:
         *,
         health: Health,
         freed: Callable[[Iterable[str]], None],
-        near: Nearness,
+        near: NearLimit,
         budget: float | None,
         clock: Callable[[], float],
     ) -> None:
-        """`freed` is called with the keys of windows from which hits were taken back."""
+        """`freed` is called with the keys of windows that were refunded."""
         self._slots = SlotGroups(windows, groups)
         self._nodes = nodes
         self._health = health
@@ -49,8 +49,8 @@ class MultiSlotCheck:
         self._start = clock()
         self._charged: dict[int, Charged] = {}
 
-    def ask(self, *, writes: bool) -> Generator[Asked, Any, tuple[Reply, tuple[Charged, ...]]]:
-        """Return the answers as one reply, and what was charged; charge only if `writes`."""
+    def ask(self, *, writes: bool) -> Generator[StoreCall, Any, tuple[Reply, tuple[Charged, ...]]]:
+        """Return one reply for all windows, and what was charged; charge only if `writes`."""
         slots = self._slots
         try:
             slots.answered((yield from self._ask(slots.sets, False, writes)))
@@ -65,7 +65,7 @@ class MultiSlotCheck:
                     sets = {n: slots.sets[n].part(where) for n, where in refusing.items()}
                     slots.stored(refusing, (yield from self._ask(sets, True, writes)))
         except GeneratorExit:
-            # Nobody drives the flow any more, so nobody can give back.
+            # The flow is not driven any more, so it cannot send refunds.
             raise
         except BaseException:
             yield from self._give_back()
@@ -76,7 +76,7 @@ class MultiSlotCheck:
 
     def _ask(
         self, sets: dict[int, WindowSet], charge: bool, writes: bool
-    ) -> Generator[Asked, Any, dict[int, Reply]]:
+    ) -> Generator[StoreCall, Any, dict[int, Reply]]:
         """Return the replies of some groups; raise the first error."""
         within = self._left(1 - _GIVE_BACK)
         if charge and within is not None and within <= 0:
@@ -87,7 +87,7 @@ class MultiSlotCheck:
         try:
             yield from self._health.ask_all(nodes, batch, charges=writes)
         finally:
-            # A check that was cancelled has charged as well.
+            # Also for a check that was cancelled: its calls were sent.
             for number, answer in zip(sets, batch.answers, strict=False):
                 if charge and not isinstance(answer, StoreError) and answer.admitted:
                     self._charged[number] = charges_of(sets[number], answer)
@@ -98,7 +98,7 @@ class MultiSlotCheck:
                 raise answer
         return dict(zip(sets, batch.answers, strict=True))
 
-    def _give_back(self) -> Generator[Asked, Any, None]:
+    def _give_back(self) -> Generator[StoreCall, Any, None]:
         left = self._left(1)
         within = None if left is None else max(left, _LEAST)
         nodes, calls = [], []
@@ -114,46 +114,46 @@ class MultiSlotCheck:
                 self._freed([charge.key for call in calls for charge in call.charges])
 
     def _left(self, share: float) -> float | None:
-        """Return the seconds that are left of a share of the budget."""
+        """Return the seconds left of a share of the budget."""
         if self._budget is None:
             return None
         return self._start + share * self._budget - self._clock()
 
 
 class SlotGroups:
-    """One set of windows in several groups, with the reply for each window."""
+    """The windows of a check in groups, one for each slot, with the reply for each window."""
 
     def __init__(self, windows: WindowSet, groups: list[list[int]]) -> None:
         self.windows = windows
         self.sets = {number: windows.part(where) for number, where in enumerate(groups)}
-        """By the group's number."""
+        """The windows of each group, by its number."""
         self._groups = groups
-        # Of each window: whether its call admits, then what the store says about it.
+        # For each window: whether its call was admitted, then the fields of its `WindowReply`.
         self._rows: list[tuple[int, ...]] = [()] * len(windows.keys)
         self._admits = [1] * len(groups)
         self._stamp = 0
 
     @property
     def admitted(self) -> bool:
-        """Whether all groups admit, as far as they were asked."""
+        """Whether all groups that were asked admit the request."""
         return all(self._admits)
 
     def answered(self, replies: Mapping[int, Reply]) -> None:
-        """Take over what groups answered: whether they admit, and what their windows say."""
+        """Store the replies of groups."""
         for number, reply in replies.items():
             self._admits[number] = reply.admitted
             self._take(number, range(len(self._groups[number])), reply)
 
     def in_turns(self) -> list[dict[int, WindowSet]]:
-        """Return the groups in the order in which to charge them: first the one with least left."""
+        """Return the groups in two steps: the one with the fewest hits left, then the rest."""
         first = min(self.sets, key=self._left)
         rest = {number: windows for number, windows in self.sets.items() if number != first}
         return [{first: self.sets[first]}, rest]
 
     def refusals_to_store(self) -> dict[int, list[int]]:
-        """Return the positions of windows that refuse and count their refusals, by group.
+        """Return the positions of windows that refuse and store their refusals, by group.
 
-        With a penalty that counts them come all windows that it watches.
+        A penalty that counts a refusal is included with all windows that it watches.
         """
         found = {}
         for number, (template, _) in self.sets.items():
@@ -169,24 +169,27 @@ class SlotGroups:
         return found
 
     def stored(self, refusing: Mapping[int, list[int]], replies: Mapping[int, Reply]) -> None:
-        """Take over what windows say after they have stored a refusal."""
+        """Store the replies of windows that have stored a refusal."""
         for number, reply in replies.items():
             self._take(number, refusing[number], reply)
 
     def reply(self) -> Reply:
-        """Return the answers as that of one call."""
+        """Return all replies as the reply of one call."""
         reply = [int(self.admitted), self._stamp]
         for row, rule in zip(self._rows, self.windows.template.rules, strict=True):
             called, admits, remaining, retry, reset = row
             if called and admits and not self.admitted:
-                # Its call has counted the cost in, but another call has refused.
+                # This call counted the cost, but another call refused the request.
                 remaining = min(remaining + rule.cost, rule.policy.limit)
                 reset = 0 if remaining == rule.policy.limit else reset
             reply += [admits, remaining, retry, reset]
         return Reply(reply)
 
     def _left(self, number: int) -> tuple[float, tuple[str, ...]]:
-        """Return what a group has left, and its keys: all who race begin with the same group."""
+        """Return the fewest hits left in a group, and its keys.
+
+        By the keys, checks that race choose the same group even if the hits are equal.
+        """
         template, keys = self.sets[number]
         left = [self._row(number, i)[2] for i in template.shown if not template.rules[i].observed]
         return min(left, default=float("inf")), keys

@@ -1,4 +1,4 @@
-"""What follows from a store's answer, or from none: breaker, shield, fallback and callbacks."""
+"""The last step of a check: update breaker and shield, use the fallback, call the callbacks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from ..decisions import PENALTY, Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Store
+from .callbacks import Callbacks
 from .fallback import Fallback
-from .health import Callbacks, Health
+from .health import Health
 from .shield import Shield
 from .windows import WindowSet
 
 
 class Outcomes:
-    """The last step of a check."""
+    """Turns the answer of the store, or its failure, into the final decision."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Outcomes:
         self._clock = clock
 
     def begin(self) -> float | None:
-        """Return the time if somebody wants to know how long the store takes."""
+        """Return the time if the duration of the call has to be reported, else None."""
         return self._clock() if self._listeners.receivers else None
 
     def answered(
@@ -47,9 +48,9 @@ class Outcomes:
         forgotten: int,
         key: str,
     ) -> Decision:
-        """Keep breaker and shield up to date with what the store has decided.
+        """Update breaker and shield after the store has decided; return the decision.
 
-        `key` is one that the store was asked for.
+        `key` is one of the keys in the call.
         """
         if not self._breaker.is_healthy:
             self._health.answered(self._store.node(key))
@@ -63,7 +64,7 @@ class Outcomes:
     def unanswered(
         self, windows: WindowSet, error: BaseException, start: float | None, key: str
     ) -> Decision:
-        """Return the fallback's decision; raise what is not an error of the store."""
+        """Return the fallback's decision; raise the error if it is not a StoreError."""
         self._health.unanswered(self._store.node(key), error, charges=True)
         if not isinstance(error, StoreError):
             raise error
@@ -80,7 +81,7 @@ class Outcomes:
     def report(
         self, decision: Decision, start: float | None, error: StoreError | None = None
     ) -> Decision:
-        """Return the decision, after the callback was called with it."""
+        """Call the callback with the decision, and return the decision."""
         if self._listeners.receivers and self._callbacks.checked is not None:
             seconds = None if start is None else self._clock() - start
             self._callbacks.checked(decision, seconds, error)
@@ -88,5 +89,5 @@ class Outcomes:
 
 
 def _is_only_block(windows: WindowSet, decision: Decision) -> bool:
-    """Whether a penalty has refused, and nothing else could: that lasts, whatever the algorithm."""
+    """Whether only a penalty refuses: its end is exact, whatever the algorithm of the windows."""
     return decision.reason == PENALTY and not windows.template.joined

@@ -1,7 +1,7 @@
-"""Which of several outcomes is the strictest: one order for decisions, headers and refunds.
+"""The strictest of several outcomes: one order for decisions, headers and refunds.
 
-Among refusals it is the one that lasts longest, among admissions the one with the fewest hits
-left, and then the one that stays so for longer. A window that only observes comes last.
+Refusals come first, the one with the longest wait before the others. Then come admissions, by the
+hits left, and among equal ones the latest reset first. Windows that only observe come last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def strictest(outcomes: Sequence[Outcome]) -> Outcome:
 def rank(
     allowed: bool, observed: bool, remaining: int, retry: float | None, reset: float
 ) -> tuple[int, float, float]:
-    """Return the place in the order; the strictest has the least."""
+    """Return the sort key of an outcome; the strictest has the smallest."""
     if observed:
         return 2, remaining, -reset
     if allowed:

@@ -1,4 +1,4 @@
-"""Gives back what was charged: some hits, or all that a window holds."""
+"""Refunds and resets: give back some hits, or all hits of a window."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..exceptions import StoreError
 from ..stores.memory import MemoryStore
 from ..stores.protocol import Call, Refund, Reset, Store
 from .deferred import Deferred
-from .health import Asked, Health
-from .lending import Lender
-from .outbox import Waiting
+from .health import Health, StoreCall
+from .lender import Lender
+from .outbox import PendingCharge
 from .shield import Shield
 
 
 class Release:
-    """Refunds and resets, as flows that sync and async share."""
+    """Refunds, releases of slots, and resets, as flows that sync and async share."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Release:
         deferred: Deferred,
         freed: Callable[[Decision, str, int], None] | None,
     ) -> None:
-        """`freed` is called when slots were given back: see `Callbacks`."""
+        """`freed` is called when slots are given back: see `Callbacks`."""
         self._store = store
         self._lender = lender
         self._local = local
@@ -38,24 +38,24 @@ class Release:
         self._deferred = deferred
         self._freed = freed
 
-    def refund(self, decision: Decision) -> Generator[Asked, Any, int]:
+    def refund(self, decision: Decision) -> Generator[StoreCall, Any, int]:
         """Give back what a decision was charged, once; return the hits."""
         receipt = decision.receipt
         if receipt is None or not receipt.use():
             return 0
         return (yield from self._give_back(decision, receipt))
 
-    def release(self, decision: Decision) -> Generator[Asked, Any, int]:
+    def release(self, decision: Decision) -> Generator[StoreCall, Any, int]:
         """Give back the slots of a decision, once; return them. Its hits stay charged."""
         receipt = decision.receipt
         if receipt is None or not receipt.holds_slots or not receipt.use():
             return 0
         return (yield from self._give_back(decision, receipt.part(receipt.slots)))
 
-    def _give_back(self, decision: Decision, receipt: Receipt) -> Generator[Asked, Any, int]:
+    def _give_back(self, decision: Decision, receipt: Receipt) -> Generator[StoreCall, Any, int]:
         taken = 0
         for charges, stamp in receipt.parts:
-            if isinstance(stamp, Waiting):
+            if isinstance(stamp, PendingCharge):
                 taken += self._deferred.give_back(charges, stamp)
                 continue
             if receipt.local:
@@ -65,8 +65,8 @@ class Release:
             left = self._lender.give_back(charges, stamp)
             taken += sum([charge.cost for charge in charges if charge not in left])
             try:
-                # While the store is away, hits stay until they expire: too many are counted,
-                # never too few.
+                # During an outage the hits stay charged until they expire: that counts too many
+                # hits, never too few.
                 if left and self._health.all_closed([node]):
                     hits = yield from self._health.look(node, Refund(left, stamp))
                     taken += self._count(decision, left, hits)
@@ -77,7 +77,7 @@ class Release:
         return taken
 
     def _count(self, decision: Decision, charges: Iterable[Charge], hits: Sequence[int]) -> int:
-        """Return the hits that were given back. Report those that were slots."""
+        """Return the number of hits given back, and report the slots among them."""
         if self._freed is not None:
             for charge, number in zip(charges, hits, strict=True):
                 if number and charge.policy.inflight:
@@ -96,7 +96,7 @@ class Release:
             for positions in self._store.groups(every) or [list(range(len(every)))]:
                 found += (yield Reset(tuple(every[i] for i in positions)))[0]
         finally:
-            # Again: a check may have taken units ahead just before its window was reset.
+            # Once more: a check may have leased units just before the window was reset.
             self._lender.forget(every)
             self._shield.forget(every)
             self._deferred.forget(every)

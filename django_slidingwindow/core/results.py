@@ -1,4 +1,4 @@
-"""A store's reply as a decision."""
+"""Turn the reply of a store into a decision."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .ranking import rank, strictest
 from .windows import WindowSet, WindowTemplate
 
 Charged: TypeAlias = "tuple[tuple[Charge, ...], int]"
-"""Charges that were made together, and the store's clock then."""
+"""Charges that one call made, and the store's clock at that time."""
 
 
 def charges_of(windows: WindowSet, reply: Reply) -> Charged:
-    """Return what a call has charged, and when."""
+    """Return the charges of a call, and the store's clock."""
     charges: dict[str, Charge] = {}
     if reply.admitted:
         template, keys = windows
@@ -28,16 +28,16 @@ def charges_of(windows: WindowSet, reply: Reply) -> Charged:
 
 
 class Answer(NamedTuple):
-    """What makes the fields of a decision that few look at: `verdicts` and `receipt`."""
+    """Makes `verdicts` and `receipt` of a decision when they are read for the first time."""
 
     windows: WindowSet
     rules: tuple[WindowRule, ...]
     fields: Fields
     source: str
     charged: tuple[Charged, ...] | None
-    """None: what the reply says."""
+    """None if the reply itself says what was charged."""
     unused: list[bool]
-    """Shared by all receipts that are made of this answer."""
+    """Shared by all receipts made from this answer: see `Receipt`."""
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -72,10 +72,11 @@ def decision_of(
     source: str,
     charged: tuple[Charged, ...] | None = None,
 ) -> Decision:
-    """Return the decision that a reply means.
+    """Return the decision for a reply.
 
-    `rules` are those that were applied, perhaps with this process's share of a limit; the
-    template has the configured ones. `charged` if that is not what this very reply says.
+    `rules` are the rules that were applied: in the fallback, with this process's share of a limit.
+    The template has the configured rules. `charged`: what was charged, if the reply does not say
+    it.
     """
     template, keys = windows
     admitted, i = fields[0], 0
@@ -112,14 +113,14 @@ def decision_of(
 
 
 def lease_reply(stamp: int, left: int, reset: float) -> Reply:
-    """Return what the store would say about a window whose units were taken from a lease."""
+    """Return the reply for one window whose units came from a lease."""
     return Reply((1, stamp, 1, left, 0, round(reset * 1_000_000)))
 
 
 def leased(windows: WindowSet, stamp: int, left: int, reset: float) -> Decision:
-    """Return what `decision_of` the lease's reply is, for one window.
+    """Return `decision_of(windows, rules, lease_reply(...), LEASE)` for one window.
 
-    In half the time, because most checks of a leased window come here
+    Takes half the time, because most checks of leased windows come here
     (`python -m benchmarks leases`).
     """
     template, (key,) = windows
@@ -147,9 +148,9 @@ def _lease_answer(
 
 
 def _deciding(template: WindowTemplate, rules: tuple[WindowRule, ...], fields: Fields) -> int:
-    """Return the position of the strictest of several windows."""
+    """Return the position of the strictest window."""
     if fields[0] and not template.observes:
-        # In place what `rank` says of admissions (`python -m benchmarks views`).
+        # The order of `rank` for admissions, inlined (`python -m benchmarks views`).
         admissions = [*zip(fields[3::4], map(neg, fields[5::4]), strict=True)]
         return admissions.index(min(admissions))
     ranks = [
@@ -164,12 +165,12 @@ def _deciding(template: WindowTemplate, rules: tuple[WindowRule, ...], fields: F
 def _retry_after(rule: WindowRule, policy: Policy, retry: int) -> float | None:
     if retry >= 0:
         return retry / 1_000_000
-    # A cost above one process's share is not above the limit: it can pass later.
+    # A cost above this process's share may still be within the limit: it can pass later.
     return None if rule.cost > policy.limit else policy.window
 
 
 class ReplayedRefusal(NamedTuple):
-    """What makes the verdicts of a refusal that the shield answers."""
+    """Makes the verdicts of a refusal that the shield answers."""
 
     windows: WindowSet
     rules: tuple[WindowRule, ...]
@@ -190,7 +191,7 @@ class ReplayedRefusal(NamedTuple):
 
 
 def replay(refusal: Decision, verdicts: tuple[Verdict, ...], age: float) -> Decision:
-    """Return a remembered refusal as it is now, `age` seconds later."""
+    """Return a remembered refusal as the store would decide it now, `age` seconds later."""
     _, profile, policy, limit, remaining, retry_after, reset_after, reason, _, key, answer = refusal
     return new_decision(
         Decision,
@@ -217,7 +218,7 @@ def _less(seconds: float | None, age: float) -> float | None:
 
 
 def together(one: Decision, other: Decision) -> Decision:
-    """Return two decisions that admit one request as one: the stricter, with all the windows."""
+    """Return one decision for two that admit a request: the stricter, with all windows."""
     receipts = [receipt for receipt in (one.receipt, other.receipt) if receipt is not None]
     parts = tuple(part for receipt in receipts for part in receipt.parts)
     local = any(receipt.local for receipt in receipts)
@@ -230,7 +231,7 @@ def together(one: Decision, other: Decision) -> Decision:
 
 
 def unlimited(template: WindowTemplate) -> Decision:
-    """Return the decision about a request that no policy counts."""
+    """Return the decision about a request that no window counts."""
     if template.decide is not None:
         return template.decide()
     return Decision(
@@ -247,7 +248,7 @@ def unlimited(template: WindowTemplate) -> Decision:
 
 
 def allowed_unseen(template: WindowTemplate) -> Decision:
-    """Return the decision while the store is away and the profiles allow all."""
+    """Return the decision during an outage if the profiles allow all requests."""
     policy = template.rules[0].policy
     return Decision(
         allowed=True,

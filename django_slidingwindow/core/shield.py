@@ -1,4 +1,4 @@
-"""Remembers refusals for a moment, so that a flood of them does not reach the store."""
+"""Remembers refusals for a moment, so that a flood of requests does not reach the store."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from ..decisions import Decision, Verdict
 
 
 class Watched(NamedTuple):
-    """What a penalty says after a check of the windows that it watches."""
+    """The state of a penalty after a check of the windows that it watches."""
 
     key: str
     profile: str
     refused: bool
-    """Whether one of the windows has refused."""
+    """Whether one of the windows refused."""
     remaining: int
-    """Refusals that are left before it blocks."""
+    """Refusals left before it blocks."""
     blocks: float
-    """Seconds; 0.0 if it does not block."""
+    """Seconds that it blocks from now on; 0.0 if it does not."""
 
 
 class Watching(tuple[Watched, ...]):
-    """The penalties of a check, at the end of a decision's `answer`."""
+    """The penalties of a check; the last item of a decision's `answer`."""
 
     __slots__ = ()
 
     @property
     def blocked(self) -> set[str]:
-        """The names of the profiles that are blocked."""
+        """The names of the profiles that a penalty blocks."""
         return {one.profile for one in self if one.blocks}
 
     @classmethod
     def of(cls, decision: Decision) -> Watching:
-        """Return the penalties of the check that a decision is about."""
+        """Return the penalties in the check of a decision."""
         last = decision.answer[-1]
         return last if isinstance(last, cls) else cls()
 
@@ -46,19 +46,19 @@ class Watching(tuple[Watched, ...]):
 class _Refusal(NamedTuple):
     decision: Decision
     verdicts: tuple[Verdict, ...]
-    """What a replay shows of the windows."""
+    """The verdicts that a replay shows."""
     since: float
     until: float
     watching: Watching
 
     @property
     def keys(self) -> set[str]:
-        """The keys of what it shows: it is forgotten with each of them."""
+        """The keys of all windows that it shows: a change of one of them drops the refusal."""
         return {one.key for one in (*self.verdicts, *self.watching)}
 
 
 class Shield:
-    """A bounded memory of refusals; the least recently refused goes first."""
+    """A bounded memory of refusals; the oldest is dropped first."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class Shield:
         self._clock = clock
         self._lock = threading.Lock()
         self.refusals: OrderedDict[Hashable, _Refusal] = OrderedDict()
-        """By question. A limiter looks first whether there are any at all."""
-        # When the oldest of them has ended, or sooner.
+        """By question. While it is empty, a limiter does not ask the shield."""
+        # When the oldest refusal ends, or earlier.
         self._oldest_ends = math.inf
-        # By key, so that a refund need not look through all of them.
+        # The questions that show a key, so that a refund finds them.
         self._questions: dict[str, set[Hashable]] = {}
-        # By a penalty's key, when refusals were replayed that the store does not know about.
+        # By the key of a penalty: the times of replayed refusals that the store does not know yet.
         self._unreported: OrderedDict[str, list[float]] = OrderedDict()
         self.forgotten = 0
-        """How often windows were forgotten; see `remember`."""
+        """How often `forget` or `clear` was called; see `remember`."""
 
     def __len__(self) -> int:
         return len(self.refusals)
 
     def find(self, question: Hashable) -> tuple[Decision, tuple[Verdict, ...], float] | None:
-        """Return a remembered refusal of the same windows, limits and costs that still holds.
+        """Return a refusal of the same windows, limits and costs that still holds.
 
-        With it, the verdicts that a replay shows, and its age in seconds.
+        Return also the verdicts that a replay shows, and the age of the refusal in seconds.
         """
         refusal = self.refusals.get(question)
         if refusal is None:
@@ -105,11 +105,11 @@ class Shield:
         return None
 
     def remember(self, question: Hashable, refusal: Decision, forgotten: int) -> None:
-        """Keep a refusal while all that a replay shows is true, at most `seconds`.
+        """Keep a refusal as long as everything that a replay shows is true, at most `seconds`.
 
-        The question holds windows, limits and cost. `forgotten` is the counter's value from
-        before the store was asked: if windows were forgotten since, the refusal may be older
-        than what freed them, and is not kept.
+        The question consists of windows, limits and costs. `forgotten` is the value of that counter
+        before the store was asked. If it has changed, a refund or reset may have come after the
+        refusal, so the refusal is not kept.
         """
         if not self.seconds:
             return
@@ -117,7 +117,7 @@ class Shield:
         if now >= self._oldest_ends:
             self._drop_ended()
         verdicts = _lasting(refusal.verdicts)
-        # Whatever changes by itself does so when a hit leaves a window.
+        # Without other requests, a window changes only when a hit leaves it.
         changes = [verdict.reset_after for verdict in verdicts if verdict.reset_after]
         watching = Watching.of(refusal)
         lasts = min([self.seconds, *changes, *[one.blocks for one in watching if one.blocks]])
@@ -127,7 +127,7 @@ class Shield:
             if question in self.refusals:
                 self._drop(question)
             for one in watching:
-                # Other questions know of more refusals that are left than there are now.
+                # What other refusals say about this penalty is out of date now.
                 for other in tuple(self._questions.get(one.key, ())):
                     if not self.refusals[other].watching.blocked:
                         self._drop(other)
@@ -140,14 +140,14 @@ class Shield:
                 self._drop(next(iter(self.refusals)))
 
     def charged(self, keys: tuple[str, ...]) -> None:
-        """Drop refusals that show one of these windows, which were charged."""
+        """Drop refusals that show one of these windows, because the windows were charged."""
         for key in keys:
             if key in self._questions:
                 self.forget(keys)
                 return
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Drop refusals that show one of these windows, and those that are on their way here."""
+        """Drop refusals that show one of these windows, also those of checks under way."""
         with self._lock:
             self.forgotten += 1
             for key in keys:
@@ -163,13 +163,13 @@ class Shield:
             self._unreported.clear()
 
     def has_unreported(self, keys: Iterable[str]) -> bool:
-        """Return whether refusals were replayed that one of these penalties has not counted."""
+        """Whether refusals were replayed that one of these penalties has not counted yet."""
         return bool(self._unreported) and not self._unreported.keys().isdisjoint(keys)
 
     def take_unreported(self, key: str) -> tuple[int, ...]:
-        """Return the ages of such refusals in microseconds, and forget them.
+        """Return the ages of the unreported refusals in microseconds, and forget them.
 
-        With them goes what is known about the refusals that the penalty has left.
+        Drop also the refusals that show the penalty: how many it has left is not known any more.
         """
         with self._lock:
             now = self._clock()
@@ -178,8 +178,8 @@ class Shield:
             return tuple([round((now - at) * 1e6) for at in self._unreported.pop(key, ())])
 
     def _may_replay(self, watching: Watching, now: float) -> bool:
-        """Count a refusal for each penalty. Return False if it might be the one that blocks."""
-        # Once for each key: profiles may share one.
+        """Count a refusal for each penalty; return False if it may be the one that blocks."""
+        # Once for each key: profiles may share a penalty.
         left = {one.key: one.remaining for one in watching if one.refused and not one.blocks}
         with self._lock:
             for key, remaining in left.items():
@@ -192,9 +192,9 @@ class Shield:
         return True
 
     def _drop_ended(self) -> None:
-        """Drop the two oldest refusals if they have ended. No request waits for more of them.
+        """Drop the two oldest refusals if they have ended. Only two, to keep a check short.
 
-        Few clients come back for theirs, and a check can do without the shield while it is empty.
+        Most clients do not come back, and an empty shield costs a check nothing.
         """
         with self._lock:
             now = self._clock()
@@ -215,14 +215,14 @@ class Shield:
 def _lasting(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
     """Return the verdicts that stay true until a hit leaves one of their windows.
 
-    Those of a profile and identifier that were refused: no such request is admitted meanwhile.
-    What else the request met, such as a window that all clients share, is charged by others all
-    the time, in other processes as well.
+    These are the verdicts of profiles and identifiers that were refused: no such request is
+    admitted meanwhile. Other windows, for example one that all clients share, are charged all the
+    time by other requests and processes.
     """
     refused = {_owner(verdict) for verdict in verdicts if not verdict.allowed}
     return tuple([verdict for verdict in verdicts if _owner(verdict) in refused])
 
 
 def _owner(verdict: Verdict) -> str:
-    """Return the part of a key that all windows of an identifier in a profile share."""
+    """Return the part of the key that all windows of the profile and identifier share."""
     return verdict.key.rpartition(":")[0]

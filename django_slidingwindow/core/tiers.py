@@ -16,7 +16,7 @@ logger = logging.getLogger("django_slidingwindow")
 
 DEFAULT = "default"
 """The tier of identifiers whose tier is unknown."""
-# Names that are remembered as logged; a function may make up any number of them.
+# Unknown names that are logged; a function may return any number of them.
 _MOST_LOGGED = 100
 
 
@@ -41,11 +41,11 @@ class Tiers:
 
     @property
     def strictest(self) -> str:
-        """The tier that admits the least in the long run."""
+        """The tier that admits the fewest requests in the long run."""
         return min(self.rates, key=lambda name: _admitted(self.rates[name]))
 
     def _instead(self, unknown: object) -> str:
-        """Return the tier that an unknown one stands for, and log the unknown one once."""
+        """Return the tier for an unknown name, and log each unknown name once."""
         instead = DEFAULT if DEFAULT in self.rates else self.strictest
         text = repr(unknown)[:100]
         if text not in self._logged and len(self._logged) < _MOST_LOGGED:
@@ -55,7 +55,7 @@ class Tiers:
 
 
 def _admitted(rates: tuple[str, ...] | None) -> tuple[float, int]:
-    """Return hits per second in the long run, and the smallest limit."""
+    """Return the hits per second in the long run, and the smallest limit."""
     if rates is None:
         return float("inf"), 0
     parsed = [parse_rate(rate) for rate in rates]
@@ -63,7 +63,7 @@ def _admitted(rates: tuple[str, ...] | None) -> tuple[float, int]:
 
 
 def windows_of(profile: Profile) -> tuple[float, ...] | None:
-    """Return the windows of a profile in seconds; None if a function says the rates.
+    """Return the windows of a profile in seconds; None if a function returns the rates.
 
     `IN_FLIGHT` stands for the limit on requests in flight.
     """

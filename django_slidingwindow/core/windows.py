@@ -1,4 +1,4 @@
-"""Which windows a check looks at: their keys, and what it asks of each."""
+"""The windows of a check: their keys, and the rule that applies to each."""
 
 from __future__ import annotations
 
@@ -15,37 +15,36 @@ from .keys import escape, is_plain, key_ends, suffix
 if TYPE_CHECKING:
     from ..decisions import Decision
 
-# As many as there are profiles, for most projects.
+# Most projects have one for each profile.
 MAX_TEMPLATES = 4096
-# Makes a named tuple without a call of its Python constructor, once per check.
+# Makes a named tuple without its Python constructor (`python -m benchmarks library`).
 _new_tuple = tuple.__new__
 
 
 class ProfileCheck(NamedTuple):
-    """What a request asks of one profile."""
+    """A profile, the identifier to count, and the cost."""
 
     profile: Profile
     identifier: str
     policies: tuple[Policy, ...]
-    """The profile's policies for this identifier; none means no limit."""
+    """The profile's policies for this identifier; empty for no limit."""
     cost: int = 1
 
 
 Logged: TypeAlias = "tuple[Profile, int | None]"
-"""A profile whose admitted requests are logged, and the position of its first window; None if no
-policy counts the identifier."""
+"""A profile whose admitted requests are logged, and the position of its first window; None if it
+has no window."""
 
 
 def logged(profile: Profile, position: int | None) -> tuple[Logged, ...]:
-    """Return the profile and its position if its admitted requests are logged."""
+    """Return the profile with the position of its first window, if its admissions are logged."""
     return ((profile, position),) if profile.log == LOG_ALL else ()
 
 
 class WindowTemplate:
-    """Windows without the identifier that they belong to.
+    """The part of a set of windows that does not depend on the identifier.
 
-    It is made once and compared by identity, so that a check need not look at all that it is
-    made of.
+    Each template is made once and compared by identity, which is fast.
     """
 
     __slots__ = (
@@ -88,50 +87,50 @@ class WindowTemplate:
     ) -> None:
         """A key is `before`, the identifier, and one of the `endings`.
 
-        `name` is that of the first profile. `joined`: of several profiles, so that the keys may
-        lie apart in a cluster. `may_share`: two of the windows may have the same key. `shares`:
-        two of them have, so that nothing is taken ahead. `decide` makes the decision of a template
-        without windows; None for one without a limit. `logged`: profiles whose admitted requests
-        are logged.
+        `name` is the name of the first profile. `joined`: the windows belong to several profiles,
+        so the keys may be in several cluster slots. `may_share`: two windows may have the same key.
+        `shares`: two windows have the same key, so nothing is leased. `decide` makes the decision
+        of a template without windows; None means no limit. `logged`: profiles whose admitted
+        requests are logged.
         """
         self.rules = WindowRules(rules)
         self.profiles = profiles
-        # What the decision about a window names.
+        # The profile and policy that a decision about a window names.
         self.named = [
             (profile.name, rule.policy) for profile, rule in zip(profiles, rules, strict=True)
         ]
         self.name = name
         self.before = before
         self.endings = endings
-        # The only one, as most profiles have.
+        # The ending of the only window, which is all that most profiles have.
         self.ending = endings[0] if len(endings) == 1 else None
         self.joined = joined
         self.may_share = may_share
         self.decide = decide
         self.logged = logged
-        # The positions of windows from which units are taken ahead.
+        # The positions of windows from which units are leased.
         self.leased: tuple[int, ...] = ()
         if not shares and len(set(endings)) == len(endings):
             self.leased = tuple(
                 [i for i, rule in enumerate(rules) if rule.policy.lease >= rule.cost > 0]
             )
-        # The positions of windows that are charged after the request was decided.
+        # The positions of windows that are charged after the decision.
         self.deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
-        # The positions of penalties, and of the other windows, which a decision is about.
+        # The positions of penalties, and of the other windows, which decisions show.
         self.penalties = tuple([i for i, rule in enumerate(rules) if rule.watches])
         self.shown = tuple([i for i, rule in enumerate(rules) if not rule.watches])
-        # Whether it takes slots, which have to be given back.
+        # Whether it takes slots of requests in flight, which have to be given back.
         self.inflight = any(rule.policy.inflight and rule.cost for rule in rules)
-        # One profile's windows, as most checks look at: one call of the store holds them.
+        # Whether a check is one plain call to the store, as most checks are.
         self.plain = bool(rules) and not (
             joined or self.leased or self.deferred or self.penalties or self.inflight
         )
         # Templates of some of the windows, by their positions.
         self.parts: dict[tuple[int, ...], WindowTemplate] = {}
         self.observes = any(rule.observed for rule in rules)
-        # One window, which is enforced: the decision says all there is to say about it.
+        # Whether there is one window, which is enforced: then the decision says everything.
         self.single = len(rules) == 1 and not self.observes
-        # Whether a refusal holds until its time, whatever else happens.
+        # Whether a refusal is certain to hold until its `retry_after`.
         self.exact = not self.observes and not any(
             rule.count_rejected or rule.policy.algorithm not in EXACT
             for rule in rules
@@ -159,7 +158,7 @@ class WindowTemplate:
         return found
 
     def with_costs(self, costs: Sequence[int]) -> WindowTemplate:
-        """Return the template of the same windows at other costs, for a look at them."""
+        """Return the template of the same windows with other costs, for a peek."""
         return WindowTemplate(
             tuple([rule._replace(cost=cost) for rule, cost in zip(self.rules, costs, strict=True)]),
             self.profiles,
@@ -169,7 +168,7 @@ class WindowTemplate:
 
 
 class WindowSet(NamedTuple):
-    """The windows that a check looks at."""
+    """The windows of a check."""
 
     template: WindowTemplate
     keys: tuple[str, ...]
@@ -180,12 +179,12 @@ class WindowSet(NamedTuple):
 
 
 class WindowCache:
-    """Makes templates, each once. All keys have one prefix."""
+    """Makes each template once. All keys have the same prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        # By the ids of a profile and of its policies, which are kept so that the ids stay their
-        # own, and by cost.
+        # By the ids of profile and policies, and the cost. The values keep both alive, so that no
+        # other object can get the same id.
         self._templates: BoundedCache[
             tuple[int, int, int], tuple[Profile, tuple[Policy, ...], WindowTemplate]
         ] = BoundedCache(MAX_TEMPLATES)
@@ -264,9 +263,10 @@ def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
 
 @lru_cache(maxsize=MAX_TEMPLATES)
 def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> WindowTemplate:
-    """Let windows with the same key cost the same: the most that one of them asks for.
+    """Return a template in which windows with the same key have the same cost: the highest.
 
-    They share their hits. `firsts` has for each window the position of the first with its key.
+    Such windows share their hits. `firsts` has, for each window, the position of the first one with
+    its key.
     """
     most: dict[int, int] = {}
     for first, rule in zip(firsts, template.rules, strict=True):

@@ -1,4 +1,4 @@
-"""The exercise: requests before an outage, during it, and until Redis decides again."""
+"""The drill itself: requests before an outage, during it, and until Redis decides again."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from .outage import Outage, interrupted
 
 BEFORE, DURING, AFTER = PHASES = ("before", "outage", "after")
 FALLBACKS = frozenset({LOCAL, ALLOW, DENY})
-"""The sources of decisions that were made without the store."""
+"""Sources of decisions that were made without the store."""
 
-# Requests to each path before the outage, and after Redis decides again.
-_USUAL = 3
-# Seconds between requests that wait for Redis to decide again, and how long they do so.
-_PACE, _PATIENCE = 0.05, 5.0
+# Requests to each path before the outage, and again after Redis has recovered.
+_REQUESTS_EACH = 3
+# Seconds between requests while the drill waits for Redis to recover, and the longest wait.
+_PAUSE, _PATIENCE = 0.05, 5.0
 
 
 class DrillError(SlidingWindowError):
-    """The drill cannot begin: these requests would prove nothing."""
+    """The drill cannot begin, because its requests would prove nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do."""
+    """The requests and the outage of a drill."""
 
     calls: Sequence[Call]
     """Sent in turn."""
     way: str
+    """One of WAYS."""
     seconds: float
     """How long the outage lasts."""
     requests: int
@@ -48,7 +49,7 @@ class Plan:
 
 
 class Sent(NamedTuple):
-    """A request, and the checks that were made while it was answered."""
+    """A request, its result, and the checks that were made for it."""
 
     phase: str
     call: Call
@@ -61,7 +62,7 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What was seen. Times are those of the monotonic clock."""
+    """What a drill has seen. Times are those of the monotonic clock."""
 
     plan: Plan
     outage: Outage
@@ -69,17 +70,18 @@ class Result:
     budget: float
     """LATENCY_BUDGET, in seconds."""
     nodes: int = 1
-    """Parts of the store that fail each by itself: more than one for a cluster."""
+    """The number of nodes of the store, which fail independently: more than one for a cluster."""
     sent: list[Sent] = field(default_factory=list)
 
     def of(self, *phases: str) -> list[Sent]:
+        """Return the requests of these phases."""
         return [request for request in self.sent if request.phase in phases]
 
     @property
     def recovered_after(self) -> float | None:
-        """Seconds from the end of the outage until Redis decided again."""
-        ends = [at - self.outage.ends for at in self.observer.recovered]
-        return max(0.0, ends[-1]) if ends else None
+        """Seconds from the end of the outage until `store_recovered`; None if it was not sent."""
+        recovered = self.observer.recovered
+        return max(0.0, recovered[-1] - self.outage.ends) if recovered else None
 
 
 Step: TypeAlias = "Call | float"
@@ -87,13 +89,13 @@ Step: TypeAlias = "Call | float"
 
 
 def rehearse(plan: Plan) -> Result:
-    """Do the exercise. Raise DrillError if no limit is checked, StoreError if Redis is away."""
+    """Carry out the plan. Raise DrillError if no limit is checked, StoreError if Redis is away."""
     if plan.asgi:
         return asyncio.run(_rehearse_async(plan))
     with ExitStack() as stack:
         result = _prepare(plan, stack)
         handler = Wsgi()
-        return drive(_flow(result), lambda step: _answer(handler, step))
+        return drive(_flow(result), lambda step: _perform(handler, step))
 
 
 async def _rehearse_async(plan: Plan) -> Result:
@@ -101,16 +103,16 @@ async def _rehearse_async(plan: Plan) -> Result:
         result = _prepare(plan, stack)
         handler = Asgi()
 
-        async def answer(step: Step) -> Any:
+        async def perform(step: Step) -> Any:
             if isinstance(step, Call):
                 return await handler.send(step)
             await asyncio.sleep(step)
             return None
 
-        return await adrive(_flow(result), answer)
+        return await adrive(_flow(result), perform)
 
 
-def _answer(handler: Wsgi, step: Step) -> Any:
+def _perform(handler: Wsgi, step: Step) -> Any:
     if isinstance(step, Call):
         return handler.send(step)
     time.sleep(step)
@@ -125,32 +127,34 @@ def _prepare(plan: Plan, stack: ExitStack) -> Result:
 
 
 def _flow(result: Result) -> Generator[Step, Any, Result]:
+    """Yield the steps of the drill."""
     plan, outage = result.plan, result.outage
     for call in plan.calls:
-        for _ in range(_USUAL):
+        for _ in range(_REQUESTS_EACH):
             yield from _send(result, BEFORE, call)
     _require_limits(result)
-    # A cluster's are known once it has been asked.
+    # The nodes of a cluster are known after the first requests.
     result.nodes = len(get_limiter().store.nodes())
     calls = cycle(plan.calls)
     outage.begin(plan.seconds)
     for number in range(plan.requests):
         yield from _wait_until(outage.began + number * plan.seconds / plan.requests)
         if not outage.is_on:
-            # The views were slower than that.
+            # The views were too slow to send all requests in time.
             break
         yield from _send(result, DURING, next(calls))
     yield from _wait_until(outage.ends)
     while not _is_over(result):
         yield from _send(result, AFTER, next(calls))
-        yield _PACE
+        yield _PAUSE
     for call in plan.calls:
-        for _ in range(_USUAL):
+        for _ in range(_REQUESTS_EACH):
             yield from _send(result, AFTER, call)
     return result
 
 
 def _send(result: Result, phase: str, call: Call) -> Generator[Step, Any, None]:
+    """Send a request, and add it to the result with the checks that were made meanwhile."""
     checks = result.observer.checks
     first, start = len(checks), time.monotonic()
     status, error = None, ""
@@ -169,7 +173,7 @@ def _wait_until(moment: float) -> Generator[Step, Any, None]:
 
 
 def _is_over(result: Result) -> bool:
-    """Whether Redis decides again, was never missed, or has been waited for long enough."""
+    """Whether Redis decides again, no outage was reported, or the wait has been long enough."""
     observer = result.observer
     if len(observer.recovered) >= len(observer.degraded):
         return True
@@ -177,6 +181,7 @@ def _is_over(result: Result) -> bool:
 
 
 def _require_limits(result: Result) -> None:
+    """Raise an error if a path has no limit, or if Redis did not decide before the outage."""
     for call in result.plan.calls:
         sent = [request for request in result.of(BEFORE) if request.call is call]
         checks = [check for request in sent for check in request.checks]

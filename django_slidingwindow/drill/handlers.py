@@ -17,7 +17,7 @@ _PORT = 443
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request without a body, over HTTPS, so that sites that redirect to HTTPS answer it."""
+    """A request without a body. It uses HTTPS, because many sites only redirect plain HTTP."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class Call:
 
     @property
     def fields(self) -> dict[str, str]:
-        """All header fields, by their names in lower case."""
+        """All header fields by name, in lower case."""
         return {"host": self.host, **{name.lower(): text for name, text in self.headers}}
 
 
@@ -39,7 +39,7 @@ class Wsgi:
         self._handler: Any = WSGIHandler()
 
     def send(self, call: Call) -> int:
-        """Return the status of the response, after it was read to its end."""
+        """Read the whole response and return its status."""
         statuses: list[str] = []
         response = self._handler(
             _environ(call), lambda status, headers, exc_info=None: statuses.append(status)
@@ -59,13 +59,13 @@ class Asgi:
         self._handler = ASGIHandler()
 
     async def send(self, call: Call) -> int:
-        """Return the status of the response, after it was read to its end."""
+        """Read the whole response and return its status."""
         incoming = [{"type": "http.request", "body": b"", "more_body": False}]
         statuses: list[int] = []
 
         async def receive() -> Any:
             if not incoming:
-                # The client stays: the handler cancels this when it has answered.
+                # The client stays connected. The handler cancels this wait after its response.
                 await asyncio.Event().wait()
             return incoming.pop()
 

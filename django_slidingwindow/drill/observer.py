@@ -1,4 +1,4 @@
-"""What happens in this process while it is watched: checks, signals and metrics."""
+"""Observe checks, signals and metrics of this process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..exceptions import StoreError
 
 
 class SeenCheck(NamedTuple):
-    """A check. Times are those of the observer's clock."""
+    """A check that was observed. Times are those of the observer's clock."""
 
     ended: float
     seconds: float | None
-    """How long the store was waited for; None if it was not asked."""
+    """How long the check waited for the store; None if the store was not asked."""
     error: StoreError | None
     decision: Decision
 
@@ -29,21 +29,22 @@ class SeenCheck(NamedTuple):
 
 
 class Observer:
-    """Keeps what it has seen."""
+    """Keeps the checks, signals and metrics that it has seen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.checks: list[SeenCheck] = []
         self.degraded: list[float] = []
-        """When Redis went away, as the signal said."""
+        """When `store_degraded` was sent."""
         self.recovered: list[float] = []
+        """When `store_recovered` was sent."""
         self.refused = 0
         """How often `request_limited` was sent."""
         self.metrics: dict[tuple[Metric, tuple[str, ...]], float] = defaultdict(float)
-        """What each metric has counted, its last value if it is a gauge, and the number of values
-        of a histogram."""
-        self._metrics = Receivers(self._record)
-        self._links = (
+        """The total of a counter, the last value of a gauge, and the number of values of a
+        histogram."""
+        self._metric_receivers = Receivers(self._record)
+        self._receivers = (
             (signals.limit_checked, self._checked),
             (signals.request_limited, self._limited),
             (signals.store_degraded, self._degraded),
@@ -52,15 +53,15 @@ class Observer:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch within it."""
-        for signal, receiver in self._links:
+        """Observe while the context is open."""
+        for signal, receiver in self._receivers:
             signal.connect(receiver, weak=False, dispatch_uid=(__name__, id(self)))
-        self._metrics.connect()
+        self._metric_receivers.connect()
         try:
             yield
         finally:
-            self._metrics.disconnect()
-            for signal, _ in self._links:
+            self._metric_receivers.disconnect()
+            for signal, _ in self._receivers:
                 signal.disconnect(dispatch_uid=(__name__, id(self)))
 
     def _checked(

@@ -1,4 +1,4 @@
-"""An outage for this process alone: its checks go to a port of its own instead of to Redis."""
+"""An outage for this process only: its checks go to a local port instead of to Redis."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ..stores.protocol import PATIENCE, Call, DividedStore, Fields, Store, Windo
 from ..stores.redis import RedisStore
 
 BREAKER, BLACKHOLE = WAYS = ("breaker", "blackhole")
-"""A port that refuses connections, so that the breaker opens at once; and one that accepts them and
-never answers."""
+"""`breaker`: the port refuses connections, so that the breaker opens at once. `blackhole`: the port
+accepts connections and never answers."""
 
 _HOST = "127.0.0.1"
 _BACKLOG = 1_024
@@ -33,7 +33,7 @@ _CONNECTIONS = 100
 
 
 class Outage:
-    """When the store is away, by a monotonic clock."""
+    """The time when the store is away, on a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -67,11 +67,11 @@ def interrupted(outage: Outage, way: str) -> Iterator[Limiter]:
 
 
 class InterruptedStore:
-    """A store whose calls go to another store, which answers nothing, during an outage."""
+    """A store that sends its calls to an unreachable store during an outage."""
 
-    def __init__(self, real: Store, away: Store, outage: Outage) -> None:
+    def __init__(self, real: Store, unreachable: Store, outage: Outage) -> None:
         self._real = real
-        self._away = away
+        self._unreachable = unreachable
         self._outage = outage
         self.source = real.source
         self.lends = real.lends
@@ -96,56 +96,56 @@ class InterruptedStore:
 
     def run_together(self, calls: Sequence[Call]) -> Sequence[Any]:
         if self._outage.is_on:
-            # Raises: nothing answers there.
-            return [self._away.run(call) for call in calls]
+            # The first call raises StoreError.
+            return [self._unreachable.run(call) for call in calls]
         return cast(DividedStore, self._real).run_together(calls)
 
     async def arun_together(self, calls: Sequence[Call]) -> Sequence[Any]:
         if self._outage.is_on:
-            return [await self._away.arun(call) for call in calls]
+            return [await self._unreachable.arun(call) for call in calls]
         return await cast(DividedStore, self._real).arun_together(calls)
 
     def close(self, node: str = "") -> None:
-        self._away.close(node)
+        self._unreachable.close(node)
         self._real.close(node)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what only pages and commands use, such as `scan`, of the real store."""
+        """Use the real store for what only pages and commands need, such as `scan`."""
         return getattr(self._real, name)
 
     def _store(self) -> Store:
-        return self._away if self._outage.is_on else self._real
+        return self._unreachable if self._outage.is_on else self._real
 
 
 @contextmanager
 def _port(way: str) -> Iterator[int]:
-    """Give a port of this host that refuses connections, or takes them and never answers."""
+    """Yield a local port that refuses connections, or accepts them and never answers."""
     with socket.socket() as bound:
         bound.bind((_HOST, 0))
         if way == BLACKHOLE:
-            # The system completes connections that nobody accepts.
+            # The system completes connections although nobody calls accept().
             bound.listen(_BACKLOG)
         yield bound.getsockname()[1]
 
 
 def _store_at(port: int) -> Store:
-    """Return a store that connects to a port of this host, with the time limits of the real one."""
+    """Return a store that connects to a local port, with the time limits of the real store."""
     if conf.transport == "client":
-        return _ClientElsewhere(conf.cache, port, budget=conf.latency_budget)
-    return _RedisElsewhere(conf.cache, port, budget=conf.latency_budget)
+        return _ClientAtPort(conf.cache, port, budget=conf.latency_budget)
+    return _RedisAtPort(conf.cache, port, budget=conf.latency_budget)
 
 
-class _RedisElsewhere(RedisStore):
+class _RedisAtPort(RedisStore):
     def __init__(self, alias: str, port: int, *, budget: float) -> None:
         super().__init__(alias, budget=budget)
-        self._at = {"host": _HOST, "port": port}
-        self._limit = budget
+        address = {"host": _HOST, "port": port}
+        self._settings = ConnectionSettings(Connection, address, budget, _CONNECTIONS)
 
     def _make_server(self) -> Server:
-        return Server(ConnectionSettings(Connection, self._at, self._limit, _CONNECTIONS))
+        return Server(self._settings)
 
 
-class _ClientElsewhere(ClientStore):
+class _ClientAtPort(ClientStore):
     def __init__(self, alias: str, port: int, *, budget: float) -> None:
         super().__init__(alias, budget=budget)
         pool = getattr(client_of(alias), "connection_pool", None)
@@ -154,7 +154,7 @@ class _ClientElsewhere(ClientStore):
                 "A drill cannot interrupt the client of a Redis Cluster: it needs "
                 "SLIDING_WINDOW['TRANSPORT'] = 'direct'."
             )
-        # Time-outs and retries are the alias's: that is what the drill has to show.
+        # Time-outs and retries stay those of the alias: the drill has to show what they do.
         kept = ("socket_timeout", "socket_connect_timeout", "retry", "retry_on_timeout")
         options = {name: value for name, value in pool.connection_kwargs.items() if name in kept}
         self._client = Redis(connection_pool=ConnectionPool(host=_HOST, port=port, **options))

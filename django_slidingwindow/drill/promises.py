@@ -1,4 +1,4 @@
-"""What docs/failure-modes.md promises, and whether it was kept."""
+"""The promises of docs/failure-modes.md, and whether a drill saw them kept."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from .observer import SeenCheck
 from .outage import BLACKHOLE
 
 _SERVER_ERROR = 500
-# Seconds by which a check may be seen later than it was decided.
-_LATE = 0.05
+# Seconds that may pass between the decision of a check and its signal.
+_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One promise."""
+    """One promise of the docs, and what a drill has seen of it."""
 
     name: str
     text: str
     kept: bool | None
-    """None if nothing was seen that could keep or break it."""
+    """None if the drill saw nothing that could keep or break it."""
     evidence: str
 
 
 def promises(result: Result) -> list[Promise]:
-    """Return all promises, each kept, broken or not seen."""
+    """Return all promises, each of them kept, broken or not seen."""
     return [judge(result) for judge in _JUDGES]
 
 
 def _answered(result: Result) -> Promise:
-    """Compare with the requests before the outage: a view may have errors of its own."""
-    usual = {request.call for request in result.of(BEFORE) if _is_error(request)}
-    sent = [request for request in result.of(DURING, AFTER) if request.call not in usual]
+    """Leave out paths with errors before the outage: their views have errors of their own."""
+    faulty = {request.call for request in result.of(BEFORE) if _is_error(request)}
+    sent = [request for request in result.of(DURING, AFTER) if request.call not in faulty]
     failed = [request for request in sent if _is_error(request)]
     evidence = f"{len(sent)} requests, {len(failed)} errors"
     if failed:
@@ -58,7 +58,7 @@ def _answered(result: Result) -> Promise:
 def _is_error(request: Sent) -> bool:
     if request.status is None:
         return True
-    # The fallback "deny" answers 503.
+    # The fallback "deny" answers with status 503.
     denied = any(check.decision.source == DENY for check in request.checks)
     return request.status >= _SERVER_ERROR and not denied
 
@@ -66,7 +66,7 @@ def _is_error(request: Sent) -> bool:
 def _limited(result: Result) -> Promise:
     sent = [request for request in result.of(DURING) if not _is_error(request)]
     unchecked = [request for request in sent if not request.checks]
-    checks = _alone(result)
+    checks = _fallback_checks(result)
     wrong = [check for check in checks if check.decision.source != _fallback(check)]
     evidence = f"{len(checks)} checks by the fallback"
     if unchecked:
@@ -86,15 +86,15 @@ def _fallback(check: SeenCheck) -> str:
     try:
         return registry.get(check.decision.profile).fallback or conf.fallback
     except ImproperlyConfigured:
-        # A profile that only code knows.
+        # A profile that is not in the settings.
         return conf.fallback
 
 
 def _share(result: Result) -> Promise:
-    """Count by window what local windows admitted in any interval of its length."""
+    """Compare the hits that each local window admitted within its length with its limit."""
     hits: dict[str, list[tuple[float, int]]] = defaultdict(list)
     limits: dict[str, tuple[int, float]] = {}
-    for check in _alone(result):
+    for check in _fallback_checks(result):
         decision = check.decision
         if decision.source != LOCAL:
             continue
@@ -105,7 +105,7 @@ def _share(result: Result) -> Promise:
         for charges, _ in receipt.parts if decision.allowed and receipt else ():
             for charge in charges:
                 hits[charge.key].append((check.ended, charge.cost))
-    most = {key: _most(hits[key], window) for key, (_, window) in limits.items()}
+    most = {key: _most_hits(hits[key], window) for key, (_, window) in limits.items()}
     over = [key for key in limits if most[key] > limits[key][0]]
     shown = over[0] if over else max(limits, key=lambda key: most[key], default="")
     evidence = f"{most[shown]} of {limits[shown][0]} in {shown}" if limits else "no local window"
@@ -117,16 +117,16 @@ def _share(result: Result) -> Promise:
     )
 
 
-def _most(hits: list[tuple[float, int]], window: float) -> int:
-    """Return the most hits that are certainly within one window."""
-    most = held = first = 0
-    window = max(window - _LATE, window / 2)
+def _most_hits(hits: list[tuple[float, int]], window: float) -> int:
+    """Return the most hits that were certainly admitted within one window."""
+    most = recent = first = 0
+    window = max(window - _TOLERANCE, window / 2)
     for at, cost in hits:
-        held += cost
+        recent += cost
         while at - hits[first][0] >= window:
-            held -= hits[first][1]
+            recent -= hits[first][1]
             first += 1
-        most = max(most, held)
+        most = max(most, recent)
     return most
 
 
@@ -137,7 +137,7 @@ def _budget(result: Result) -> Promise:
         "budget",
         "A check ends within LATENCY_BUDGET; on a busy machine within twice that.",
         kept,
-        f"slowest {_text(slowest)}, LATENCY_BUDGET {_text(result.budget)}",
+        f"slowest {_duration(slowest)}, LATENCY_BUDGET {_duration(result.budget)}",
     )
 
 
@@ -170,34 +170,34 @@ def _reported(result: Result) -> Promise:
 
 
 def _recovery(result: Result) -> Promise:
-    """Look at the checks after that time: a slow view only delays the next one."""
+    """Judge by the checks after the allowed time: a slow view only delays the next check."""
     allowed = LAST_DELAY + (2 if result.plan.way == BLACKHOLE else 1) * result.budget
-    latest = result.outage.ends + allowed + _LATE
-    late = [check for check in _alone(result) if check.began > latest]
+    latest = result.outage.ends + allowed + _TOLERANCE
+    late = [check for check in _fallback_checks(result) if check.began > latest]
     after = result.recovered_after
-    evidence = "never seen to recover" if after is None else f"after {_text(after)}"
+    evidence = "never seen to recover" if after is None else f"after {_duration(after)}"
     if late:
         evidence += f"; {len(late)} checks after that time were decided without Redis"
     return Promise(
         "recovery",
-        f"Redis decides again within {_text(allowed)} of its return.",
+        f"Redis decides again within {_duration(allowed)} of its return.",
         not late and after is not None if result.observer.degraded else None,
         evidence,
     )
 
 
-def _alone(result: Result) -> list[SeenCheck]:
+def _fallback_checks(result: Result) -> list[SeenCheck]:
     """Return the checks that were decided without the store."""
     return [check for check in result.observer.checks if check.decision.source in FALLBACKS]
 
 
 def _failures(result: Result) -> int:
-    """Return how many checks asked the store and found it away."""
+    """Return how many checks asked the store during an outage, as their errors say."""
     errors = [check.error for check in result.observer.checks]
     return len([error for error in errors if error is not None and error.outage])
 
 
-def _text(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "-" if seconds is None else duration_rounded_up(seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a drill has shown, as one record for people and programs."""
+"""The results of a drill, as one record for people and programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .promises import promises, slowest_check
 
 
 def record(result: Result) -> dict[str, Any]:
-    """Return everything that was seen."""
+    """Return everything that the drill has seen."""
     plan, observer = result.plan, result.observer
     judged = promises(result)
     return {
@@ -48,17 +48,17 @@ def record(result: Result) -> dict[str, Any]:
 
 
 def _phase(phase: str, sent: list[Sent]) -> dict[str, Any]:
-    decisions = [check.decision for request in sent for check in request.checks]
     sources: dict[str, dict[str, int]] = defaultdict(lambda: {"admitted": 0, "refused": 0})
-    for decision in decisions:
+    for check in (check for request in sent for check in request.checks):
+        decision = check.decision
         sources[decision.source]["admitted" if decision.allowed else "refused"] += 1
     statuses = Counter(str(request.status or request.error) for request in sent)
     return {
         "phase": phase,
         "requests": len(sent),
         "statuses": dict(sorted(statuses.items())),
-        "admitted": len([decision for decision in decisions if decision.allowed]),
-        "refused": len([decision for decision in decisions if not decision.allowed]),
+        "admitted": sum(counts["admitted"] for counts in sources.values()),
+        "refused": sum(counts["refused"] for counts in sources.values()),
         "sources": dict(sorted(sources.items())),
         "slowest_request": max((request.seconds for request in sent), default=None),
         "slowest_check": slowest_check(sent),

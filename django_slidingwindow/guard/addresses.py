@@ -1,7 +1,7 @@
-"""Addresses in all their spellings, and which of them are one client.
+"""Parse addresses in all their spellings, and group the addresses of one client.
 
-Addresses are packed: 4 bytes for IPv4, 16 for IPv6. Where a client's address is new to the process,
-its request waits until the address is read, and `ipaddress` takes two to five times as long.
+Addresses are packed: 4 bytes for IPv4, 16 for IPv6. A client's first request waits while its
+address is parsed, and `ipaddress` would take two to five times as long as `socket`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TypeAlias
 Address: TypeAlias = "IPv4Address | IPv6Address"
 Network: TypeAlias = "IPv4Network | IPv6Network"
 
-LONGEST = 128
-"""Characters: an address has at most 45, and some are left for port and zone."""
+MAX_LENGTH = 128
+"""The longest text that is parsed. An address has at most 45 characters; a port and a zone may
+follow."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = b"\x00\x64\xff\x9b" + bytes(8)
@@ -27,8 +28,8 @@ _SIX_TO_FOUR_PREFIX = 48
 def is_usual_ipv4(text: str) -> bool:
     """Whether a text is an IPv4 address as the system writes it.
 
-    The system may read other spellings too, for example octal numbers, which other tools take for
-    decimal ones.
+    The system may parse other spellings too. Octal numbers, for example, are decimal numbers to
+    other tools.
     """
     if ":" in text:
         return False
@@ -39,13 +40,16 @@ def is_usual_ipv4(text: str) -> bool:
 
 
 def pack_address(text: str) -> bytes | None:
-    """Return the address in a text, with or without brackets, port and zone; None if it is none."""
-    if len(text) > LONGEST:
+    """Return the address in a text; None if the text is not an address.
+
+    The text may have brackets, a port and a zone.
+    """
+    if len(text) > MAX_LENGTH:
         return None
     if is_usual_ipv4(text):
         return inet_pton(AF_INET, text)
     packed = _pack_usual_ipv6(text) or _pack_unusual(text.strip())
-    return packed if packed is None or len(packed) == 4 else _unwrapped(packed)
+    return packed if packed is None or len(packed) == 4 else _unwrap_ipv4(packed)
 
 
 def _pack_usual_ipv6(text: str) -> bytes | None:
@@ -69,12 +73,12 @@ def _pack_unusual(text: str) -> bytes | None:
         return None
 
 
-def _unwrapped(packed: bytes) -> bytes:
-    """Return the IPv4 address inside an IPv6 one: mapped, or by a translator's prefix.
+def _unwrap_ipv4(packed: bytes) -> bytes:
+    """Return the IPv4 address inside an IPv6 address, or the address itself if it has none.
 
-    A dual-stack socket shows its IPv4 peers as mapped addresses. A translator (NAT64) shows those
-    of the internet by a prefix that it must not use for private ones (RFC 6052, 3.1), so a private
-    address behind that prefix is not the one that the settings mean.
+    A dual-stack socket shows its IPv4 peers as mapped addresses. A translator (NAT64) puts a prefix
+    in front of public IPv4 addresses. It must not do so with private ones (RFC 6052, 3.1), so a
+    private address behind that prefix is not the private address that the settings mean.
     """
     start, inside = packed[:12], packed[12:]
     if start == _MAPPED or (start == _NAT64 and IPv4Address(inside).is_global):
@@ -82,17 +86,17 @@ def _unwrapped(packed: bytes) -> bytes:
     return packed
 
 
-def counted(packed: bytes, ipv6_prefix: int) -> str:
-    """Return the address as one client has it, however many addresses that client has."""
+def counted_address(packed: bytes, ipv6_prefix: int) -> str:
+    """Return the address or network that stands for one client, who may have many addresses."""
     if len(packed) == 4:
         return inet_ntoa(packed)
     if packed.startswith(_TEREDO):
-        # Clients of one Teredo server share its /64; the client's own address comes later, with
-        # all bits inverted.
+        # Clients of one Teredo server share its /64. The last four bytes are the client's own
+        # address, with all bits inverted.
         return f"teredo:{inet_ntoa(bytes([255 - byte for byte in packed[12:]]))}"
     if packed.startswith(_SIX_TO_FOUR):
         ipv6_prefix = min(ipv6_prefix, _SIX_TO_FOUR_PREFIX)
     host_bits = 128 - ipv6_prefix
     network = int.from_bytes(packed, "big") >> host_bits << host_bits
-    # Not `inet_ntop`: keys are spelled alike on all systems.
+    # Not `inet_ntop`, whose spelling depends on the system: keys must be the same everywhere.
     return f"{IPv6Address(network)}/{ipv6_prefix}"

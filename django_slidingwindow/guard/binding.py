@@ -1,4 +1,4 @@
-"""Requirements prepared for one limiter and one edition of the registry."""
+"""Prepare requirements for one limiter and one edition of the registry."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from ..core.limiter import Limiter
     from ..core.windows import WindowTemplate
 
-# More than a project has; only costs chosen by a function, and methods that clients make up, can
-# fill them.
+# Sizes of caches. A project needs fewer entries: only costs chosen by a function, and methods that
+# clients make up, can fill them.
 _MAX_PROFILES, _MAX_METHODS = 1_024, 64
 
 
 class BoundProfile(NamedTuple):
-    """A profile with all that is known before a request comes."""
+    """A profile with everything that does not depend on the request."""
 
     profile: Profile
     find: Find
     """Returns the identifier of a request."""
     cost: int
     template: WindowTemplate | None
-    """None if a function says the limit."""
+    """None if a function chooses the limit."""
     prepare: Callable[[HttpRequest], Awaitable[None]] | None
-    """Loads what `find` needs without blocking."""
+    """Loads what `find` needs, without blocking the event loop."""
     blocks: bool
-    """Whether functions of the project find identifier or limit, which may block."""
+    """Whether a function of the project, which may block, finds the identifier or the limit."""
 
 
-class _ByMethod(BoundedCache["str | None", tuple[BoundProfile, ...]]):
-    """What counts requests of a method."""
+class _ProfilesByMethod(BoundedCache["str | None", tuple[BoundProfile, ...]]):
+    """The profiles that count requests, by the method of the request."""
 
     def __init__(self, bind: Callable[[str | None], tuple[BoundProfile, ...]]) -> None:
         super().__init__(_MAX_METHODS)
@@ -50,26 +50,29 @@ class _ByMethod(BoundedCache["str | None", tuple[BoundProfile, ...]]):
 
 
 class Binding:
-    """Requirements with their profiles looked up."""
+    """Requirements, and the profiles that they name."""
 
     def __init__(self, requirements: Requirements, limiter: Limiter) -> None:
         self.limiter = limiter
-        # Before the profiles are read: they may change meanwhile.
+        # Read before the profiles: if they change meanwhile, this binding is out of date.
         self.edition = registry.edition
         self.exempt = exemptions()
-        self.asks = any(
+        self.asks_functions = any(
             not isinstance(each.profiles, tuple) or not isinstance(each.cost, int)
             for each in requirements
         )
-        """Whether functions choose profiles or costs, so that they are asked at each request."""
-        self.by_method = _ByMethod(self.bind)
-        """What counts requests of a method, where no functions choose. Not to be asked before a
-        request was found not to be exempt, which must not meet the error of a wrong profile."""
+        """Whether functions choose profiles or costs. They are called at each request."""
+        self.by_method = _ProfilesByMethod(self.bind)
+        """The profiles that count requests, by method; not for use if `asks_functions`. Reading it
+        raises the error of a wrong profile, so first make sure that the request is not exempt."""
         self.requirements = requirements
         self._profiles: BoundedCache[tuple[str, int], BoundProfile] = BoundedCache(_MAX_PROFILES)
 
     def bind(self, method: str | None) -> tuple[BoundProfile, ...]:
-        """Return what counts requests of a method; `by_method` keeps it."""
+        """Return the profiles that count requests of a method, each at the highest of its costs.
+
+        Callers use `by_method`, which keeps them.
+        """
         costs: dict[str, int] = {}
         for names, cost, methods, _ in self.requirements:
             if methods is None or method in methods:
@@ -80,22 +83,25 @@ class Binding:
         return tuple([self.profile(name, cost) for name, cost in costs.items()])
 
     def profile(self, name: str, cost: int) -> BoundProfile:
-        """Return the profile of a name at a cost."""
+        """Return the profile of this name, bound for requests of this cost."""
         found = self._profiles.get((name, cost))
         if found is None:
             profile = registry.get(name)
             template = None
             if profile.limit_for is None:
                 template = self.limiter.template(profile, profile.policies, cost)
-            find, prepare, own = resolver(profile.axis, profile.anonymous)
-            blocks = own or template is None
+            find, prepare, find_blocks = resolver(profile.axis, profile.anonymous)
+            blocks = find_blocks or template is None
             bound = BoundProfile(profile, find, cost, template, prepare, blocks)
             found = self._profiles.keep((name, cost), bound)
         return found
 
     async def prepare(self, request: HttpRequest) -> bool:
-        """Load what resolving needs without blocking; return whether it may block all the same."""
-        if self.asks or (self.exempt is not None and self.exempt.blocks):
+        """Load what `resolve` needs, without blocking the event loop.
+
+        Return whether `resolve` may block all the same, so that it must run in a thread.
+        """
+        if self.asks_functions or (self.exempt is not None and self.exempt.blocks):
             return True
         if self.exempt is not None and self.exempt.covers(request):
             return False
@@ -106,13 +112,13 @@ class Binding:
             for bound in profiles:
                 if bound.prepare is not None:
                     await bound.prepare(request)
-        except Exception:  # noqa: BLE001 -- resolving meets it too, and handles it
+        except Exception:  # noqa: BLE001 -- `resolve` raises it again, and handles it
             return True
         return False
 
 
 def bind(requirements: Requirements, limiter: Limiter) -> Binding:
-    """Return the binding of requirements, which they keep while it holds."""
+    """Return the binding of requirements, which they keep until limiter or registry change."""
     binding: Binding | None = requirements.binding
     if binding is None or binding.limiter is not limiter or binding.edition is not registry.edition:
         binding = requirements.binding = Binding(requirements, limiter)

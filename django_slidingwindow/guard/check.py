@@ -1,6 +1,6 @@
-"""From a request and its requirements to one decision, in one call of the limiter.
+"""Check the requirements of a request in one call of the limiter, and return one decision.
 
-Decorators, the middleware and the adapters of other frameworks all come here.
+Decorators, the middleware and the adapters of other frameworks all call this module.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 
 def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
-    """Return the strictest decision over the requirements; None if nothing counts this request.
+    """Charge a request for its requirements, and return the strictest decision about them.
 
-    What this request was charged before is not charged again, but those decisions count.
-    Either all the rest is charged, or nothing.
+    Return None if nothing counts this request. A requirement that was checked before is not charged
+    again, but the decision about it counts. The others are charged together: all or none of them.
     """
     state: RequestState | None = getattr(request, STATE, None)
-    left = requirements if state is None else joined(state.unmet(requirements))
-    if not left or not conf.enabled:
-        return _known(request, requirements, state)
+    unmet = requirements if state is None else joined(state.unmet(requirements))
+    if not unmet or not conf.enabled:
+        return _earlier_decision(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    binding = bind(left, limiter)
+    binding = bind(unmet, limiter)
     windows, counted, chosen, decision, exempt = resolve(request, binding, state)
     if windows is not None:
         decision = limiter.charge(windows)
-    checked = new_check(Check, (left, windows, counted, chosen, decision, exempt))
+    checked = new_check(Check, (unmet, windows, counted, chosen, decision, exempt))
     if windows is not None and windows.template.inflight:
-        return _held(request, requirements, state, checked, limiter)
-    return _decided(request, requirements, state, checked)
+        return _record_and_hold(request, requirements, state, checked, limiter)
+    return _record(request, requirements, state, checked)
 
 
 async def acheck(request: HttpRequest, requirements: Requirements) -> Decision | None:
     """Do what `check` does, without blocking the event loop."""
     state: RequestState | None = getattr(request, STATE, None)
-    left = requirements if state is None else joined(state.unmet(requirements))
-    if not left or not conf.enabled:
-        return _known(request, requirements, state)
+    unmet = requirements if state is None else joined(state.unmet(requirements))
+    if not unmet or not conf.enabled:
+        return _earlier_decision(request, requirements, state)
     limiter = current_limiter.current or current_limiter.get_limiter()
-    binding = bind(left, limiter)
+    binding = bind(unmet, limiter)
     if await binding.prepare(request):
         resolved = await in_thread(resolve, request, binding, state)
     else:
@@ -62,16 +62,16 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
     windows, counted, chosen, decision, exempt = resolved
     if windows is not None:
         decision = await limiter.acharge(windows)
-    checked = new_check(Check, (left, windows, counted, chosen, decision, exempt))
+    checked = new_check(Check, (unmet, windows, counted, chosen, decision, exempt))
     if windows is not None and windows.template.inflight:
-        return _held(request, requirements, state, checked, limiter)
-    return _decided(request, requirements, state, checked)
+        return _record_and_hold(request, requirements, state, checked, limiter)
+    return _record(request, requirements, state, checked)
 
 
-def _known(
+def _earlier_decision(
     request: HttpRequest, requirements: Requirements, state: RequestState | None
 ) -> Decision | None:
-    """Return what is decided already."""
+    """Return the strictest decision of earlier checks; None if no check has made one."""
     if state is None:
         if not hasattr(request, "rate_limit"):
             request.rate_limit = None  # type: ignore[attr-defined]
@@ -79,10 +79,10 @@ def _known(
     return state.decision(request, requirements) if conf.enabled else None
 
 
-def _decided(
+def _record(
     request: HttpRequest, requirements: Requirements, state: RequestState | None, checked: Check
 ) -> Decision | None:
-    """Record a check, and return the strictest decision over all the requirements."""
+    """Add a check to the request's state, and return the strictest decision."""
     decision = checked.decision
     if state is None:
         request._rate_limit_state = RequestState((checked,))  # type: ignore[attr-defined]
@@ -100,24 +100,24 @@ def _decided(
     return decision if state is None else state.decision(request, requirements)
 
 
-def _held(
+def _record_and_hold(
     request: HttpRequest,
     requirements: Requirements,
     state: RequestState | None,
     checked: Check,
     limiter: Limiter,
 ) -> Decision | None:
-    """Do what `_decided` does, and free the slots that were taken when the request ends."""
-    # Few views limit requests in flight, so a start need not load it.
+    """Do what `_record` does, and free the slots of this check when the request ends."""
+    # Imported late: few views limit requests in flight.
     from .inflight import hold
 
-    decision = _decided(request, requirements, state, checked)
+    decision = _record(request, requirements, state, checked)
     hold(request, getattr(request, STATE), limiter)
     return decision
 
 
 def refund(request: HttpRequest, requirement: Requirement) -> None:
-    """Give back what a requirement's profiles were charged for this request."""
+    """Give back what this request was charged in the profiles of a requirement."""
     drive(_refund(request, requirement), current_limiter.get_limiter().refund)
 
 
@@ -127,14 +127,14 @@ async def arefund(request: HttpRequest, requirement: Requirement) -> None:
 
 
 def _refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:
-    # Few views give anything back, so a start need not load it.
+    # Imported late: few views give anything back.
     from .refunds import refund
 
     return refund(request, requirement)
 
 
 def settled(request: HttpRequest, requirements: Requirements) -> bool:
-    """Whether a check has nothing left to ask, so that it cannot block."""
+    """Whether a check of these requirements would charge nothing, and so cannot block."""
     if not requirements or not conf.enabled:
         return True
     state = state_of(request)

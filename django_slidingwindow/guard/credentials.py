@@ -1,4 +1,4 @@
-"""Headers that identify a client: where a request keeps them, and one spelling of each value."""
+"""Headers that identify a client: their keys in `request.META`, and one spelling of each value."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def meta_key(header: str) -> str:
 
 
 def one_spelling(key: str, value: str) -> str:
-    """Return the value of a header in the one spelling that stands for all that mean the same.
+    """Return the same text for all values of a header that mean the same.
 
-    White space around a value means nothing (RFC 9110, 5.5). In `Authorization` the scheme has any
-    case, and any white space separates it from the credentials. Those of the scheme Basic are
-    base64, in which decoders skip foreign characters.
+    White space around a value means nothing (RFC 9110, 5.5). In `Authorization`, the scheme is
+    case-insensitive, and any white space separates it from the credentials. The scheme Basic has
+    its credentials in base64, whose decoders skip characters that are not base64.
     """
     if key not in _WITH_SCHEME:
         return value.strip()

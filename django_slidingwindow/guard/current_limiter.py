@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 current: Limiter | None = None
-"""The limiter, if there is one yet."""
+"""The limiter; None until the first use, and after a change of the settings."""
 
 
 def get_limiter() -> Limiter:
@@ -30,7 +30,7 @@ def get_limiter() -> Limiter:
 
 @contextmanager
 def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
-    """Let `make` make this process's limiters within it, for the settings as they are then."""
+    """Within this context, call `make` whenever this process needs a new limiter."""
     global current, _make
     with _lock:
         before, changes = (current, _make), _changes
@@ -41,12 +41,12 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
         with _lock:
             current, _make = before
         if changes != _changes:
-            # It was made for settings that have changed since.
+            # The limiter from before is of settings that have changed since.
             _forget_limiter()
 
 
 def _make_limiter() -> Limiter:
-    # Imports all that a check needs, and not every process that starts Django checks a limit.
+    # Imported late: it loads all that a check needs, and not every process checks a limit.
     from .limiter_factory import make_limiter
 
     if on_first_use is not None:
@@ -55,8 +55,9 @@ def _make_limiter() -> Limiter:
 
 
 on_first_use: Callable[[], None] | None = None
-"""Called before this process's limiter is made: the app starts what only checks need."""
+"""Called before this process's limiter is made. The app starts there what only checks need."""
 _make: Callable[[], Limiter] = _make_limiter
+# How often the settings have changed.
 _changes = 0
 
 
@@ -66,18 +67,21 @@ def _forget_limiter() -> None:
         limiter, current = current, None
         _changes += 1
     if limiter is not None:
-        # Left to the garbage collector, its sockets would warn that nobody has closed them.
+        # Without this, Python would warn of unclosed sockets.
         limiter.close()
 
 
 on_change(_forget_limiter, "CACHES")
 
 
-def _start_afresh() -> None:
-    """In a forked child: a lock may be held by a thread that is not there."""
+def _reset_after_fork() -> None:
+    """Drop the limiter and the lock in a forked child.
+
+    A thread of the parent, which the child does not have, may hold the lock.
+    """
     global _lock, current
     _lock, current = threading.Lock(), None
 
 
-# Not every system forks.
-getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)
+# Windows does not have it.
+getattr(os, "register_at_fork", dict)(after_in_child=_reset_after_fork)

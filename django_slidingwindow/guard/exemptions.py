@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 STAFF = "staff"
-"""In EXEMPT: users with `is_staff`. Asking costs what loading the user costs."""
+"""An entry of EXEMPT: users with `is_staff`. To check it, the user is loaded."""
 
 logger = logging.getLogger("django_slidingwindow")
 
@@ -39,7 +39,10 @@ class Exemptions:
         self.staff = staff
 
     def covers(self, request: HttpRequest) -> str:
-        """Return what exempts a request; empty if nothing does, or that cannot be found out."""
+        """Return the entry of EXEMPT that exempts a request; "" if there is none.
+
+        An entry that fails exempts nobody.
+        """
         network = self._network(request) if self.networks else ""
         if network:
             return network
@@ -59,13 +62,13 @@ class Exemptions:
 
     @property
     def blocks(self) -> bool:
-        """Whether finding out may block: only addresses never do."""
+        """Whether `covers` may block: only networks never do."""
         return bool(self.functions) or self.staff
 
     def _network(self, request: HttpRequest) -> str:
-        """Return the exempt network that has the client's address; empty if none has.
+        """Return the exempt network that has the client's address; "" if there is none.
 
-        A trusted proxy never is: if it names no client, it may speak for anybody.
+        A trusted proxy that names no client is not exempt, because it may speak for anybody.
         """
         try:
             client = client_of(request)
@@ -79,7 +82,7 @@ class Exemptions:
 
 @cache
 def exemptions() -> Exemptions | None:
-    """Return what EXEMPT says; None if nobody is exempt."""
+    """Return the parsed setting EXEMPT; None if it is empty."""
     networks, functions = [], []
     entries: list[Any] = list(conf.exempt)
     for entry in entries:

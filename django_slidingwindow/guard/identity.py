@@ -1,17 +1,19 @@
-"""Which identifier a request counts against.
+"""Find the identifier of a request, which depends on the axis of a profile.
 
 | axis | identifier |
 |---|---|
-| `ip` | the client's address, IPv6 by its network |
-| `user` | the user's primary key; without a user as the profile's `anonymous` says |
-| `user_or_ip` | the user's primary key, else the address |
-| `session` | a keyed hash of the session's id; without a session that exists as `anonymous` says |
-| `endpoint` | the view's name in the URLconf, or its route, and the code behind it |
-| `global` | the same for all |
+| `ip` | the client's address, for IPv6 its network |
+| `user` | the user's primary key; for anonymous users see below |
+| `user_or_ip` | the user's primary key, or else the address |
+| `session` | a keyed hash of the session's key; without a stored session see below |
+| `endpoint` | the view's name in the URLconf, or its route, and the dotted path of its code |
+| `global` | the same for all requests |
 | `header:X-API-Key` | a keyed hash of the header |
-| any other, `tenant` first | what the function in IDENTITIES answers |
+| any other, for example `tenant` | what the function in IDENTITIES returns |
 
-Axes joined by "+" count each combination. A part that is None skips the profile.
+The profile's `anonymous` chooses what counts a request without user or session: its address, or
+nothing. Axes joined by "+" count each combination. If one of them has no identifier, the profile
+does not count the request.
 """
 
 from __future__ import annotations
@@ -44,40 +46,40 @@ EVERYBODY = "all"
 
 # Axes that fall back to the client address for anonymous requests, and the prefix of such
 # identifiers.
-_PERSONAL = ("user", "user_or_ip", "session")
-_ADDRESS = "ip:"
+_PERSONAL_AXES = ("user", "user_or_ip", "session")
+_ADDRESS_PREFIX = "ip:"
 _SIGNED_COOKIES = "django.contrib.sessions.backends.signed_cookies"
 
 Find: TypeAlias = "Callable[[HttpRequest], str | None]"
-"""Returns the identifier of a request; None if it is not counted."""
+"""Returns the identifier of a request; None if the request is not counted."""
 
 
 class Resolver(NamedTuple):
-    """How one part of an axis finds the identifier of a request."""
+    """How an axis finds the identifier of a request."""
 
     find: Find
     prepare: Callable[[HttpRequest], Awaitable[None]] | None = None
-    """Loads what `find` needs, so that it does not block an event loop after that."""
+    """Loads what `find` needs, so that `find` does not block the event loop."""
     blocks: bool = False
-    """Whether `find` may block all the same: it is a function of the project."""
+    """Whether `find` calls a function of the project, which may block."""
 
 
 @cache
 def spelling(axis: str) -> Callable[[str], str] | None:
-    """Return what does `canonical` for identifiers of the axis; None if it changes none of them."""
+    """Return `canonical` for one axis; None if it would return identifiers unchanged."""
     if axis == "ip":
         return canonical_ip
-    if axis in _PERSONAL or axis.startswith(HEADER) or "+" in axis:
+    if axis in _PERSONAL_AXES or axis.startswith(HEADER) or "+" in axis:
         return partial(canonical, axis)
     return None
 
 
 def canonical(axis: str, identifier: str) -> str:
-    """Return an identifier as requests have it: one spelling of an address, hashed secrets."""
+    """Return the identifier that `find` returns: one spelling of an address, a hash of a secret."""
     if axis == "ip":
         return canonical_ip(identifier)
-    if axis in _PERSONAL and identifier.startswith(_ADDRESS):
-        return _ADDRESS + canonical_ip(identifier.removeprefix(_ADDRESS))
+    if axis in _PERSONAL_AXES and identifier.startswith(_ADDRESS_PREFIX):
+        return _ADDRESS_PREFIX + canonical_ip(identifier.removeprefix(_ADDRESS_PREFIX))
     if axis == "session":
         return keyed_hash(identifier)
     if axis.startswith(HEADER):
@@ -94,15 +96,15 @@ def _split_identifiers(joined: str) -> list[str]:
 
 
 def keyed_hash(secret: str) -> str:
-    """Return what stands for a secret in keys and logs."""
+    """Return the hash that keys and logs have in place of a secret."""
     digest = hmac.digest(conf.hash_key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
     return digest.hex()[:32]
 
 
 @cache
 def resolver(axis: str, anonymous: str = "ip") -> Resolver:
-    """Return the resolver of an axis; ImproperlyConfigured for an unknown one."""
-    parts = [_resolver(part, anonymous) for part in axis.split("+")]
+    """Return the resolver of an axis; raise ImproperlyConfigured if the axis is unknown."""
+    parts = [_single_resolver(part, anonymous) for part in axis.split("+")]
     if len(parts) == 1:
         return parts[0]
     prepares = [part.prepare for part in parts if part.prepare is not None]
@@ -119,7 +121,7 @@ def resolver(axis: str, anonymous: str = "ip") -> Resolver:
 
 
 def find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
-    """Return one identifier made of several; None if one of them is None."""
+    """Return the identifiers of several axes joined to one; None if one of them is None."""
     parts = []
     for find in finds:
         value = find(request)
@@ -129,11 +131,11 @@ def find_all(finds: Sequence[Find], request: HttpRequest) -> str | None:
     return join_identifiers(parts)
 
 
-def _resolver(axis: str, anonymous: str) -> Resolver:
+def _single_resolver(axis: str, anonymous: str) -> Resolver:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        return Resolver(partial(_own, function, spelling(axis)), blocks=True)
+        return Resolver(partial(_call_own, function, spelling(axis)), blocks=True)
     if axis.startswith(HEADER):
         return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
@@ -141,22 +143,19 @@ def _resolver(axis: str, anonymous: str) -> Resolver:
         return Resolver(partial(_user, skip), _prepare_user)
     if axis == "session":
         return Resolver(partial(_session, anonymous == "skip"), _prepare_session)
-    if axis not in _QUICK:
+    if axis not in _SIMPLE_AXES:
         raise ImproperlyConfigured(
             f"{NAME}['IDENTITIES'] has no {axis!r}, and a profile counts by it: "
             + near(axis, {*BUILT_IN, *conf.identities})
         )
-    return Resolver(_QUICK[axis])
-
-
-_ip = counted_client
+    return Resolver(_SIMPLE_AXES[axis])
 
 
 def _endpoint(request: HttpRequest) -> str | None:
-    """Return what the URLconf found, not the path, which a client can vary without end.
+    """Return the match of the URLconf. Not the path, which a client can vary without end.
 
-    A name alone may stand for two views, and a route alone for one of a view's many
-    languages or formats.
+    Two views may share a name, and one view may have many routes, for languages or formats. So the
+    identifier is the name, or the route if there is no name, with the dotted path of the view.
     """
     match = request.resolver_match
     if match is None:
@@ -169,7 +168,7 @@ def _global(request: HttpRequest) -> str:
     return EVERYBODY
 
 
-_QUICK: dict[str, Find] = {"ip": _ip, "endpoint": _endpoint, "global": _global}
+_SIMPLE_AXES: dict[str, Find] = {"ip": counted_client, "endpoint": _endpoint, "global": _global}
 
 
 def _header(key: str, request: HttpRequest) -> str | None:
@@ -177,12 +176,12 @@ def _header(key: str, request: HttpRequest) -> str | None:
     return keyed_hash(value) if value else None
 
 
-def _own(
+def _call_own(
     function: Callable[..., Any], spell: Callable[[str], str] | None, request: HttpRequest
 ) -> str | None:
-    """Return what a function of the project answers.
+    """Return the identifier that a function of the project returns.
 
-    `spell` for an axis that has the name of a built-in one.
+    `spell` is given if the function replaces a built-in axis.
     """
     value = call(function, request)
     if value is None:
@@ -194,19 +193,19 @@ def _user(skip: bool, request: HttpRequest) -> str | None:
     user = load_user(request)
     if user is not None and user.is_authenticated:
         name = str(user.pk)
-        # A name of the user's own choice must not reach an address's window.
-        return f"user:{name}" if name.startswith((_ADDRESS, "user:")) else name
-    return None if skip else _ADDRESS + _ip(request)
+        # Users may choose a primary key that looks like an address. It must not have its window.
+        return f"user:{name}" if name.startswith((_ADDRESS_PREFIX, "user:")) else name
+    return None if skip else _ADDRESS_PREFIX + counted_client(request)
 
 
 def load_user(request: HttpRequest) -> Any:
-    """Return the request's user, or None; it is loaded if need be, which may block."""
+    """Return the request's user, or None. Looking at the user may block: Django loads it then."""
     return getattr(request, "user", None)
 
 
 async def _prepare_user(request: HttpRequest) -> None:
     user: Any = getattr(request, "user", None)
-    # `request.user` loads when it is first looked at, which an event loop must not wait for.
+    # Django loads `request.user` when it is first looked at, which would block the event loop.
     if isinstance(user, LazyObject) and user._wrapped is empty:
         if hasattr(request, "auser"):
             request.user = await request.auser()
@@ -215,15 +214,15 @@ async def _prepare_user(request: HttpRequest) -> None:
 
 
 def _session(skip: bool, request: HttpRequest) -> str | None:
-    """Return a hash of the key of a session that the server keeps.
+    """Return a hash of the key of a session that the server has stored.
 
-    Anybody can invent a key, and some engines keep it, but they have no data for it. Loads the
-    session, as its first use in the view would.
+    This loads the session, as its first use in the view would. A key alone is not enough: anybody
+    can invent one, and some engines accept it, but they have no data for it.
     """
     session = _session_of(request)
     if session is not None and session.keys() and session.session_key:
         return keyed_hash(session.session_key)
-    return None if skip else _ADDRESS + _ip(request)
+    return None if skip else _ADDRESS_PREFIX + counted_client(request)
 
 
 async def _prepare_session(request: HttpRequest) -> None:
@@ -235,11 +234,11 @@ async def _prepare_session(request: HttpRequest) -> None:
 def _session_of(request: HttpRequest) -> Any:
     """Return the request's session; None if its key does not identify a client.
 
-    In a signed cookie the key is all of the session's data, and changes with the data. A client
+    In a signed cookie, the key is all of the session's data, and changes with the data. A client
     may keep every cookie that it was ever given, and each of them stays valid.
     """
     session = getattr(request, "session", None)
-    # Imported by the middleware where the project has chosen it.
+    # Django's middleware has imported the engine if the project uses it.
     cookies = sys.modules.get(_SIGNED_COOKIES)
     return None if cookies is not None and isinstance(session, cookies.SessionStore) else session
 

@@ -1,4 +1,4 @@
-"""Makes a limiter from the settings, with callbacks that log and send signals."""
+"""Make a limiter from the settings, with callbacks that log and send signals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 
 from .. import signals
 from ..conf import conf
-from ..core.health import Callbacks, Sent
+from ..core.callbacks import Callbacks, Sent
 from ..core.keys import identifier_in
 from ..core.limiter import Limiter
-from ..core.nearness import Nearness
+from ..core.near_limit import NearLimit
 from ..core.shield import Shield
 from ..decisions import Decision, Verdict
 from ..exceptions import StoreError
@@ -27,7 +27,7 @@ def make_store() -> Store:
 
 
 def make_limiter(store: Store | None = None) -> Limiter:
-    """Return a limiter over a store, or over the one that the settings name."""
+    """Return a limiter that uses this store, or else the store that the settings name."""
     return Limiter(
         make_store() if store is None else store,
         prefix=conf.prefix,
@@ -82,7 +82,7 @@ def _freed(decision: Decision, key: str, slots: int) -> None:
 def _failed(error: StoreError) -> None:
     global _failure_logged_at
     now = time.monotonic()
-    if now - _failure_logged_at >= _LOG_AGAIN:
+    if now - _failure_logged_at >= _LOG_INTERVAL:
         _failure_logged_at = now
         logger.error(
             "Redis could not answer a check (%s): the fallback decided",
@@ -109,8 +109,8 @@ CALLBACKS = Callbacks(
     freed=_freed,
     failed=_failed,
     sent=_sent,
-    near=Nearness(lambda: conf.near_share, _near, signals.limit_near),
+    near=NearLimit(lambda: conf.near_share, _near, signals.limit_near),
 )
 # Seconds between two log lines about checks that Redis could not answer.
-_LOG_AGAIN = 60.0
+_LOG_INTERVAL = 60.0
 _failure_logged_at = float("-inf")

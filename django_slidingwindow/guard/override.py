@@ -1,4 +1,4 @@
-"""One override, and the windows that are charged while it is in force."""
+"""An override, and the windows that are charged while it is in force."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..core.keys import any_key
 from ..core.windows import WindowSet, WindowTemplate, logged
 from ..decisions import BLOCK, EXEMPT, LIMIT, NO_LIMIT, OBSERVED, OVERRIDE, Decision
 from ..policies import IN_FLIGHT, OBSERVE, Policy, Profile
-from . import overriding
+from . import override_snapshot
 
 if TYPE_CHECKING:
     from ..core.limiter import Limiter
 
 Limits: TypeAlias = "tuple[tuple[int, float | None], ...]"
-"""New limits, each with the window in seconds that it belongs to: None for the only window,
-`IN_FLIGHT` for requests in flight."""
+"""Pairs of a new limit and the window that it is for: seconds, `IN_FLIGHT` for requests in flight,
+or None for the only window of a profile."""
 
 
 class Override(NamedTuple):
-    """One override, ready to be applied."""
+    """An override of one profile, ready to be applied."""
 
     action: str
     limits: Limits = ()
@@ -47,7 +47,10 @@ class Override(NamedTuple):
         identifier: str,
         cost: int,
     ) -> WindowSet:
-        """Return what an identifier is charged in. Without windows, the template decides."""
+        """Return the windows that an identifier is charged in.
+
+        To block or exempt, the set is empty, and its template decides.
+        """
         if self.action == BLOCK:
             key = any_key(limiter.prefix, profile, identifier)
             decide = partial(_blocked, profile.name, key, self.until)
@@ -60,7 +63,7 @@ class Override(NamedTuple):
     def change(
         self, profile: Profile, policies: tuple[Policy, ...]
     ) -> tuple[Profile, tuple[Policy, ...]]:
-        """Return profile and policies as this override, which counts, has changed them."""
+        """Return profile and policies with the changes of this override, which must count."""
         key = self.action, self.limits, id(profile), id(policies)
         found = _changed.get(key)
         if found is None:
@@ -71,7 +74,7 @@ class Override(NamedTuple):
                     replace(profile, mode=OBSERVE),
                     tuple([replace(policy, override=OBSERVED) for policy in policies]),
                 )
-            # With what the ids belong to, so that they stay its own.
+            # Keeps the profile and the policies alive, so that their ids are not reused.
             found = _changed.keep(key, (profile, policies, made))
         return found[2]
 
@@ -83,16 +86,16 @@ _changed: BoundedCache[
 
 
 def _limited(policy: Policy, limits: Limits, policies: tuple[Policy, ...]) -> Policy:
-    """Return the policy with its new limit; as it is if none is meant for its window."""
-    own = IN_FLIGHT if policy.inflight else policy.window
+    """Return the policy with the limit for its window; unchanged if there is none."""
+    policy_window = IN_FLIGHT if policy.inflight else policy.window
     for limit, window in limits:
-        if window == own or (window is None and len(policies) == 1):
+        if window == policy_window or (window is None and len(policies) == 1):
             return replace(policy, limit=limit, override=LIMIT)
     return policy
 
 
 def _blocked(profile: str, key: str, until: float | None) -> Decision:
-    wait = None if until is None else max(0.0, until - overriding.clock())
+    wait = None if until is None else max(0.0, until - override_snapshot.clock())
     return Decision(
         allowed=False,
         profile=profile,
@@ -113,7 +116,7 @@ def _exempt_template(profile: Profile) -> WindowTemplate:
 
 
 def _template(profile: Profile, decide: Callable[[], Decision]) -> WindowTemplate:
-    """Return a template without windows, which decides itself."""
+    """Return a template without windows, which calls `decide` for its decision."""
     logs = logged(profile, None)
     return WindowTemplate((), (), name=profile.name, decide=decide, logged=logs)
 

@@ -1,7 +1,7 @@
-"""The address of the client, with as much of a forwarding header as can be believed.
+"""Find the address of the client, by the trusted part of a forwarding header.
 
-Each proxy appends the address that it saw, so the header is read from the right, and
-only as long as trusted proxies wrote it. What stands further left anybody can claim.
+Each proxy appends the address of its peer, so the header is read from the right, and only as long
+as trusted proxies wrote it. Anybody can make up what stands further left.
 """
 
 from __future__ import annotations
@@ -16,29 +16,36 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import NAME, conf, on_change
 from ..core.caching import BoundedCache
-from .addresses import LONGEST, Address, Network, counted, is_usual_ipv4, pack_address
+from .addresses import (
+    MAX_LENGTH,
+    Address,
+    Network,
+    counted_address,
+    is_usual_ipv4,
+    pack_address,
+)
 from .forwarded import forwarded_for
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 UNIX = "unix"
-"""In TRUSTED_PROXIES: a proxy that connects by a unix socket, and so has no address."""
+"""An entry of TRUSTED_PROXIES: a proxy that connects by a unix socket, and so has no address."""
 X_FORWARDED_FOR, FORWARDED = HEADERS = ("x-forwarded-for", "forwarded")
 
 logger = logging.getLogger("django_slidingwindow")
 
-_META = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
+_META_KEYS = {name: "HTTP_" + name.upper().replace("-", "_") for name in HEADERS}
 
 _warned = False
 
 
 class UnknownClientError(Exception):
-    """The request came without an address, and nobody said that this is right."""
+    """The request has no address, and TRUSTED_PROXIES does not have "unix"."""
 
 
 def parse_network(value: Any, setting: str) -> Network:
-    """Return a network of the settings."""
+    """Return the network that an entry of a setting names."""
     try:
         return ip_network(value)
     except ValueError as error:
@@ -46,7 +53,7 @@ def parse_network(value: Any, setting: str) -> Network:
 
 
 class Hop:
-    """A client or proxy that a request has passed."""
+    """The client of a request, or a proxy that the request has passed."""
 
     __slots__ = ("_address", "_packed", "counted", "trusted")
 
@@ -55,29 +62,29 @@ class Hop:
         self._packed = packed
         self._address: Address | None = None
         self.counted = counted
-        """The address as one client has it, however many addresses that client has."""
+        """The address or network that stands for one client; see `counted_address`."""
         self.trusted = trusted
-        """Whether what it wrote into the forwarding header is believed."""
+        """Whether its entries in the forwarding header are trusted."""
 
     @property
     def address(self) -> Address | None:
-        """The address, made when it is first asked for; None for a unix socket."""
+        """The address, created on first access; None for a unix socket."""
         if self._address is None and self._packed is not None:
             self._address = ip_address(self._packed)
         return self._address
 
 
 class _Trust:
-    """Which proxies are trusted, and which header they write."""
+    """The trusted proxies, and the header that they write."""
 
-    __slots__ = ("header", "networks", "nobody", "unix")
+    __slots__ = ("header", "is_empty", "networks", "unix")
 
     def __init__(self, header: str, proxies: Sequence[str]) -> None:
         networks = [value for value in proxies if value != UNIX]
         self.header = header
         self.networks = [parse_network(value, "TRUSTED_PROXIES") for value in networks]
         self.unix = UNIX in proxies
-        self.nobody = not proxies
+        self.is_empty = not proxies
 
 
 @cache
@@ -92,25 +99,25 @@ def _trust() -> _Trust:
 
 
 class _Hops(BoundedCache[str, "Hop | None"]):
-    """A cache of parsed hops by their text; None for text that is not an address.
+    """A cache of parsed hops, by their text; None for a text that is not an address.
 
-    When it is full, it is emptied: parsing a hop again costs a few microseconds.
+    When the cache is full, it is cleared: parsing a hop again takes a few microseconds.
     """
 
     def __missing__(self, text: str) -> Hop | None:
-        hop = _read_hop(text)
-        return self.keep(text, hop) if len(text) <= LONGEST else hop
+        hop = _parse_hop(text)
+        return self.keep(text, hop) if len(text) <= MAX_LENGTH else hop
 
 
 _hops = _Hops(16_384)
 _UNIX_SOCKET = Hop(None, UNIX, trusted=True)
 
 
-def _read_hop(text: str) -> Hop | None:
+def _parse_hop(text: str) -> Hop | None:
     packed = pack_address(text)
     if packed is None:
         return None
-    hop = Hop(packed, counted(packed, conf.ipv6_prefix))
+    hop = Hop(packed, counted_address(packed, conf.ipv6_prefix))
     for network in _trust().networks:
         if hop.address in network:
             hop.trusted = True
@@ -118,10 +125,10 @@ def _read_hop(text: str) -> Hop | None:
     return hop
 
 
-class _Counted(BoundedCache[str, "str | None"]):
-    """A cache of addresses as they are counted, by their text; None for another text.
+class _CountedAddresses(BoundedCache[str, "str | None"]):
+    """A cache of counted addresses, by their text; None for a text that is not an address.
 
-    Most callers need no more than that, and a hop takes longer to make.
+    Most requests need the counted address alone, and a hop takes longer to create.
     """
 
     def __missing__(self, text: str) -> str | None:
@@ -131,13 +138,13 @@ class _Counted(BoundedCache[str, "str | None"]):
         return None if hop is None else self.keep(text, hop.counted)
 
 
-_counted = _Counted(16_384)
+_counted_addresses = _CountedAddresses(16_384)
 
 
 def canonical_ip(text: str) -> str:
-    """Return an address in one spelling, IPv6 by its network; any other text stays as it is."""
-    known = _counted[text]
-    return text if known is None else known
+    """Return the counted address for an address in any spelling; any other text unchanged."""
+    address = _counted_addresses[text]
+    return text if address is None else address
 
 
 def client_address(request: HttpRequest) -> Address | str:
@@ -146,39 +153,39 @@ def client_address(request: HttpRequest) -> Address | str:
 
 
 def counted_client(request: HttpRequest) -> str:
-    """Return the client's address as one client has it, however many addresses that client has."""
+    """Return the address or network that stands for the client; see `counted_address`."""
     meta = request.META
-    if _trust().nobody and (
+    if _trust().is_empty and (
         _warned or not ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta)
     ):
-        # In place what `client_of` finds out (`python -m benchmarks.compare`).
-        known = _counted[meta.get("REMOTE_ADDR", "")]
-        if known is not None:
-            return known
+        # Inlined from `client_of` (`python -m benchmarks.compare`).
+        address = _counted_addresses[meta.get("REMOTE_ADDR", "")]
+        if address is not None:
+            return address
     return client_of(request).counted
 
 
 def client_of(request: HttpRequest, passed: list[tuple[str, Hop | None]] | None = None) -> Hop:
-    """Return who sent the request; a trusted unix socket itself if it names nobody.
+    """Return the client that sent the request.
 
-    Where a proxy wrote something that is not an address, the proxy itself is the client:
-    many share its limit then, but nobody escapes one. Raises UnknownClientError for a
-    request that has no address at all. `passed` gets every hop that was looked at, the nearest
-    first, with its text; None for a text that is not an address.
+    If a trusted proxy or unix socket names no client, or something that is not an address, it is
+    itself the client: many requests share its limit then, but none escapes a limit. Raise
+    UnknownClientError for a request without any address. `passed` gets text and hop of each entry
+    that was read, the nearest first; the hop is None if the text is not an address.
     """
     meta = request.META
     trust = _trust()
     peer = meta.get("REMOTE_ADDR", "")
     client = _hops[peer]
-    if trust.nobody:
+    if trust.is_empty:
         if not _warned and ("HTTP_X_FORWARDED_FOR" in meta or "HTTP_FORWARDED" in meta):
-            _warn_of_forwarding()
+            _warn_of_ignored_header()
     elif trust.unix and not peer:
         client = _UNIX_SOCKET
     if passed is not None:
         passed.append((peer, client))
     if client is not None and client.trusted:
-        for text, hop in _written(meta.get(_META[trust.header], ""), trust.header):
+        for text, hop in _forwarded_hops(meta.get(_META_KEYS[trust.header], ""), trust.header):
             if passed is not None:
                 passed.append((text, hop))
             if hop is None:
@@ -195,8 +202,8 @@ def client_of(request: HttpRequest, passed: list[tuple[str, Hop | None]] | None 
     return client
 
 
-def _written(header: str, kind: str) -> Iterator[tuple[str, Hop | None]]:
-    """Yield what the proxies wrote, the nearest first; None for a text without address."""
+def _forwarded_hops(header: str, kind: str) -> Iterator[tuple[str, Hop | None]]:
+    """Yield the entries of a forwarding header, the nearest first, each as text and hop."""
     if not header:
         return
     entries = forwarded_for(header) if kind == FORWARDED else reversed(header.split(","))
@@ -205,7 +212,7 @@ def _written(header: str, kind: str) -> Iterator[tuple[str, Hop | None]]:
         yield text, _hops[text]
 
 
-def _warn_of_forwarding() -> None:
+def _warn_of_ignored_header() -> None:
     global _warned
     _warned = True
     logger.warning(
@@ -218,4 +225,4 @@ def _warn_of_forwarding() -> None:
 
 on_change(_trust.cache_clear)
 on_change(_hops.clear)
-on_change(_counted.clear)
+on_change(_counted_addresses.clear)

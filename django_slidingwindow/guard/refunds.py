@@ -1,4 +1,4 @@
-"""Gives back what one requirement was charged, and leaves what others were charged with it."""
+"""Give back the charge of one requirement, and keep what others were charged in the same call."""
 
 from __future__ import annotations
 
@@ -15,43 +15,46 @@ if TYPE_CHECKING:
 
 
 def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:
-    """Yield decisions to refund: what the requirement's profiles were charged for this request."""
+    """Yield decisions to refund: the charges of this request in the requirement's profiles.
+
+    Afterwards, the state of the request has its decisions without these charges.
+    """
     state = state_of(request)
     if state is None:
         return
     names = state.profiles(request, requirement)
-    given: dict[str, int] = {}
+    given_back: dict[str, int] = {}
     for position, checked in enumerate(state):
         decision = checked.decision
         if decision is None:
             continue
-        mine = {verdict.profile for verdict in decision.verdicts}.intersection(names)
+        profiles = {verdict.profile for verdict in decision.verdicts}.intersection(names)
         receipt = decision.receipt
-        if not mine or receipt is None or not receipt.use():
+        if not profiles or receipt is None or not receipt.use():
             continue
-        # A window that another profile counts in as well stays charged, and so does a slot: the
-        # request is still in flight.
-        kept = {
+        # Not the windows that another profile counts in as well, and not the slots: the request is
+        # still in flight.
+        kept_keys = {
             verdict.key
             for verdict in decision.verdicts
-            if verdict.profile not in mine or verdict.policy.inflight
+            if verdict.profile not in profiles or verdict.policy.inflight
         }
-        taken = receipt.part({verdict.key for verdict in decision.verdicts} - kept)
-        yield decision.replace(receipt=taken)
-        for charges, _ in taken.parts:
+        refunded = receipt.part({verdict.key for verdict in decision.verdicts} - kept_keys)
+        yield decision.replace(receipt=refunded)
+        for charges, _ in refunded.parts:
             for charge in charges:
-                given[charge.key] = given.get(charge.key, 0) + charge.cost
-        after = _without(decision, given).replace(receipt=receipt.part(kept))
+                given_back[charge.key] = given_back.get(charge.key, 0) + charge.cost
+        after = _without(decision, given_back).replace(receipt=receipt.part(kept_keys))
         state[position] = checked._replace(decision=after)
         state.show(request)
 
 
 def _without(decision: Decision, costs: dict[str, int]) -> Decision:
-    """Return the decision as it is after hits were given back; `costs` has their number by key."""
+    """Return the decision as it is after a refund; `costs` has the refunded hits by key."""
     verdicts = []
     for verdict in decision.verdicts:
         left = min(verdict.limit, verdict.remaining + costs.get(verdict.key, 0))
-        # The hit given back was the newest: the oldest one is another, if there is any.
+        # The refunded hit was the newest, so the oldest stays, unless the window is empty now.
         reset = 0.0 if left == verdict.limit else verdict.reset_after
         verdicts.append(verdict._replace(remaining=left, reset_after=reset))
     deciding = strictest(verdicts)

@@ -1,4 +1,4 @@
-"""What a view, a rule or a throttle requires: profiles, cost and methods."""
+"""The requirements of a view, a rule or a throttle: profiles, cost and methods."""
 
 from __future__ import annotations
 
@@ -13,58 +13,59 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 Choice: TypeAlias = "Callable[[HttpRequest], Any]"
-"""Answers a profile's name, several, or None; or something to await that does."""
+"""Returns a profile's name, several names, or None; or an awaitable of these."""
 
 EXEMPT = "rate_limit_exempt"
 _REQUIREMENTS = "_rate_limit_requirements"
 
 
 class Requirement(NamedTuple):
-    """What a decorator, a rule or a throttle requires of a request.
+    """The profiles that count the requests of a view, a rule or a throttle.
 
-    The functions may be `async def`. In an async check, those that are not run in a
-    thread, so they may use the database.
+    The functions may be `async def`. Other functions may use the database: in an async check, they
+    run in a thread.
     """
 
     profiles: tuple[str, ...] | Choice
-    """Names, or a function of the request that answers a name, several, or None."""
+    """Names, or a function of the request that returns a name, several names, or None."""
     cost: int | Callable[[HttpRequest], Any] = 1
-    """Of each profile. A function that fails or answers nonsense is logged and costs 1."""
+    """The hits that a request takes of each profile. If the function fails or does not return a
+    cost, that is logged, and the cost is 1."""
     methods: frozenset[str] | None = None
-    """None for all; see `methods_from`."""
+    """The methods that are counted, as `methods_from` returns them; None for all."""
     origin: str = ""
-    """Where it stands in the project, for people: "rate_limit at shop.views:12"."""
+    """The place in the project, for people: "rate_limit at shop.views:12"."""
 
     def covers(self, request: HttpRequest) -> bool:
-        """Whether the request's method is one of them."""
+        """Whether the request's method is counted."""
         return self.methods is None or request.method in self.methods
 
 
 class Requirements(tuple[Requirement, ...]):
-    """Requirements that many requests meet together, so that what they need is prepared once."""
+    """Requirements that are checked together. They are prepared once for many requests."""
 
     binding: Any = None
-    """What is prepared of them; see `binding.bind`."""
+    """The prepared requirements; see `binding.bind`."""
 
     def __init__(self, requirements: Iterable[Requirement]) -> None:
         # By identity: two equal requirements may stand in different places.
         self.ids = frozenset(map(id, self))
 
 
-# By the ids of requirements, which are kept so that the ids stay their own.
-_joined: BoundedCache[tuple[int, ...], Requirements] = BoundedCache(4_096)
+# By the ids of the requirements. The values keep these objects alive, so that no id is reused.
+_by_ids: BoundedCache[tuple[int, ...], Requirements] = BoundedCache(4_096)
 
 
 def joined(requirements: Iterable[Requirement]) -> Requirements:
-    """Return requirements as one: the same object for the same requirements."""
+    """Return requirements as one object: the same one for the same requirements."""
     each = tuple(requirements)
     key = tuple(map(id, each))
-    found = _joined.get(key)
-    return _joined.keep(key, Requirements(each)) if found is None else found
+    found = _by_ids.get(key)
+    return _by_ids.keep(key, Requirements(each)) if found is None else found
 
 
 def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
-    """Return the methods of a requirement; GET covers HEAD, which does the same work."""
+    """Return the methods of a requirement. GET includes HEAD, which does the same work."""
     if methods is None:
         return None
     names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
@@ -79,7 +80,7 @@ def requirements_from(
     methods: str | Iterable[str] | None = None,
     origin: str = "",
 ) -> tuple[Requirement, ...]:
-    """Return the requirements of names and choices: one for all names, one for each choice."""
+    """Return one requirement for all names, and one for each function that chooses profiles."""
     given = tuple(profiles)
     found: list[tuple[str, ...] | Choice] = [item for item in given if not isinstance(item, str)]
     names = tuple(item for item in given if isinstance(item, str))
@@ -89,21 +90,21 @@ def requirements_from(
 
 
 def set_requirements(view: Callable[..., Any], requirements: Iterable[Requirement]) -> Requirements:
-    """Write on a view what it requires before any other code of it runs, and return that."""
-    # A class-based view may be decorated again at every request.
+    """Store the requirements of a view as its attribute, and return them as one object."""
+    # Joined, because a class-based view may be decorated again at every request.
     found = joined(requirements)
-    # Other decorators copy the attribute to the functions that they wrap around this one; the
-    # reference tells them apart. It is weak, so that no view keeps itself alive.
+    # Other decorators copy the attribute to their wrappers; the reference tells for which function
+    # it was set. It is weak, so that the view does not keep itself alive.
     setattr(view, _REQUIREMENTS, (ref(view), found))
     return found
 
 
 def own_requirements(view: Callable[..., Any]) -> Requirements:
-    """Return what `set_requirements` wrote on this view; nothing if another decorator wraps it."""
-    written = getattr(view, "__dict__", {}).get(_REQUIREMENTS)
-    if written is None or written[0]() is not view:
+    """Return the requirements that were set on this view, and not copied to it by a decorator."""
+    stored = getattr(view, "__dict__", {}).get(_REQUIREMENTS)
+    if stored is None or stored[0]() is not view:
         return _NO_REQUIREMENTS
-    found: Requirements = written[1]
+    found: Requirements = stored[1]
     return found
 
 
@@ -111,7 +112,7 @@ _NO_REQUIREMENTS = Requirements(())
 
 
 def all_requirements(view: Callable[..., Any] | None) -> tuple[Requirement, ...]:
-    """Return what `rate_limit` requires anywhere in a view's decorators, to describe the view."""
+    """Return the requirements of every `rate_limit` among a view's decorators, for descriptions."""
     found: dict[int, Requirement] = {}
     layer = view
     while layer is not None:
@@ -122,11 +123,11 @@ def all_requirements(view: Callable[..., Any] | None) -> tuple[Requirement, ...]
 
 
 def requirements_of(view: Callable[..., Any]) -> Requirements:
-    """Return what the middleware charges for a view, together with its rules.
+    """Return the requirements of a view that the middleware checks together with its rules.
 
-    These are the requirements that nothing stands in front of. A `rate_limit` inside of another
-    decorator charges the requests that reach it: `login_required`, for example, sends
-    strangers away, and they must not use up a window that all users share.
+    These are the requirements of a `rate_limit` that is the outermost decorator. Inside another
+    decorator, it counts only the requests that reach it: `login_required`, for example, turns
+    anonymous users away, and they must not use up a window that all users share.
     """
     found = own_requirements(view) or joined(each for finder in _finders for each in finder(view))
     if not found and isinstance(view, partial):
@@ -139,11 +140,14 @@ _finders: list[Finder] = []
 
 
 def find_by(finder: Finder) -> None:
-    """Let an adapter say what the views of its framework require, which it cannot write on."""
+    """Register a function that finds the requirements of a framework's views.
+
+    It is for frameworks whose views cannot have the attribute of `set_requirements`.
+    """
     _finders.append(finder)
 
 
 def is_exempt(view: Callable[..., Any]) -> bool:
-    """Whether the middleware's rules leave the view alone."""
+    """Whether the view is exempt from the middleware's rules."""
     exempt: bool = getattr(view, EXEMPT, False)
     return exempt or (isinstance(view, partial) and is_exempt(view.func))

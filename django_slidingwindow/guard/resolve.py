@@ -1,4 +1,4 @@
-"""From a request and its requirements to the windows that it is charged in."""
+"""Find the windows that a request is charged in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import decisions as reasons
 from ..conf import conf
 from ..decisions import Decision
 from ..policies import parse_cost
-from . import overriding
+from . import override_snapshot
 from .binding import Binding, BoundProfile
 from .requirements import Choice
 from .state import Counted, RequestState, Resolved, new_resolved
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_slidingwindow")
 
-_NOTHING_CHOSEN: dict[int, tuple[str, ...]] = {}
+_NO_CHOICES: dict[int, tuple[str, ...]] = {}
 
 
 def resolve(request: HttpRequest, binding: Binding, state: RequestState | None) -> Resolved:
-    """Find out what the requirements of a binding charge the request. It may block.
+    """Return the windows to charge for the requirements of a binding. This may block.
 
-    `state` is what earlier checks of the request have charged; that is not charged again.
+    `state` has the earlier checks of the request: what they charged is not charged again.
     """
     if state is None and binding.exempt is not None and binding.exempt.covers(request):
-        return Resolved(None, {}, _NOTHING_CHOSEN, exempt=True)
-    chosen = _NOTHING_CHOSEN
-    if binding.asks:
+        return Resolved(None, {}, _NO_CHOICES, exempt=True)
+    chosen = _NO_CHOICES
+    if binding.asks_functions:
         chosen = {}
         try:
             profiles = _choose_all(request, binding, chosen)
-        except _UnknownError as error:
-            return _denied(error.counted, "", chosen)
+        except _ChoiceError as error:
+            return _denied(error.profiles, "", chosen)
     else:
         profiles = binding.by_method[request.method]
     counted: dict[str, Counted | None] = {}
     windows: WindowSet | None = None
     more: list[WindowSet] = []
-    overrides = overriding.current
+    overrides = override_snapshot.current
     for profile, find, cost, template, _, _ in profiles:
-        override: overriding.Override | None = None
+        override: override_snapshot.Override | None = None
         policies: tuple[Policy, ...] = ()
         try:
             identifier = find(request)
@@ -73,20 +73,19 @@ def resolve(request: HttpRequest, binding: Binding, state: RequestState | None) 
                 cost = missing
                 template = template and binding.limiter.template(profile, profile.policies, cost)
         if override is not None:
-            changed = override.windows(binding.limiter, profile, policies, identifier, cost)
+            found = override.windows(binding.limiter, profile, policies, identifier, cost)
             if override.refuses:
                 names = [bound.profile.name for bound in profiles]
-                return Resolved(changed, dict.fromkeys(names, ("", 0)), chosen)
-            own = changed
+                return Resolved(found, dict.fromkeys(names, ("", 0)), chosen)
         else:
             if template is None:
                 template = binding.limiter.template(profile, policies, cost)
-            own = template.windows(identifier)
+            found = template.windows(identifier)
         counted[profile.name] = identifier, cost
         if windows is None:
-            windows = own
+            windows = found
         else:
-            more.append(own)
+            more.append(found)
     if more and windows is not None:
         windows = binding.limiter.join([windows, *more])
     return new_resolved(Resolved, (windows, counted, chosen, None, False))
@@ -96,20 +95,21 @@ def limits_for(
     profile: Profile,
     identifier: str,
     request: HttpRequest | None,
-    overrides: overriding.Snapshot | None,
-) -> tuple[overriding.Override | None, tuple[Policy, ...]]:
-    """Return the override that is in force for an identifier, if any, and the policies."""
+    overrides: override_snapshot.Snapshot | None,
+) -> tuple[override_snapshot.Override | None, tuple[Policy, ...]]:
+    """Return the override in force for an identifier, if any, and the policies before it."""
     override = None if overrides is None else overrides.find(profile.name, identifier)
     if profile.limit_for is None or (override is not None and not override.counts):
         return override, profile.policies
     return override, profile.policies_for(identifier, request)
 
 
-class _UnknownError(Exception):
-    """The choice of profiles failed, so the request is denied."""
+class _ChoiceError(Exception):
+    """A function that chooses profiles failed, so the request is denied."""
 
-    def __init__(self, counted: Sequence[str]) -> None:
-        self.counted = counted
+    def __init__(self, profiles: Sequence[str]) -> None:
+        self.profiles = profiles
+        """The profiles that were found before."""
 
 
 def _choose_all(
@@ -117,14 +117,17 @@ def _choose_all(
     binding: Binding,
     chosen: dict[int, tuple[str, ...]],
 ) -> tuple[BoundProfile, ...]:
-    """Return the profiles that functions choose, each at the highest of its costs."""
+    """Return the profiles that names and functions choose, each at the highest of its costs.
+
+    `chosen` gets the choices of functions, by the requirement's id.
+    """
     costs: dict[str, int] = {}
     for requirement in binding.requirements:
         if not requirement.covers(request):
             continue
         names, cost = requirement.profiles, requirement.cost
         if not isinstance(names, tuple):
-            # Stays if the choice fails.
+            # In case the choice fails: `_denied` counts the request in a profile without a name.
             chosen[id(requirement)] = ("",)
             names = _choose(names, request, costs)
             chosen[id(requirement)] = names
@@ -144,7 +147,7 @@ def _choose(choice: Choice, request: HttpRequest, costs: dict[str, int]) -> tupl
     except Exception:
         logger.exception("the function that chooses a rate-limit profile failed: %r", choice)
         if conf.identity_error != "allow":
-            raise _UnknownError([*costs]) from None
+            raise _ChoiceError([*costs]) from None
         return ()
 
 

@@ -1,4 +1,4 @@
-"""The middleware's RULES: which profiles count a request, by its path, method and view."""
+"""The setting RULES: the profiles that count a request, by its path, method and view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = frozenset({"path", "methods", "name", "namespace", "profiles"})
 
 
 class Rule:
-    """One rule. A request must match all of its conditions."""
+    """A rule of the settings. A request must match all of its conditions."""
 
     __slots__ = ("names", "namespaces", "path", "requirement")
 
@@ -34,21 +34,22 @@ class Rule:
     ) -> None:
         self.requirement = requirement
         self.path = path
-        """Searched in the path as the URLconf sees it, which begins with a slash."""
+        """Searched in `request.path_info`, which begins with a slash."""
         self.names = names
         """View names with their namespaces, such as "shop:order"."""
         self.namespaces = namespaces
-        """Namespaces, which include the ones nested in them."""
+        """Namespaces, each followed by ":". They include the namespaces nested in them."""
 
     def mismatch(self, request: HttpRequest) -> str:
         """Return the condition that the request does not meet: "path", "name" or "namespace".
 
-        Empty if path and view match. The requirement checks the method.
+        Return "" if path and view match. The requirement checks the method.
         """
         if self.path is not None:
             path = request.path_info
             if "\n" in path:
-                # Before a newline `.` would stop, and `$` would match.
+                # A client could avoid a rule by a newline: `.` does not match it, and `$` matches
+                # before it.
                 path = path.replace("\n", "\r")
             if not self.path.search(path):
                 return "path"
@@ -71,12 +72,12 @@ def requirements_for(request: HttpRequest) -> tuple[Requirement, ...]:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return what RULES says."""
+    """Return the parsed setting RULES."""
     return tuple(read_rule(number, rule) for number, rule in enumerate(conf.rules))
 
 
 def read_rule(number: int, config: Any) -> Rule:
-    """Return the rule that a dict in the settings describes."""
+    """Return the rule that a dict of the settings describes."""
     for path, problem in rule_problems(number, config):
         raise ImproperlyConfigured(f"{path}: {problem}")
     profiles, methods = _texts(config["profiles"]), methods_from(config.get("methods"))

@@ -1,4 +1,4 @@
-"""What was decided about one request so far, kept on the request."""
+"""The checks of one request so far, kept in an attribute of the request."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ if TYPE_CHECKING:
     from ..core.windows import WindowSet
 
 STATE = "_rate_limit_state"
-"""The request's attribute that holds it."""
+"""The attribute of the request that has its `RequestState`."""
 
 Counted: TypeAlias = "tuple[str, int]"
-"""The identifier that a profile counts, and how many hits were asked for."""
+"""The identifier that a profile counts, and the number of hits."""
 
 
 class Resolved(NamedTuple):
-    """What requirements ask of one request."""
+    """The requirements of one request, resolved to windows."""
 
     windows: WindowSet | None
-    """What is to be charged; None for nothing."""
+    """The windows to charge; None if there are none."""
     counted: Mapping[str, Counted | None]
-    """By profile; None for one that does not count this request."""
+    """Identifier and hits by profile; None for a profile that does not count this request."""
     chosen: Mapping[int, tuple[str, ...]]
     """The profiles that functions chose, by the requirement's id."""
     decision: Decision | None = None
-    """What is decided without the store."""
+    """A decision that was made without the store."""
     exempt: bool = False
+    """Whether the setting EXEMPT exempts the request."""
 
 
 class Check(NamedTuple):
-    """One check of a request: `Resolved`, and what came of it."""
+    """One check of a request: the fields of `Resolved`, the requirements, and the decision."""
 
     requirements: Requirements
     windows: WindowSet | None
@@ -47,18 +48,18 @@ class Check(NamedTuple):
     exempt: bool = False
 
 
-# They make these tuples without a call of a Python constructor (`python -m benchmarks views`).
+# Create these tuples without a call of a Python constructor (`python -m benchmarks views`).
 new_resolved: Callable[[type[Resolved], tuple[Any, ...]], Resolved] = tuple.__new__
 new_check: Callable[[type[Check], tuple[Any, ...]], Check] = tuple.__new__
 
 
 class RequestState(list[Check]):
-    """The checks of one request. All that is asked of it is read from them."""
+    """The checks of one request."""
 
     __slots__ = ()
 
     def unmet(self, requirements: Requirements) -> list[Requirement]:
-        """Return the requirements that are left to check."""
+        """Return the requirements that were not checked yet."""
         if self[0].exempt:
             return []
         ids = requirements.ids
@@ -67,37 +68,39 @@ class RequestState(list[Check]):
         return [each for each in requirements if id(each) in ids] if ids else []
 
     def missing(self, profile: str, identifier: str, cost: int) -> int | None:
-        """Return the hits to ask for if a profile is named again; None if there are none.
+        """Return the hits that a profile has not been asked for yet; None if there are none.
 
-        A request costs a profile what the dearest place that names it says: the difference to
-        what was asked before is asked now. If the identifier has changed meanwhile, the new one
-        is asked for all of it, and the old one stays charged.
+        Several places may name one profile. The highest of their costs counts, so a later check
+        asks only for the difference to the earlier ones. If the identifier has changed since, the
+        new one is charged in full, and the old one stays charged.
         """
         asked: dict[str, int] = {}
         for check in self:
-            before = check.counted.get(profile)
-            if before is not None:
-                asked[before[0]] = asked.get(before[0], 0) + before[1]
-        most = max(cost, *asked.values()) if asked else cost
+            counted = check.counted.get(profile)
+            if counted is not None:
+                before, hits = counted
+                asked[before] = asked.get(before, 0) + hits
+        highest = max(cost, *asked.values()) if asked else cost
         if identifier not in asked:
-            return most
-        return most - asked[identifier] or None
+            return highest
+        return highest - asked[identifier] or None
 
     def profiles(self, request: HttpRequest, requirement: Requirement) -> tuple[str, ...]:
-        """Return the profiles of a requirement; none if it was not checked."""
+        """Return the profiles of a requirement; none if it was not checked, or does not count."""
         for check in self:
             if id(requirement) in check.requirements.ids and requirement.covers(request):
                 names = requirement.profiles
                 if isinstance(names, tuple):
                     return names
-                # Nothing was chosen if an earlier choice failed, which denied the request.
+                # Without a choice, an earlier one has failed, and the request was denied in a
+                # profile without a name.
                 return check.chosen.get(id(requirement), ("",))
         return ()
 
     def decision(
         self, request: HttpRequest, requirements: Iterable[Requirement]
     ) -> Decision | None:
-        """Return the strictest decision about the profiles of requirements."""
+        """Return the strictest decision about the profiles of requirements; None without any."""
         names = {name for each in requirements for name in self.profiles(request, each)}
         found = [
             check.decision
@@ -109,11 +112,11 @@ class RequestState(list[Check]):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """All decisions, in the order in which they were made."""
+        """All decisions, the oldest first."""
         return tuple([check.decision for check in self if check.decision is not None])
 
     def show(self, request: HttpRequest) -> None:
-        """Let the view see the strictest decision, at `request.rate_limit`."""
+        """Set `request.rate_limit`, which views read, to the strictest decision."""
         decisions = self.decisions
         request.rate_limit = strictest(decisions) if decisions else None  # type: ignore[attr-defined]
 

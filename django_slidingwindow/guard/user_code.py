@@ -1,4 +1,4 @@
-"""Calls of functions that a project has given, sync or async, from sync and async code."""
+"""Call functions of the project, sync or async, from sync and async code."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 Result = TypeVar("Result")
 
 
-# To find it out takes longer than most of these functions do, and a request asks several. Weak:
-# a function that a request has made for itself goes with the request.
-_found_async: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
+# Results of `is_async`. Finding one takes longer than most of these functions do, and a request
+# calls several. Weak, so that a function that was created for one request can be deleted.
+_is_async: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
+    """Whether the function returns an awaitable."""
     try:
-        return _found_async[function]
+        return _is_async[function]
     except (KeyError, TypeError):
         found = iscoroutinefunction(function) or iscoroutinefunction(
             getattr(type(function), "__call__", None)  # noqa: B004 -- an async __call__
         )
-    # Not every object can be kept so.
+    # Some objects cannot be hashed, or have no weak references.
     with suppress(TypeError):
-        _found_async[function] = found
+        _is_async[function] = found
     return found
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a function of the project answers; an `async def` gets a loop."""
+    """Return the result of a function of the project. An `async def` runs in an event loop."""
     return async_to_sync(function)(*args) if is_async(function) else function(*args)
 
 
 async def acall(function: Callable[..., Any], *args: Any) -> Any:
-    """Do what `call` does on an event loop: a function that is not `async def` gets a thread."""
+    """Do what `call` does, without blocking the event loop. A sync function runs in a thread."""
     return await (function(*args) if is_async(function) else in_thread(function, *args))
 
 
 async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
-    """Return the function's result, without blocking the loop."""
+    """Return the result of a function, without blocking the event loop."""
     return await sync_to_async(function)(*args)
 
 

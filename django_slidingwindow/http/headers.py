@@ -1,12 +1,12 @@
-"""The rate-limit fields of responses. No other module writes them.
+"""Write the rate-limit fields of responses. No other module writes them.
 
-`draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651);
-`legacy` is what drafts 00 to 06 had; `x` is the older habit. Seconds are rounded up,
-so a client that waits that long gets in.
+`draft` is draft-ietf-httpapi-ratelimit-headers-11, in structured fields (RFC 9651); `legacy` has
+the fields of drafts 00 to 06; `x` has the older `X-RateLimit-` fields. Seconds are rounded up, so
+that a client that waits for that long is admitted.
 
-Fields are written where Django keeps them, by their names in lower case: its own way there
-encodes each name and value to see whether it may, which takes longer than all the rest that is
-done for a response here, and ours are plain ASCII.
+Fields are written directly into Django's private dict of headers, whose keys are in lower case.
+Django's public interface encodes each name and value to validate it. That takes longer than
+everything else here, and is not needed: these fields are plain ASCII.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import base64
 import hmac
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from django.http import HttpRequest
@@ -33,23 +34,23 @@ if TYPE_CHECKING:
 
 STYLES = ("draft", "legacy", "x")
 
-_POLICY, _LEFT = "RateLimit-Policy", "RateLimit"
-_POLICY_KEY, _LEFT_KEY = _POLICY.lower(), _LEFT.lower()
+_POLICY, _REMAINING = "RateLimit-Policy", "RateLimit"
+_POLICY_KEY, _REMAINING_KEY = _POLICY.lower(), _REMAINING.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
-_ENDS = ("Limit", "Remaining", "Reset")
+_SUFFIXES = ("Limit", "Remaining", "Reset")
 _SHOWN = "_rate_limit_shown"
 _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
 
 _Fields: TypeAlias = "dict[str, tuple[str, str]]"
-"""Names and values of fields, by the names in lower case: what Django keeps of a response."""
+"""Pairs of name and value, by the name in lower case, as in Django's dict of headers."""
 
 
 def client_seconds(outcome: Decision | Verdict) -> int | None:
-    """Return the seconds that a client reads in Retry-After, `t` and Reset, rounded up.
+    """Return the seconds for Retry-After, `t` and Reset, rounded up.
 
-    After a refusal: until a retry can pass, at least 1; None if none can, or if nobody knows when.
-    Otherwise: until the oldest hit leaves the window.
+    For a refusal: until a retry can pass, at least 1; None if it never can, or if the time is
+    unknown. For an admission: until the oldest hit leaves the window.
     """
     if outcome.allowed:
         return math.ceil(outcome.reset_after)
@@ -60,24 +61,24 @@ def client_seconds(outcome: Decision | Verdict) -> int | None:
 
 
 def waits_for_slot(refusal: Decision | Verdict) -> bool:
-    """Return whether a refused request can pass when a request in flight ends, at any time."""
+    """Whether a refused request can pass as soon as a request in flight ends."""
     return refusal.retry_after == 0.0 and refusal.policy is not None and refusal.policy.inflight
 
 
 def show(response: HttpResponseBase, request: HttpRequest) -> None:
-    """Add the fields of what was decided about a request, if anything was.
+    """Add the fields of a request's decisions to its response.
 
-    Those that the view has set itself stay.
+    Fields that the view has set itself stay.
     """
     state: RequestState | None = getattr(request, STATE, None)
     if state is None:
         return
-    # In place what `decisions` does for most requests (`python -m benchmarks views`).
+    # Inlined from `state.decisions` for most requests (`python -m benchmarks views`).
     only = state[0].decision
     decisions = (only,) if len(state) == 1 and only is not None else state.decisions
     shown = getattr(response, _SHOWN, None)
     if not decisions or shown == decisions:
-        # By the decorator, and nothing was decided since.
+        # The decorator has added the fields already.
         return
     fields = _fields(decisions)
     stored = response.headers._store
@@ -92,9 +93,9 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:
-    """Add what every refusal has: how long to wait, if that helps, and that nobody keeps it.
+    """Add Cache-Control, and Retry-After if the seconds are known, to the response of a refusal.
 
-    What the response has of that stays.
+    Fields that the response already has stay.
     """
     stored = response.headers._store
     stored.setdefault("cache-control", _NO_STORE)
@@ -103,82 +104,86 @@ def refuse(response: HttpResponseBase, seconds: int | None) -> None:
 
 
 def field_values(decisions: Sequence[Decision]) -> dict[str, str]:
-    """Return the fields by name; none where no limit was applied or HEADERS is empty."""
+    """Return the fields by name; none if no limit was applied or HEADERS is empty."""
     return dict(_fields(decisions).values())
 
 
 def _fields(decisions: Sequence[Decision]) -> _Fields:
-    """Return the fields of decisions. Other responses may have the same: they are only read."""
+    """Return the fields of decisions. Other responses may share this dict: do not change it."""
     if len(decisions) == 1:
-        # In less time, for most responses (`python -m benchmarks views`).
         decision = decisions[0]
-        answer = decision.answer
-        windows = answer[1]
-        if windows is not None:
-            template = windows.template
-            prepared = _prepared.get(template) or _prepare(template)
-            if type(prepared) is _Form:
-                # Its limit may be this process's share.
-                form = prepared if template.rules is answer[2] else _form(decision)
-                return form.fields(decision)
-            if type(prepared) is _Several and decision.allowed and template.rules is answer[2]:
-                return _several_fields(prepared, decision, answer[3])
-    # Clients do not see what an observing profile counts.
+        windows = decision.answer[1]
+        if windows is not None and windows.template.single:
+            # Most responses. Many of them have the same fields; in a flood of refusals, nearly all.
+            # The limit is part of the key, because the fallback applies a share of it.
+            seconds = client_seconds(decision)
+            key = windows.template, decision.limit, decision.remaining, seconds
+            found = _single_window_fields.get(key)
+            if found is None and not conf.headers_partition_key:
+                fields = _policy_fields(decision).fields(decision.remaining, seconds)
+                found = _single_window_fields.keep(key, fields)
+            if found is not None:
+                return found
+        elif windows is not None and decision.allowed:
+            several = _several_policies(windows.template)
+            if several is not None and windows.template.rules is decision.answer[2]:
+                return _several_fields(several, decision, decision.answer[3])
+    # Observing profiles are not shown to clients.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
         return {}
     tightest: Decision | Verdict = decisions[0]
     if len(decisions) > 1:
-        verdicts = _once(verdicts)
+        verdicts = _one_per_policy(verdicts)
         tightest = strictest(verdicts)
     if tightest.policy is not None and tightest.policy.inflight:
-        # The older fields have no unit, so they show rates alone.
+        # The older fields have no unit, so they show rates only.
         tightest = strictest([v for v in verdicts if not v.policy.inflight] or verdicts)
-    form = _form(tightest)
-    fields = form.fields(tightest)
-    if form.quoted is not None and (form.keyed or len(verdicts) > 1):
-        return fields | _draft_fields(verdicts, form.keyed)
+    policy_fields = _policy_fields(tightest)
+    fields = policy_fields.fields(tightest.remaining, client_seconds(tightest))
+    if policy_fields.quoted is not None and (conf.headers_partition_key or len(verdicts) > 1):
+        fields |= _draft_fields(verdicts)
     return fields
 
 
-class _Form:
-    """The fields of one policy, but for what is left of it."""
+# The fields of decisions about one window, by template, limit, remaining hits and seconds. An entry
+# takes less than a kilobyte.
+_single_window_fields: BoundedCache[tuple[WindowTemplate, int, int, int | None], _Fields]
+_single_window_fields = BoundedCache(2_048)
 
-    __slots__ = ("fixed", "keyed", "older", "policy", "quoted", "timed")
+
+class _PolicyFields:
+    """The fields of one policy, without the remaining hits and seconds."""
+
+    __slots__ = ("fixed", "older", "policy", "quoted", "timed")
 
     def __init__(self, profile: str, policy: Policy, limit: int) -> None:
         self.policy = policy
         self.timed = not policy.inflight
-        """Whether anybody knows when something is left again."""
-        self.keyed = conf.headers_partition_key
-        """Whether the draft's fields have a hash of the identifier as well."""
+        """Whether the time of the next free hit is known."""
         self.quoted: str | None = None
-        """The name; None where the draft's fields are not wanted."""
+        """The quoted name of the policy; None if HEADERS does not have "draft"."""
         self.fixed: _Fields = {}
+        """The fields that are the same in all responses."""
         self.older: list[tuple[str, str, str, str]] = []
-        """The older fields for what is left, and for when: in lower case and as they are."""
+        """The names of the older fields for remaining and reset, each in lower case and as sent."""
         for style in conf.headers:
             if style == "draft":
                 ((_, self.quoted, text),) = describe([(profile, policy, limit)])
                 self.fixed[_POLICY_KEY] = _POLICY, text
             elif style in _PREFIXES and not policy.inflight:
-                name, remaining, reset = (_PREFIXES[style] + end for end in _ENDS)
+                name, remaining, reset = (_PREFIXES[style] + end for end in _SUFFIXES)
                 self.fixed[name.lower()] = name, str(limit)
                 self.older.append((remaining.lower(), remaining, reset.lower(), reset))
 
-    def fields(self, outcome: Decision | Verdict) -> _Fields:
-        """Return all of them, with what is left now. They are only read."""
-        key = self, outcome.remaining, client_seconds(outcome)
-        found = _kept.get(key)
-        return _kept.keep(key, self._write(*key[1:])) if found is None else found
-
-    def _write(self, remaining: int, seconds: int | None) -> _Fields:
+    def fields(self, remaining: int, seconds: int | None) -> _Fields:
+        """Return all fields, with the remaining hits and the `client_seconds`."""
         fields = self.fixed.copy()
         left, wait = str(remaining), None if seconds is None else str(seconds)
         if self.quoted is not None:
             timed = wait is not None and self.timed
             text = f"{self.quoted};r={left};t={wait}" if timed else f"{self.quoted};r={left}"
-            fields[_LEFT_KEY] = _LEFT, text
+            fields[_REMAINING_KEY] = _REMAINING, text
         for key, name, reset_key, reset in self.older:
             fields[key] = name, left
             if wait is not None:
@@ -186,65 +191,60 @@ class _Form:
         return fields
 
 
-# Many responses have the same number of hits and of seconds left, and in a flood of refusals nearly
-# all of them. Each takes less than a kilobyte.
-_kept: BoundedCache[tuple[_Form, int, int | None], _Fields] = BoundedCache(2_048)
+# By profile, id of the policy (its hash takes longer) and limit. The value keeps the policy alive,
+# so that the id is not reused.
+_fields_of_policies: BoundedCache[tuple[str, int, int], _PolicyFields] = BoundedCache(1_024)
 
 
-# By the id of a policy, which is kept so that the id stays its own: to hash it takes longer.
-_forms: BoundedCache[tuple[str, int, int], _Form] = BoundedCache(1_024)
-
-
-def _form(outcome: Decision | Verdict) -> _Form:
-    """Return the fields of a policy, made once: they rarely change between responses."""
+def _policy_fields(outcome: Decision | Verdict) -> _PolicyFields:
+    """Return the fields of the policy of a decision or verdict. They are prepared once."""
     policy = outcome.policy
     assert policy is not None  # without a policy there are no fields
     key = outcome.profile, id(policy), outcome.limit
-    found = _forms.get(key)
+    found = _fields_of_policies.get(key)
     if found is None:
-        found = _forms.keep(key, _Form(outcome.profile, policy, outcome.limit))
+        prepared = _PolicyFields(outcome.profile, policy, outcome.limit)
+        found = _fields_of_policies.keep(key, prepared)
     return found
 
 
-class _Several(NamedTuple):
-    """The draft's fields of several policies, but for what is left of them."""
+class _SeveralPolicies(NamedTuple):
+    """The draft's fields of several policies, without the remaining hits and seconds."""
 
-    names: list[str]  # quoted
-    described: tuple[str, str]
-    """The field that describes the policies."""
-
-
-_UNPREPARED = "the verdicts say what the fields are"
-_prepared: BoundedCache[WindowTemplate, _Form | _Several | str] = BoundedCache(1_024)
+    names: list[str]
+    """The quoted names of the policies."""
+    field: tuple[str, str]
+    """Name and value of the field RateLimit-Policy."""
 
 
-def _prepare(template: WindowTemplate) -> _Form | _Several | str:
+@lru_cache(maxsize=1_024)
+def _several_policies(template: WindowTemplate) -> _SeveralPolicies | None:
+    """Return the prepared fields of a template; None if they have to be made from the verdicts."""
     policies = [(profile, policy, policy.limit) for profile, policy in template.named]
-    mixed = len(policies) > 1 and any(policy.inflight for _, policy, _ in policies)
+    mixed = any(policy.inflight for _, policy, _ in policies)
     if template.observes or conf.headers_partition_key or mixed:
-        return _prepared.keep(template, _UNPREPARED)
-    if len(policies) == 1:
-        return _prepared.keep(template, _Form(*policies[0]))
+        return None
     named = describe(policies)
-    described = _POLICY, ", ".join([text for _, _, text in named])
-    return _prepared.keep(template, _Several([quoted for _, quoted, _ in named], described))
+    field = _POLICY, ", ".join([text for _, _, text in named])
+    return _SeveralPolicies([quoted for _, quoted, _ in named], field)
 
 
-def _several_fields(prepared: _Several, decision: Decision, reply: Sequence[int]) -> _Fields:
-    """Return the fields of a decision that admits, by the store's reply."""
-    form = _form(decision)
-    fields = form.fields(decision)
-    if form.quoted is None:
-        return fields
-    left = [
-        f"{name};r={remaining};t={-(-reset // 1_000_000)}"
-        for name, remaining, reset in zip(prepared.names, reply[3::4], reply[5::4], strict=True)
-    ]
-    return {**fields, _POLICY_KEY: prepared.described, _LEFT_KEY: (_LEFT, ", ".join(left))}
+def _several_fields(several: _SeveralPolicies, decision: Decision, reply: Sequence[int]) -> _Fields:
+    """Return the fields of an admission, with the numbers of the store's reply."""
+    policy_fields = _policy_fields(decision)
+    fields = policy_fields.fields(decision.remaining, client_seconds(decision))
+    if policy_fields.quoted is not None:
+        left = [
+            f"{name};r={remaining};t={-(-reset // 1_000_000)}"
+            for name, remaining, reset in zip(several.names, reply[3::4], reply[5::4], strict=True)
+        ]
+        fields[_POLICY_KEY] = several.field
+        fields[_REMAINING_KEY] = _REMAINING, ", ".join(left)
+    return fields
 
 
 def violated(decision: Decision) -> list[str]:
-    """Return the policies that refused, named as in the fields."""
+    """Return the names of the policies that refused, as in the fields."""
     verdicts = [verdict for verdict in decision.verdicts if not verdict.observed]
     return [
         name
@@ -253,8 +253,9 @@ def violated(decision: Decision) -> list[str]:
     ]
 
 
-def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
-    """Return what the policies are, and what is left of each."""
+def _draft_fields(verdicts: Sequence[Verdict]) -> _Fields:
+    """Return the fields of the draft for any verdicts."""
+    keyed = conf.headers_partition_key
     policies: list[str] = []
     left: list[str] = []
     for (_, quoted, policy), verdict in zip(names_of(verdicts), verdicts, strict=True):
@@ -263,7 +264,10 @@ def _draft_fields(verdicts: Sequence[Verdict], keyed: bool) -> _Fields:
         wait = "" if seconds is None else f";t={seconds}"
         policies += [policy + key]
         left += [f"{quoted};r={verdict.remaining}{wait}{key}"]
-    return {_POLICY_KEY: (_POLICY, ", ".join(policies)), _LEFT_KEY: (_LEFT, ", ".join(left))}
+    return {
+        _POLICY_KEY: (_POLICY, ", ".join(policies)),
+        _REMAINING_KEY: (_REMAINING, ", ".join(left)),
+    }
 
 
 def _partition_key(key: str) -> str:
@@ -273,8 +277,8 @@ def _partition_key(key: str) -> str:
     return base64.b64encode(digest[:_PARTITION_KEY_BYTES]).decode()
 
 
-def _once(verdicts: list[Verdict]) -> list[Verdict]:
-    """Return one verdict for each policy: the tightest, where a request met a policy twice."""
+def _one_per_policy(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return one verdict for each policy: the strictest, if a request was checked twice."""
     found: dict[tuple[str, Policy], Verdict] = {}
     for verdict in verdicts:
         policy = verdict.profile, verdict.policy
@@ -282,6 +286,6 @@ def _once(verdicts: list[Verdict]) -> list[Verdict]:
     return [*found.values()]
 
 
-on_change(_forms.clear)
-on_change(_kept.clear)
-on_change(_prepared.clear)
+on_change(_fields_of_policies.clear)
+on_change(_single_window_fields.clear)
+on_change(_several_policies.cache_clear)

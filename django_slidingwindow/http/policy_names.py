@@ -1,4 +1,4 @@
-"""How the rate-limit fields name and describe policies."""
+"""Name and describe policies for the rate-limit fields."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from ..decisions import Verdict
 from ..policies import Policy
 
 Named: TypeAlias = "tuple[str, str, str]"
-"""Of a policy its name, the name quoted, and the text that describes it."""
+"""The name of a policy, the quoted name, and the description that begins with the quoted name."""
 
-# What a structured-field string may hold, but for "%", which escapes the rest.
+# The characters of a structured-field string, without "%", which escapes all others.
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
-# By the ids of policies, which are kept so that the ids stay their own: to hash them takes longer.
-_known: BoundedCache[tuple[tuple[str, int, int], ...], tuple[list[Named], list[Policy]]]
-_known = BoundedCache(1_024)
+# By the ids of the policies, because their hashes take longer. The values keep the policies alive,
+# so that no id is reused.
+_descriptions: BoundedCache[tuple[tuple[str, int, int], ...], tuple[list[Named], list[Policy]]]
+_descriptions = BoundedCache(1_024)
 
 
 def names_of(verdicts: Sequence[Verdict]) -> list[Named]:
-    """Return names and texts of policies, made once: they rarely change between responses."""
+    """Do what `describe` does for the policies of verdicts, once for many responses."""
     key = tuple([(verdict.profile, id(verdict.policy), verdict.limit) for verdict in verdicts])
-    found = _known.get(key)
+    found = _descriptions.get(key)
     if found is None:
         named = describe([(verdict.profile, verdict.policy, verdict.limit) for verdict in verdicts])
-        found = _known.keep(key, (named, [verdict.policy for verdict in verdicts]))
+        found = _descriptions.keep(key, (named, [verdict.policy for verdict in verdicts]))
     return found[0]
 
 
 def describe(policies: Sequence[tuple[str, Policy, int]]) -> list[Named]:
-    """Return names and texts of policies, given their profiles and the applied limits."""
+    """Return names and descriptions of policies, each given with its profile and applied limit."""
     counts = Counter(profile for profile, _, _ in policies)
     named: dict[str, Named] = {}
     for profile, policy, limit in policies:
-        name = profile if counts[profile] == 1 else f"{profile}:{_ending(policy)}"
+        name = profile if counts[profile] == 1 else f"{profile}:{_suffix(policy)}"
         number = 1
         unique = name
         while unique in named:
@@ -48,19 +49,19 @@ def describe(policies: Sequence[tuple[str, Policy, int]]) -> list[Named]:
     return list(named.values())
 
 
-def _ending(policy: Policy) -> str:
-    """Return what tells a policy from the others of its profile."""
+def _suffix(policy: Policy) -> str:
+    """Return the end of a policy's name, which differs from those of its profile's others."""
     return "inflight" if policy.inflight else f"{policy.window_text}s"
 
 
 def _unit(policy: Policy) -> str:
-    """Return the parameters that say what is counted. Requests in flight have no window."""
+    """Return the parameters for the window, or for the unit of a limit on requests in flight."""
     if policy.inflight:
         return ';qu="concurrent-requests"'
     return f";w={policy.window:.0f}" if policy.window.is_integer() else ""
 
 
 def _quoted(name: str) -> str:
-    """Return the name as a structured-field string, which is ASCII."""
+    """Return the name as a structured-field string, which must be ASCII."""
     text = quote(name, safe=_PRINTABLE, errors="surrogatepass")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

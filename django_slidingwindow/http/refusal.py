@@ -29,23 +29,23 @@ from .headers import client_seconds, violated, waits_for_slot
 TOO_MANY_REQUESTS, UNAVAILABLE = 429, 503
 
 Response = TypeVar("Response", bound=HttpResponseBase)
-_Known: TypeAlias = "tuple[int, str, int | None]"
-"""What the texts of a response depend on, except the language: the status, the reason, and the
-seconds to wait (None if waiting does not help, or if nobody knows)."""
+_Cause: TypeAlias = "tuple[int, str, int | None]"
+"""What the texts of a response depend on, besides the language: the status, the reason, and the
+seconds to wait (None if waiting does not help, or if the time is unknown)."""
 _SLOT = "slot"
-"""In the place of the reason: a request in flight has to end."""
+"""Replaces the reason if a request in flight has to end."""
 
 _CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/problem+json"}
-# By what clients accept; few of them say anything long, or anything of their own.
-_forms: BoundedCache[str, str] = BoundedCache(256)
-_LONGEST_ACCEPT = 256
-# A flood of refusals needs few different ones. The language is part of the key.
-_bodies: BoundedCache[tuple[str, str | None, _Known, tuple[str, ...]], bytes] = BoundedCache(1_024)
+# Formats by the header Accept. Clients send few different values, and most are short.
+_formats: BoundedCache[str, str] = BoundedCache(256)
+_MAX_ACCEPT_LENGTH = 256
+# By format, language, cause and policies. A flood of refusals needs few different bodies.
+_bodies: BoundedCache[tuple[str, str | None, _Cause, tuple[str, ...]], bytes] = BoundedCache(1_024)
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
-# Images for the icon of the site, which browsers ask for by themselves.
+# Images are for the icon of the site, which browsers load on their own.
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self'; style-src "
 _HTML = (("text", "html"), ("application", "xhtml+xml"))
-# By the symbol of the unit. Functions, because each `ngettext_lazy` creates a class, and that
+# By the symbol of the unit. These are functions, because each `ngettext_lazy` creates a class: that
 # would take a third of the time to import the app.
 _WAITS: dict[str, Callable[[int], str]] = {
     "s": lambda n: ngettext(
@@ -64,30 +64,30 @@ _WAITS: dict[str, Callable[[int], str]] = {
 
 
 def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """Return a 429, or a 503 if it is the server that cannot decide; never to be cached."""
+    """Return a response with status 429, or 503 if the server cannot decide; not for caches."""
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = call(_own_response(), request, decision)
+        response = call(_response_function(), request, decision)
     return _finish(response, seconds)
 
 
 async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """Do what `refusal` does; a page of the project's own, which may block, runs in a thread."""
+    """Do what `refusal` does, without blocking the event loop. A page is made in a thread."""
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = await acall(_own_response(), request, decision)
+        response = await acall(_response_function(), request, decision)
     return _finish(response, seconds)
 
 
 def status_of(decision: Decision) -> int:
-    """Return the status that a refusal is answered with."""
+    """Return the HTTP status of a refusal."""
     return UNAVAILABLE if decision.source == DENY else TOO_MANY_REQUESTS
 
 
-def _own_response() -> Callable[[HttpRequest, Decision], Any]:
-    """Return the project's function that makes a response, or ours that makes a page."""
+def _response_function() -> Callable[[HttpRequest, Decision], Any]:
+    """Return the function in RESPONSE, or `_page` if the project has none."""
     own = conf.response
     if own is None:
         return _page
@@ -101,41 +101,41 @@ def finish(response: Response, decision: Decision) -> Response:
 
 def _finish(response: Response, seconds: int | None) -> Response:
     headers.refuse(response, seconds)
-    # Django would log each of them; the rejection log says more, in less time.
+    # Django would log each refusal. The rejection log says more, and takes less time.
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
 
-def preferred_form(request: HttpRequest) -> str:
-    """Return the form of the answer: "text", "json" or "html"."""
+def preferred_format(request: HttpRequest) -> str:
+    """Return the format that the client prefers: "text", "json" or "html"."""
     accept = request.META.get("HTTP_ACCEPT")
     if accept is None:
         return "text"
-    form = _forms.get(accept)
-    if form is None:
-        form = _accepted_form(request)
-        if len(accept) <= _LONGEST_ACCEPT:
-            _forms.keep(accept, form)
-    return form
+    found = _formats.get(accept)
+    if found is None:
+        found = _accepted_format(request)
+        if len(accept) <= _MAX_ACCEPT_LENGTH:
+            _formats.keep(accept, found)
+    return found
 
 
-def _accepted_form(request: HttpRequest) -> str:
+def _accepted_format(request: HttpRequest) -> str:
     """Return "json" or "html" if the client asks for it, else "text"."""
     try:
-        # Django 5.2 keeps those that the client will not have.
+        # Django 5.2 includes types with a quality of 0, which the client refuses.
         accepted = [media_type for media_type in request.accepted_types if media_type.quality]
     except ValueError:
-        # Longer than Django reads.
+        # The header is longer than Django allows.
         return "text"
     for media_type in accepted:
-        form = _form_of(media_type)
-        if form is not None:
-            text = (better for better in accepted if better.quality > media_type.quality)
-            return "text" if any(better.main_type in ("text", "*") for better in text) else form
+        found = _format_of(media_type)
+        if found is not None:
+            better = (other for other in accepted if other.quality > media_type.quality)
+            return "text" if any(other.main_type in ("text", "*") for other in better) else found
     return "text"
 
 
-def _form_of(media_type: MediaType) -> str | None:
+def _format_of(media_type: MediaType) -> str | None:
     main, sub = media_type.main_type, media_type.sub_type
     if main == "application" and (sub in ("json", "*") or sub.endswith("+json")):
         return "json"
@@ -143,41 +143,41 @@ def _form_of(media_type: MediaType) -> str | None:
 
 
 def _data(request: HttpRequest, decision: Decision, seconds: int | None) -> HttpResponse | None:
-    """Return text or JSON; None for a client that wants a page, or if the project answers."""
+    """Return text or JSON; None if the client prefers a page, or the project has a RESPONSE."""
     if conf.response is not None:
         return None
-    form = preferred_form(request)
-    if form == "html":
+    preferred = preferred_format(request)
+    if preferred == "html":
         return None
     reason = _reason(decision) if decision.retry_after == 0.0 else decision.reason
-    known = status_of(decision), reason, seconds
-    policies = tuple(violated(decision)) if form == "json" else ()
-    key = form, _language(), known, policies
+    cause = status_of(decision), reason, seconds
+    policies = tuple(violated(decision)) if preferred == "json" else ()
+    key = preferred, _language(), cause, policies
     body = _bodies.get(key)
     if body is None:
-        body = _body(form, known, policies)
-        # Not if translation is switched off.
+        body = _body(preferred, cause, policies)
+        # They differ if translations are deactivated.
         if get_language() == key[1]:
             _bodies.keep(key, body)
-    return HttpResponse(body, status=known[0], content_type=_CONTENT_TYPES[form])
+    return HttpResponse(body, status=cause[0], content_type=_CONTENT_TYPES[preferred])
 
 
 def _language() -> str | None:
-    """Return the language that is active, as Django's `get_language` does.
+    """Return the active language, as Django's `get_language` does.
 
-    Where none was activated, that takes a quarter of the time of a refusal
-    (`python -m benchmarks views`). While Django has loaded no other language than that of the
-    site, no other can be active.
+    If no language was activated, `get_language` takes a quarter of the time of a refusal
+    (`python -m benchmarks views`). As long as Django has loaded only the language of the site, no
+    other language can be active.
     """
     loaded, own = trans_real._translations, conf.language  # type: ignore[attr-defined]
     return own if len(loaded) == 1 and own in loaded else get_language()
 
 
-def _body(form: str, known: _Known, policies: tuple[str, ...]) -> bytes:
-    title, advice = _words(known)
-    if form == "text":
+def _body(body_format: str, cause: _Cause, policies: tuple[str, ...]) -> bytes:
+    title, advice = _title_and_advice(cause)
+    if body_format == "text":
         return f"{title}. {advice}\n".encode()
-    status, reason, _ = known
+    status, reason, _ = cause
     problem: dict[str, Any] = {
         "type": "about:blank",
         "title": title,
@@ -193,10 +193,10 @@ def _body(form: str, known: _Known, policies: tuple[str, ...]) -> bytes:
 
 
 def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
-    """Return the project's 429.html (or 503.html), else our own."""
+    """Return the project's template 429.html or 503.html, or else our own page."""
     status = status_of(decision)
     seconds = client_seconds(decision)
-    title, advice = _words((status, _reason(decision), seconds))
+    title, advice = _title_and_advice((status, _reason(decision), seconds))
     context = {
         "decision": decision,
         "status": status,
@@ -209,7 +209,7 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
     except TemplateDoesNotExist:
         page, policy = _own_page()
         response = HttpResponse(page.render(Context(context)), status=status)
-        # Under the policy, django-debug-toolbar could not run its scripts on the page.
+        # The policy would stop the scripts of django-debug-toolbar.
         if not apps.is_installed("debug_toolbar"):
             # Django's CSP middleware and django-csp keep a policy that a response already has.
             response.headers["Content-Security-Policy"] = policy
@@ -221,7 +221,7 @@ def _page(request: HttpRequest, decision: Decision) -> HttpResponse:
 def _own_page() -> tuple[Template, str]:
     """Return our page and its Content Security Policy, which allows the page's style by its hash.
 
-    The template has an engine of its own, so that TEMPLATES does not matter.
+    The template has its own engine, and so does not depend on the setting TEMPLATES.
     """
     folder = Path(__file__).parent.parent / "templates"
     engine = Engine(dirs=[str(folder)], libraries={"i18n": "django.templatetags.i18n"})
@@ -232,17 +232,17 @@ def _own_page() -> tuple[Template, str]:
 
 
 def advice(decision: Decision) -> str:
-    """Return what a refused client should do, in the current language."""
-    return _words((status_of(decision), _reason(decision), client_seconds(decision)))[1]
+    """Return the advice for a refused client, in the active language."""
+    return _title_and_advice((status_of(decision), _reason(decision), client_seconds(decision)))[1]
 
 
 def _reason(decision: Decision) -> str:
     return _SLOT if waits_for_slot(decision) else decision.reason
 
 
-def _words(known: _Known) -> tuple[str, str]:
-    """Return title and advice in the current language."""
-    status, reason, seconds = known
+def _title_and_advice(cause: _Cause) -> tuple[str, str]:
+    """Return title and advice in the active language."""
+    status, reason, seconds = cause
     if status == UNAVAILABLE:
         title = gettext("Service unavailable")
     else:

@@ -22,16 +22,17 @@ from ..models import Rejection, Usage
 from ..overrides.watcher import Status, watcher
 from ..policies import LOG_ALL, PENALTY, Policy
 from ..rejections import recorder
-from ..rejections import writer as logwriter
+from ..rejections.writer import log_alias, try_to_write
 from ..stores.protocol import Evaluate, WindowRule
-from . import reader as readings
+from . import reader
 from .search import configured
 from .usage import percentile
 
 OK, INFO, WARNING, ERROR = "ok", "info", "warning", "error"
 
 _PROBES = 100
-# Seconds by which the clocks of hosts may differ. More makes times in the log confusing.
+# Seconds by which the clocks of two hosts may differ. A larger difference makes the times in the
+# log confusing.
 _CLOCK_TOLERANCE = 1.0
 _NO_REDIS = (StoreError, NotImplementedError, ImproperlyConfigured)
 
@@ -44,7 +45,7 @@ class Finding:
     level: str
     text: str
     data: dict[str, Any] = field(default_factory=dict)
-    """The facts of the text, for programs."""
+    """The values in the text, for programs."""
 
 
 def examine() -> list[Finding]:
@@ -55,7 +56,7 @@ def examine() -> list[Finding]:
 def _server() -> Iterator[Finding]:
     data = {"alias": conf.cache}
     try:
-        readings.store().run(_peek())
+        reader.store().run(_peek())
     except _NO_REDIS as error:
         text = f"cannot use Redis of the cache {conf.cache!r}: {error}"
         yield Finding(name="connection", level=ERROR, text=text, data=data)
@@ -71,22 +72,22 @@ def _server() -> Iterator[Finding]:
     }
     for name, check in server_checks.items():
         try:
-            with readings.only_store_errors():
+            with reader.only_store_errors():
                 yield check()
         except StoreError as error:
-            # The Redis user may lack a right; the system checks report those that matter.
+            # The Redis user may lack a permission. The system checks report the important ones.
             yield Finding(name=name, level=WARNING, text=f"unknown: {error}")
 
 
 def _peek() -> Evaluate:
-    """Return a call that reads a window which is never written."""
+    """Return a call that reads a window to which nothing is ever written."""
     policy = Policy(limit=1, window=1)
     key = make_key(get_limiter().prefix, "doctor", "latency", "doctor", policy)
     return Evaluate((key,), (WindowRule(policy, 1),), False)
 
 
 def _version() -> Finding:
-    info = readings.client().info("server")
+    info = reader.client().info("server")
     version, mode = info.get("redis_version", "?"), info.get("redis_mode", "?")
     return Finding(
         name="server",
@@ -97,7 +98,7 @@ def _version() -> Finding:
 
 
 def _eviction() -> Finding:
-    info = readings.client().info("memory")
+    info = reader.client().info("memory")
     policy, bound = info.get("maxmemory_policy", "noeviction"), info.get("maxmemory", 0)
     data = {"policy": policy, "maxmemory": bound}
     if policy != "noeviction" and bound:
@@ -109,12 +110,12 @@ def _eviction() -> Finding:
 
 def _latency() -> Finding:
     peek = _peek()
-    durations = [_timed(lambda: readings.store().run(peek)) for _ in range(_PROBES)]
+    durations = [_timed(lambda: reader.store().run(peek)) for _ in range(_PROBES)]
     return latency(durations, conf.latency_budget)
 
 
 def latency(durations: list[float], budget: float) -> Finding:
-    """Compare the durations of checks with the budget. All are in seconds."""
+    """Compare the durations of checks with the latency budget, all in seconds."""
     ordered = sorted(durations)
     data = {f"p{share}_ms": round(percentile(ordered, share) * 1000, 3) for share in (50, 95, 99)}
     data["max_ms"] = round(ordered[-1] * 1000, 3)
@@ -132,13 +133,16 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _script() -> Finding:
-    """Count the loaded scripts. Missing ones are fine: the first check that needs one loads it."""
+    """Count the scripts that Redis has loaded.
+
+    A missing script is not a problem: the first check that needs it loads it.
+    """
     shas: dict[str, None] = {}
     for profile in configured():
         names = in_use(profile.policies) or (profile.algorithm,)
-        watched = names if profile.penalty is None else tuple(sorted((*names, PENALTY)))
-        shas |= dict.fromkeys([script("evaluate", watched).sha, script("refund", names).sha])
-    loaded = sum(map(bool, readings.client().script_exists(*shas)))
+        evaluated = names if profile.penalty is None else tuple(sorted((*names, PENALTY)))
+        shas |= dict.fromkeys([script("evaluate", evaluated).sha, script("refund", names).sha])
+    loaded = sum(map(bool, reader.client().script_exists(*shas)))
     return Finding(
         name="script",
         level=OK,
@@ -149,13 +153,13 @@ def _script() -> Finding:
 
 def _clock() -> Finding:
     before = time.time()
-    seconds, micro = readings.client().time()
+    seconds, micro = reader.client().time()
     middle = (before + time.time()) / 2
     return clock(seconds + micro / 1_000_000 - middle)
 
 
 def clock(ahead: float) -> Finding:
-    """Judge the difference between the clocks of Redis and this host, in seconds."""
+    """Judge by how many seconds the clock of Redis is ahead of the clock of this host."""
     off = abs(ahead) > _CLOCK_TOLERANCE
     text = f"Redis is {abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} this host"
     if off:
@@ -188,7 +192,10 @@ def _overrides() -> Finding:
 
 
 def overrides(status: Status, age: float | None) -> Finding:
-    """Judge what this process knows about overrides. `age` is that of the last successful read."""
+    """Judge whether this process can read the overrides.
+
+    `age`: seconds since the last successful read, None if there was none.
+    """
     if status.error:
         holds = "the settings hold" if age is None else f"those read {age:.0f} s ago hold"
         text = f"cannot be read, so {holds}: {status.error}"
@@ -210,15 +217,15 @@ def _log() -> Iterator[Finding]:
 
 def table(name: str, model: type[Rejection | Usage]) -> Finding:
     """Try to read and to write the table of a log."""
-    alias = logwriter.log_alias(model)
-    doing = "read"
+    alias = log_alias(model)
+    attempt = "read"
     try:
         rows = model._default_manager.using(alias).order_by("-minute")
         newest = rows.values_list("minute", flat=True).first()
-        doing = "write to"
-        logwriter.try_to_write(alias, model)
+        attempt = "write to"
+        try_to_write(alias, model)
     except Error as error:
-        text = f"cannot {doing} the table in the database {alias!r}: {error}"
+        text = f"cannot {attempt} the table in the database {alias!r}: {error}"
         return Finding(name=name, level=ERROR, text=text.strip(), data={"database": alias})
     content = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
     data = {"database": alias, "newest": newest.isoformat() if newest else None}
@@ -248,12 +255,17 @@ def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:
 def _system_checks() -> Iterator[Finding]:
     messages = checks.run_checks(tags=[TAG], include_deployment_checks=True)
     for message in messages:
-        level = INFO if message.level < checks.WARNING else WARNING
         yield Finding(
             name=(message.id or "").rpartition(".")[2] or "check",
-            level=ERROR if message.level >= checks.ERROR else level,
+            level=_level(message),
             text=f"{message.msg} {message.hint or ''}".strip(),
             data={"id": message.id, "hint": message.hint},
         )
     if not messages:
         yield Finding(name="checks", level=OK, text="the system checks found no problem")
+
+
+def _level(message: checks.CheckMessage) -> str:
+    if message.level >= checks.ERROR:
+        return ERROR
+    return WARNING if message.level >= checks.WARNING else INFO

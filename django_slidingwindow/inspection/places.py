@@ -1,4 +1,7 @@
-"""The places on the way of a request that require profiles, in the order in which it meets them."""
+"""The places that check a request, in the order in which the request reaches them.
+
+A place is the middleware, a decorator, a class-based view or a throttle.
+"""
 
 from __future__ import annotations
 
@@ -26,48 +29,52 @@ _PATH = f"{RateLimitMiddleware.__module__}.{RateLimitMiddleware.__qualname__}"
 
 
 class Place(NamedTuple):
-    """A place that checks requirements together."""
+    """A place that makes one check of all its requirements."""
 
     name: str
-    """INSIDE and THROTTLE are met only by requests that get through what stands before them."""
+    """MIDDLEWARE, VIEW, INSIDE or THROTTLE.
+
+    A request reaches INSIDE and THROTTLE only if the code before them lets it through.
+    """
     requirements: Requirements
 
 
 class UnknownThrottlesError(Exception):
-    """A view of Django REST framework does not tell its throttles without a real request."""
+    """A view of Django REST framework cannot list its throttles without a real request."""
 
 
 def has_middleware() -> bool:
-    """Whether MIDDLEWARE has ours, or one derived from it."""
+    """Whether MIDDLEWARE has RateLimitMiddleware or a subclass of it."""
     return bool(middleware_like(conf.middleware, _PATH))
 
 
 def places(request: HttpRequest) -> Iterator[Place]:
-    """Yield all places that a request to its view may meet; one may repeat another's requirements.
+    """Yield the places that may check a request. Several places may have the same requirements.
 
-    Raise UnknownThrottlesError at the end if a view hides its throttles.
+    Raise UnknownThrottlesError if a view cannot list its throttles.
     """
     match = request.resolver_match
     if has_middleware():
         if match is None:
-            # Charged once the response is known.
+            # The middleware charges its rules after the response.
             yield Place(MIDDLEWARE, joined(requirements_for(request)))
         else:
             yield Place(MIDDLEWARE, requirements_at(request, match.func))
     if match is not None:
-        yield from _of_view(request, match.func)
+        yield from _places_of_view(request, match.func)
 
 
-def _of_view(request: HttpRequest, view: Callable[..., Any]) -> Iterator[Place]:
+def _places_of_view(request: HttpRequest, view: Callable[..., Any]) -> Iterator[Place]:
     for number, layer in enumerate(_layers(view)):
         own = own_requirements(layer)
         if own:
             yield Place(INSIDE if number else VIEW, own)
-    # A method of a class is decorated anew at each request, so it has no layers yet.
+    # Decorators on a method of a class wrap it again for each request. They are not among the
+    # layers, but the view has their requirements.
     yield Place(INSIDE, joined(all_requirements(_unwrapped_partial(view))))
     instance = _instance(request, view)
     if instance is not None:
-        yield from _of_class(request, instance)
+        yield from _places_of_class(request, instance)
     ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
     if ninja is not None:
         for requirements in ninja.requirements_in(view, request.method):
@@ -75,6 +82,7 @@ def _of_view(request: HttpRequest, view: Callable[..., Any]) -> Iterator[Place]:
 
 
 def _layers(view: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield a view, the function that it wraps, and so on inwards."""
     layer: Any = _unwrapped_partial(view)
     while layer is not None:
         yield layer
@@ -88,24 +96,23 @@ def _unwrapped_partial(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _instance(request: HttpRequest, view: Any) -> Any:
-    """Return the object of a class-based view that would answer the request; None for others."""
-    made_by = getattr(view, "view_class", None) or getattr(view, "cls", None)
-    if made_by is None:
+    """Return an instance of a class-based view, set up for the request; None for other views."""
+    view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    if view_class is None:
         return None
-    instance = made_by(**getattr(view, "view_initkwargs", getattr(view, "initkwargs", {})))
-    # Views of Django REST framework may look at these.
+    instance = view_class(**getattr(view, "view_initkwargs", getattr(view, "initkwargs", {})))
+    # `get_throttles` of a Django REST framework view may read these.
     instance.request, instance.args, instance.kwargs = request, (), {}
     if hasattr(view, "actions"):
         instance.action = (view.actions or {}).get((request.method or "").lower())
     return instance
 
 
-def _of_class(request: HttpRequest, instance: Any) -> Iterator[Place]:
+def _places_of_class(request: HttpRequest, instance: Any) -> Iterator[Place]:
     inside = getattr(instance, "_rate_limit_inside", None)
     if inside is not None:
-        # A partial, as `dispatch` decorates: a function would count as a view of the project.
+        # The decorator would register a function as a view of the project, but not a partial.
         yield Place(INSIDE, own_requirements(inside(partial(instance.http_method_not_allowed))))
-    throttled: Requirements | None = None
     drf = sys.modules.get("django_slidingwindow.contrib.drf")
     if drf is not None and hasattr(instance, "get_throttles"):
         try:
@@ -117,7 +124,7 @@ def _of_class(request: HttpRequest, instance: Any) -> Iterator[Place]:
 
 
 def _handler(request: HttpRequest, instance: Any) -> Any:
-    """Return the method that answers; Django lets `get` answer HEAD."""
+    """Return the method that handles the request. Django lets `get` handle HEAD."""
     name = getattr(instance, "action", None) or (request.method or "").lower()
     handler = getattr(instance, name, None)
     return getattr(instance, "get", None) if handler is None and name == "head" else handler

@@ -22,20 +22,20 @@ class ProfileState:
 
     name: str
     origin: str
-    """Where it comes from: the settings, an app that registered it, or this package."""
+    """Where the profile comes from: SETTINGS, REGISTERED (by an app) or BUILT (this package)."""
     profile: Profile | None = None
-    """None if it cannot be used."""
+    """None if the configuration has problems."""
     problems: tuple[str, ...] = ()
-    """Why it cannot be used."""
+    """Why the profile cannot be used."""
 
     @property
     def dynamic(self) -> bool:
-        """Return whether a callable returns the limit for each identifier."""
+        """Whether a function returns the limit for each identifier."""
         return self.profile is not None and self.profile.limit_for is not None
 
     @property
     def tiers(self) -> dict[str, list[str] | None] | None:
-        """Return the rates by tier, None for no limit; None if it has no tiers."""
+        """The rates of each tier, None for a tier without a limit; None if there are no tiers."""
         limit_for = None if self.profile is None else self.profile.limit_for
         if not isinstance(limit_for, Tiers):
             return None
@@ -45,13 +45,13 @@ class ProfileState:
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """What is known without an identifier."""
+        """The policies that do not depend on the identifier."""
         if self.profile is None:
             return ()
         return self.profile.policies or slots_policies(self.profile.inflight, self.profile.hold)
 
     def value(self, key: ProfileKey) -> Any:
-        """Return the value that applies; None if the profile cannot be used."""
+        """Return the value of a key that applies; None if the profile cannot be used."""
         if self.profile is None:
             return None
         value = getattr(self.profile, key.field)
@@ -79,7 +79,7 @@ def column_keys() -> list[ProfileKey]:
 
 
 def remarks(record: Mapping[str, Any]) -> list[str]:
-    """Return the other keys of a record, where they are not the default: "anonymous: skip"."""
+    """Return the keys without a column that differ from their default, as "anonymous: skip"."""
     return [
         key.name if record[key.name] is True else f"{key.name}: {record[key.name]}"
         for key in _own_keys()
@@ -88,17 +88,17 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
 
 
 def _default(key: ProfileKey, record: Mapping[str, Any]) -> Any:
-    """Return the value without the key. The scope of a profile is its name."""
+    """Return the value that applies without the key. The default scope is the profile's name."""
     return record["name"] if key.name == "scope" else key.default
 
 
 def _own_keys() -> list[ProfileKey]:
-    """Return the keys that the policies do not show."""
+    """Return the keys that belong to the whole profile, not to each of its policies."""
     return [key for key in PROFILE_KEYS.values() if not key.in_policies]
 
 
 def profiles() -> Iterator[ProfileState]:
-    """Yield all profiles by name; those that cannot be used have problems."""
+    """Yield all profiles, sorted by name."""
     for name, config in sorted(registry.configs().items()):
         problems = tuple(
             Text("{path}: {problem}", path=path, problem=problem)

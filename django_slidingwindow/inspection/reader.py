@@ -1,6 +1,6 @@
 """Read windows in Redis: hits, whether a request would be refused, expiry and size.
 
-Nothing is written. Many windows are read in one round trip.
+Nothing is written. One round trip reads many windows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
-from ..algorithms import decode as decoding
+from ..algorithms.decode import DECODERS
 from ..exceptions import StoreError
 from ..guard.current_limiter import get_limiter
 from ..policies import SLOTS, Policy
@@ -23,23 +23,25 @@ from ..stores.errors import store_error
 from ..stores.protocol import Evaluate, Reply, WindowReply, WindowRule
 from .search import Match
 
-# The most windows that one script call reads, so that it does not delay requests.
+# The most windows that one script call reads. A longer call would delay requests.
 _WINDOWS_PER_CALL = 50
 
 RulesFor: TypeAlias = "Callable[[Policy], tuple[WindowRule, ...]]"
+"""A function that returns the rules by which a window of a policy is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reading:
     """A window as a request would see it. Times are in seconds."""
 
     hits: int
     blocked: bool
     """Whether the limit of the match would refuse a request of cost 1."""
     retry_after: float | None
+    """None if no retry can succeed."""
     reset_after: float
     leased: int | None = None
-    """Hits of the last `lease_seconds`, which may not be used yet; None without a lease."""
+    """Hits of the last `lease_seconds`, which may be unused yet; None without a lease."""
 
 
 @contextmanager
@@ -54,8 +56,8 @@ def only_store_errors() -> Iterator[None]:
 def client() -> Any:
     """Return a redis-py client for the server that holds the windows.
 
-    It has the time-outs of the alias, perhaps none. Only use it after a call of the store, which
-    has a time-out, has succeeded.
+    The client has the time-outs of the cache alias, which may be none. So call the store first: a
+    call of the store always has a time-out, and raises StoreError if Redis is down.
     """
     return store().client()
 
@@ -63,7 +65,7 @@ def client() -> Any:
 def store() -> Any:
     """Return the Redis store of this process's limiter.
 
-    The type is Any, because it has methods beyond the protocol of stores.
+    The type is Any, because the Redis store has more methods than the protocol of stores.
     """
     return get_limiter().store
 
@@ -77,30 +79,32 @@ def key_count() -> int:
         return int(server.dbsize())
 
 
-def looks(matches: list[Match]) -> list[Look | None]:
+def read(matches: list[Match]) -> list[Reading | None]:
     """Return the current state of each window; None for a key that is not a window."""
-    rows = zip(matches, _rows(matches, _look_rules), strict=True)
-    return [None if row is None else _look(match, *row) for match, row in rows]
+    rows = zip(matches, _rows(matches, _reading_rules), strict=True)
+    return [None if row is None else _reading(match, *row) for match, row in rows]
 
 
 def counts(matches: list[Match]) -> list[int | None]:
-    """Return only the hits of each window, which is half the work of `looks`."""
+    """Return only the hits of each window, which is half the work of `read`."""
     rows = zip(matches, _rows(matches, _count_rules), strict=True)
     return [None if row is None else _hits(match, row[0]) for match, row in rows]
 
 
 def _hits(match: Match, counted: WindowReply) -> int:
-    """Return the hits that count. A penalty that blocks is shown with one more than it tolerates.
+    """Return the hits in a window.
 
-    No other window refuses a check of cost 0.
+    A penalty that blocks is shown with one refusal more than it tolerates. It is the only kind of
+    window that refuses a check of cost 0.
     """
     return MAX_LIMIT - counted.remaining if counted.admits else (match.limit or 0) + 1
 
 
-def _look(
+def _reading(
     match: Match, counted: WindowReply, checked: WindowReply, recent: WindowReply | None = None
-) -> Look:
-    return Look(
+) -> Reading:
+    """Combine the replies to `_reading_rules`."""
+    return Reading(
         hits=_hits(match, counted),
         blocked=not checked.admits,
         retry_after=None if checked.retry < 0 else checked.retry / 1_000_000,
@@ -116,33 +120,33 @@ def _count_rules(policy: Policy) -> tuple[WindowRule, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _look_rules(policy: Policy) -> tuple[WindowRule, ...]:
-    """Return the rules that count hits, check a request of cost 1, and count recent hits."""
+def _reading_rules(policy: Policy) -> tuple[WindowRule, ...]:
+    """Return the rules that count hits, check a request of cost 1, and count leased hits."""
     (counted,) = _count_rules(policy)
     recent = (counted._replace(recent=True),) if policy.lease else ()
     return counted, WindowRule(policy, 1), *recent
 
 
 def _rows(matches: list[Match], rules: RulesFor) -> list[list[WindowReply] | None]:
-    """Return the replies of the script to each window's rules; None if a key is not a window."""
+    """Return the script's replies to the rules of each window; None if a key is not a window."""
     keys = tuple(match.key for match in matches)
     chunks = [
-        alike[at : at + _WINDOWS_PER_CALL]
+        same_policy[start : start + _WINDOWS_PER_CALL]
         for group in store().groups(keys) or [range(len(keys))]
-        for alike in _by_policy(matches[i] for i in group)
-        for at in range(0, len(alike), _WINDOWS_PER_CALL)
+        for same_policy in _by_policy(matches[i] for i in group)
+        for start in range(0, len(same_policy), _WINDOWS_PER_CALL)
     ]
     found: dict[str, list[WindowReply]] = {}
     for chunk, reply in _replies(chunks, rules):
         windows = [WindowReply(*fields) for fields in reply.windows()]
-        each = len(windows) // len(chunk)
+        rule_count = len(windows) // len(chunk)
         for i, match in enumerate(chunk):
-            found[match.key] = windows[each * i : each * (i + 1)]
+            found[match.key] = windows[rule_count * i : rule_count * (i + 1)]
     return [found.get(key) for key in keys]
 
 
 def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
-    """Group windows by policy: a call packs the arguments of a policy once."""
+    """Group windows by policy. The store packs the arguments of a call once for each policy."""
     found: dict[Policy, list[Match]] = {}
     for match in matches:
         found.setdefault(match.policy, []).append(match)
@@ -150,22 +154,20 @@ def _by_policy(matches: Iterable[Match]) -> Iterable[list[Match]]:
 
 
 def _replies(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[Match], Reply]]:
+    """Yield each chunk with the reply to it, without windows that cannot be read."""
     unread: list[list[Match]] = []
-    for chunk, reply in _ask(chunks, rules):
+    replies = store().run_many([_peek(chunk, rules) for chunk in chunks])
+    for chunk, reply in zip(chunks, replies, strict=True):
         if not isinstance(reply, StoreError):
             yield chunk, reply
         elif reply.outage:
             raise reply
         elif len(chunk) > 1:
-            # A key that is not a window made the call fail. Read one by one, so that only it fails.
+            # A key that is not a window made the call fail. Read the windows of this chunk one by
+            # one, so that only the call with this key fails.
             unread += [[match] for match in chunk]
     if unread:
         yield from _replies(unread, rules)
-
-
-def _ask(chunks: list[list[Match]], rules: RulesFor) -> Iterator[tuple[list[Match], Any]]:
-    replies = store().run_many([_peek(chunk, rules) for chunk in chunks])
-    return zip(chunks, replies, strict=True)
 
 
 def _peek(matches: list[Match], rules: RulesFor) -> Evaluate:
@@ -190,7 +192,7 @@ def sizes(keys: list[str]) -> list[tuple[int, int | None]]:
 
 
 def _unless_error(reply: Any, default: Any) -> Any:
-    # The Redis user may lack the right to run the command.
+    # The Redis user may lack the permission to run the command.
     return default if isinstance(reply, ResponseError) else reply
 
 
@@ -207,6 +209,6 @@ def hits(match: Match) -> list[tuple[float, int]]:
     # Read the clock after the value, so that no hit lies in the future.
     now = store().run(_peek([match], _count_rules)).clock
     try:
-        return decoding.DECODERS[algorithm](value, match.policy, now)
+        return DECODERS[algorithm](value, match.policy, now)
     except (LookupError, ValueError) as error:
         raise StoreError("damaged value: reset this window", outage=False) from error

@@ -15,7 +15,7 @@ from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends
 from ..core.limiter import Limiter
 from ..core.windows import ProfileCheck
 from ..exceptions import PolicyError
-from ..guard import overriding
+from ..guard import override_snapshot
 from ..guard.identity import canonical
 from ..policies import PENALTY, Policy, Profile
 from ..rates import MAX_LIMIT, MAX_WINDOW
@@ -32,22 +32,22 @@ class Match:
     parts: KeyParts
     profile: str | None
     policy: Policy
-    """How to read the window. It has the configured limit, or a very high one without a profile."""
+    """How to read the window. Its limit is the configured one, or MAX_LIMIT without a profile."""
     limit: int | None
     observed: bool = False
     """Whether the profile only observes, so that requests over its limit are admitted."""
-    override: overriding.Override | None = None
-    """The override in force; `policy`, `limit` and `observed` are as it has changed them."""
+    override: override_snapshot.Override | None = None
+    """The override in force. It is already applied to `policy`, `limit` and `observed`."""
 
     @property
     def refused(self) -> bool:
-        """Return whether an override blocks the identifier."""
+        """Whether an override blocks the identifier."""
         return self.override is not None and self.override.refuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """The filters of a search for windows. Without any, all windows are found.
+    """The filters of a search for windows. Without filters, all windows are found.
 
     Each field is an option of the commands and a parameter of the admin page.
     """
@@ -66,7 +66,7 @@ class Filters:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> Filters:
-        """Return the filters in a query string; empty values do not filter."""
+        """Return the filters in a query string. Empty values are ignored."""
         given: dict[str, Any] = {
             field.name: query.get(field.name, "").strip() or None for field in fields(cls)
         }
@@ -83,12 +83,13 @@ ALL = Filters()
 
 
 class Search:
-    """Find windows by filters. Raise ImproperlyConfigured if the profile does not exist."""
+    """A search for windows by filters. ImproperlyConfigured if the profile does not exist."""
 
     def __init__(self, filters: Filters = ALL) -> None:
         self._profile = None if filters.profile is None else registry.get(filters.profile)
         self._axis = filters.axis if self._profile is None else self._profile.axis
-        self._nothing = filters.axis is not None and filters.axis != self._axis
+        # The profile has another axis.
+        self._is_empty = filters.axis is not None and filters.axis != self._axis
         self._identifier = filters.identifier
 
     def pattern(self, prefix: str) -> str:
@@ -104,13 +105,13 @@ class Search:
 
     def exact_keys(self, limiter: Limiter) -> list[str] | None:
         """Return the keys of a complete identifier in all profiles; None if SCAN is needed."""
-        if self._nothing:
+        if self._is_empty:
             return []
         if self._identifier is None or self._identifier.endswith("*"):
             return None
         found: dict[str, None] = {}
         for profile in self._profiles:
-            # Both as a request resolves it, and as keys and the log show it.
+            # The identifier may be given as a request has it, or as keys and the log show it.
             for identifier in (canonical(profile.axis, self._identifier), self._identifier):
                 policies = policies_of(profile, identifier)
                 found |= dict.fromkeys(
@@ -121,54 +122,63 @@ class Search:
             if shortened is not None:
                 before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
                 stem = before + shortened + after
-                found |= dict.fromkeys(stem + suffix(one) for one in _kept(profile, policies))
+                policies = policies_of(profile, self._identifier)
+                found |= dict.fromkeys(
+                    stem + suffix(policy) for policy in _with_penalty(profile, policies)
+                )
         return list(found)
 
     def beside(self, match: Match) -> list[str]:
-        """Return the keys of a match's identifier for all policies of its profile."""
+        """Return the key of a match, and its identifier's keys for all policies of the profile."""
         if match.profile is None:
             return [match.key]
         profile = registry.get(match.profile)
-        kept = _kept(profile, self._policies(profile, match.parts))
-        return [match.key, *(key_beside(match.key, policy) for policy in kept)]
+        policies = _with_penalty(profile, self._policies(profile, match.parts))
+        return [match.key, *(key_beside(match.key, policy) for policy in policies)]
 
     def match(self, key: str, prefix: str) -> Match | None:
-        """Return the key with its profile and policy; None if the filters exclude it."""
+        """Return the key with its profile and policy.
+
+        Return None if the key is not one of a window, or if the filters exclude it.
+        """
         parts = parse_key(key, prefix)
         if parts is None:
             return None
-        for profile in self._profiles_of.get((parts.axis, parts.scope), ()):
+        for profile in self._profiles_by_scope.get((parts.axis, parts.scope), ()):
             policies = self._policies(profile, parts)
-            for position, policy in enumerate(_kept(profile, policies)):
+            for position, policy in enumerate(_with_penalty(profile, policies)):
                 if (policy.algorithm, policy.window) == (parts.algorithm, parts.window):
-                    return _overridden(key, parts, profile, policies, position)
+                    return _configured_match(key, parts, profile, policies, position)
         if self._profile is not None:
             return None
         try:
             if parts.algorithm == PENALTY:
-                # Without a profile its block ends as it began: no step is longer than this one.
+                # The steps of the penalty are unknown. With the longest possible step, the stored
+                # end of a block is always believed.
                 policy = Penalty(limit=MAX_LIMIT, window=parts.window, steps=(MAX_WINDOW,))
             else:
                 policy = Policy(limit=MAX_LIMIT, window=parts.window, algorithm=parts.algorithm)
         except PolicyError:
-            # A key of another application: the length of this window is not valid.
+            # A key of another application: no policy can have a window of this length.
             return None
         return Match(key, parts, None, policy, None)
 
     def _policies(self, profile: Profile, parts: KeyParts) -> tuple[Policy, ...]:
+        """Return the policies of the identifier in a key; none if the identifier is unknown."""
         if not parts.shortened or profile.limit_for is None:
             return policies_of(profile, parts.identifier)
-        # The key has only a hash. The identifier is known if it was given completely.
+        # The key has only a hash of the identifier. The filters may have the whole identifier.
         return () if self._identifier is None else policies_of(profile, self._identifier)
 
     @cached_property
     def _profiles(self) -> list[Profile]:
         if self._profile is not None:
             return [self._profile]
-        return [p for p in configured() if self._axis in (None, p.axis)]
+        return [profile for profile in configured() if self._axis in (None, profile.axis)]
 
     @cached_property
-    def _profiles_of(self) -> dict[tuple[str, str], list[Profile]]:
+    def _profiles_by_scope(self) -> dict[tuple[str, str], list[Profile]]:
+        """The profiles by axis and scope, which are what their keys have in common."""
         found: dict[tuple[str, str], list[Profile]] = {}
         for profile in self._profiles:
             found.setdefault((profile.axis, profile.scope), []).append(profile)
@@ -176,7 +186,7 @@ class Search:
 
 
 def configured() -> list[Profile]:
-    """Return all valid profiles; the system checks report the others."""
+    """Return all valid profiles. The system checks report the others."""
     profiles = []
     for name in registry.configs():
         try:
@@ -187,33 +197,34 @@ def configured() -> list[Profile]:
 
 
 def policies_of(profile: Profile, identifier: str) -> tuple[Policy, ...]:
-    """Return the policies of an identifier; none if the project's function fails."""
+    """Return the policies of an identifier; () if the project's limit function fails."""
     try:
         return profile.policies_for(identifier)
-    except Exception:  # noqa: BLE001 -- a limit callable is the project's code
+    except Exception:  # noqa: BLE001 -- a limit function is the project's code
         return ()
 
 
-def _kept(profile: Profile, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
-    """Return what has a key for an identifier with these policies: they, and the penalty."""
+def _with_penalty(profile: Profile, policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
+    """Return all policies of a profile that have a key: also its penalty, which is the last."""
     return policies if profile.penalty is None else (*policies, profile.penalty)
 
 
-def _overridden(
+def _configured_match(
     key: str, parts: KeyParts, profile: Profile, policies: tuple[Policy, ...], position: int
 ) -> Match:
-    """Return the match of a key with one of its profile's policies, as an override changes it."""
-    policy = _kept(profile, policies)[position]
+    """Return the match of a key with the policy at a position, with the override in force."""
+    policy = _with_penalty(profile, policies)[position]
     name, limit = profile.name, policy.limit
-    override = overriding.find(name, parts.identifier)
+    override = override_snapshot.find(name, parts.identifier)
     if override is None:
         return Match(key, parts, name, policy, limit, profile.observed)
     if override.counts:
-        changed, others = override.change(profile, policies)
-        policy = _kept(changed, others)[position]
+        changed, changed_policies = override.change(profile, policies)
+        policy = _with_penalty(changed, changed_policies)[position]
         return Match(key, parts, name, policy, policy.limit, changed.observed, override)
     return Match(key, parts, name, policy, limit if override.refuses else None, False, override)
 
 
 def _literal(text: str) -> str:
+    """Escape the characters that have a meaning in a MATCH pattern."""
     return _GLOB.sub(r"\\\1", text)

@@ -1,4 +1,4 @@
-"""Spans of time, and the rows of a log in one of them: never more than can be read at once."""
+"""Spans of time, and the rows that a log has in a span."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Span:
 
     @property
     def minutes(self) -> range:
-        """The minutes since the epoch that it covers."""
+        """The minutes that the span covers, as numbers since the epoch."""
         return range(minute_number(self.start), minute_number(self.end))
 
 
@@ -45,18 +45,22 @@ def last(length: timedelta) -> Span:
 
 
 def minute_number(moment: datetime) -> int:
-    """Return the minutes since the epoch of a time as the log stores it."""
+    """Return the number of minutes from the epoch to a time as the log stores it."""
     if timezone.is_naive(moment):
         moment = timezone.make_aware(moment)
     return int(moment.timestamp() // 60)
 
 
 def newest_rows(rows: QuerySet[Any], span: Span) -> tuple[QuerySet[Any], Span]:
-    """Return the rows of the span and the span; if there are too many, those of its end."""
+    """Return the rows in a span, and the span that they cover.
+
+    If there are more than MOST_ROWS, return the newest rows and the end of the span.
+    """
     within = rows.filter(minute__gte=span.start, minute__lt=span.end)
     minutes = within.order_by("-minute").values_list("minute", flat=True)
-    # At most one row: the newest one that is left out, found by reading the index.
-    for first_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
-        start = first_left_out + timedelta(minutes=1)
+    # The newest row that is left out, if there is one. The database finds it in the index. Its
+    # minute is left out as a whole.
+    for last_left_out in minutes[MOST_ROWS : MOST_ROWS + 1]:
+        start = last_left_out + timedelta(minutes=1)
         return within.filter(minute__gte=start).order_by(), Span(start, span.end)
     return within.order_by(), span

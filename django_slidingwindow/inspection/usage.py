@@ -1,6 +1,6 @@
-"""How much of its limits a profile uses, from the usage log and the rejection log.
+"""Measure how much of its limits a profile uses, from the usage log and the rejection log.
 
-Both count by the minute. So a window is measured in whole minutes, rounded up.
+Both logs count requests by the minute. So a window is measured in whole minutes, rounded up.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from django.db.models import Sum
 from ..conf import conf
 from ..core.tiers import windows_of
 from ..decisions import FALLBACK, LIMIT
-from ..guard import overriding
+from ..guard import override_snapshot
 from ..guard.current_limiter import get_limiter
 from ..guard.identity import canonical
 from ..models import Rejection, Usage
-from ..policies import Profile
+from ..policies import IN_FLIGHT, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column, logged_identifier
 from .search import policies_of
 from .spans import Span, minute_number, newest_rows
@@ -29,6 +29,7 @@ from .spans import Span, minute_number, newest_rows
 SHARES = (50, 95, 99)
 """The percentiles that are shown."""
 BUSIEST = 10
+"""How many of the busiest identifiers are shown."""
 _REFUSED = (LIMIT, FALLBACK, OVERFLOW)
 _MINUTE = 60
 
@@ -39,7 +40,7 @@ class Count:
 
     admitted: int = 0
     cost: int = 0
-    """What the admitted ones cost together, in hits."""
+    """What the admitted requests cost together, in hits."""
     refused: int = 0
     """Requests over a limit. Their cost is not known."""
 
@@ -50,7 +51,7 @@ class Count:
 
     @property
     def demand(self) -> int:
-        """The hits that were asked for; a refused request counts as one."""
+        """The hits that clients asked for. A refused request counts as one hit."""
         return self.cost + self.refused
 
 
@@ -60,46 +61,51 @@ Minutes: TypeAlias = "dict[int, Count]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the logs have about a profile in a span of time."""
+    """The requests that the logs have for a profile in a span of time."""
 
     span: Span
-    """The span that was asked for, or its end if there were too many rows to read."""
+    """The requested span, or its end if the logs have too many rows."""
     by_identifier: Mapping[str, Minutes]
     others: Count
     """Requests beyond LOG_ROWS_PER_MINUTE, whose identifiers are lost."""
 
     @property
     def total(self) -> Count:
-        """All requests, with those of others."""
-        found = Count(self.others.admitted, self.others.cost, self.others.refused)
-        for minutes in self.by_identifier.values():
-            for count in minutes.values():
-                found.add(count.admitted, count.cost, count.refused)
-        return found
+        """All requests, including `others`."""
+        known = (count for minutes in self.by_identifier.values() for count in minutes.values())
+        return _sum([self.others, *known])
+
+
+def _sum(counts: Iterable[Count]) -> Count:
+    total = Count()
+    for count in counts:
+        total.add(count.admitted, count.cost, count.refused)
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowUse:
-    """How many hits identifiers asked for in one window of the clock."""
+    """How many hits identifiers asked for in one window, for windows that begin by the clock."""
 
     limit: int | None
-    """None if it depends on the identifier, or if there is none."""
+    """None if the limit depends on the identifier, or if there is no limit."""
     window: float
     """Seconds."""
     samples: int
-    """Pairs of an identifier and a window in which it had a request."""
+    """The number of windows in which an identifier had a request, for all identifiers."""
     percentiles: Mapping[int, int] = field(default_factory=dict)
     """Hits by percentile; empty without samples."""
     most: int = 0
+    """The hits of the largest sample."""
 
     @property
     def minutes(self) -> int:
-        """The length in which the hits were counted."""
+        """The window in whole minutes, by which the hits were counted."""
         return whole_minutes(self.window)
 
     @property
     def limit_in_minutes(self) -> int | None:
-        """What the limit admits in `minutes`."""
+        """The hits that the limit admits in `minutes`."""
         return None if self.limit is None else limit_in_minutes(self.limit, self.window)
 
 
@@ -120,7 +126,10 @@ def read(profile: Profile, span: Span, identifier: str | None = None) -> Counts:
 
 
 def trail(profile: Profile, span: Span, identifier: str) -> tuple[list[dict[str, Any]], Span]:
-    """Return what an identifier did, as a dict for each minute and view, the oldest first."""
+    """Return the requests of an identifier as a dict for each minute and view, the oldest first.
+
+    The second value is the span that they cover.
+    """
     admitted, refused, shown = _rows(profile, span, identifier)
     found: dict[tuple[Any, str, str], Count] = defaultdict(Count)
     groups: Any = admitted.values_list("minute", "identifier", "view")
@@ -144,7 +153,7 @@ def trail(profile: Profile, span: Span, identifier: str) -> tuple[list[dict[str,
 
 
 def _rows(profile: Profile, span: Span, identifier: str | None) -> tuple[Any, Any, Span]:
-    """Return the rows of both logs, and the span in which both are complete."""
+    """Return the rows of the usage log and of the rejection log, and the span that both cover."""
     name = column(profile.name, "profile")
     usage: Any = Usage.objects.filter(profile=name)
     rejections: Any = Rejection.objects.filter(profile=name, reason__in=_REFUSED)
@@ -167,10 +176,10 @@ def window_uses(profile: Profile, counts: Counts) -> list[WindowUse]:
     ]
 
 
-def _window_use(limit: int | None, window: float, found: Iterable[Minutes]) -> WindowUse:
+def _window_use(limit: int | None, window: float, identifiers: Iterable[Minutes]) -> WindowUse:
     length = whole_minutes(window)
     samples: list[int] = []
-    for minutes in found:
+    for minutes in identifiers:
         hits: dict[int, int] = defaultdict(int)
         for minute, count in minutes.items():
             hits[minute // length] += count.demand
@@ -189,71 +198,64 @@ def _window_use(limit: int | None, window: float, found: Iterable[Minutes]) -> W
 
 def busiest(counts: Counts) -> list[tuple[str, Count]]:
     """Return the identifiers with the most requests."""
-    totals = {}
-    for who, minutes in counts.by_identifier.items():
-        totals[who] = Count()
-        for count in minutes.values():
-            totals[who].add(count.admitted, count.cost, count.refused)
-    ordered = sorted(totals.items(), key=lambda item: (-item[1].demand, item[0]))
-    return ordered[:BUSIEST]
+    totals = ((who, _sum(minutes.values())) for who, minutes in counts.by_identifier.items())
+    return sorted(totals, key=lambda item: (-item[1].demand, item[0]))[:BUSIEST]
 
 
 def fullest(minutes: Minutes, window: float, shown: range) -> list[int]:
     """Return for each minute the hits that were admitted in the window that ends with it."""
     length = whole_minutes(window)
-    found, hits = (
-        [],
-        sum(
-            minutes[minute].cost
-            for minute in range(shown.start - length + 1, shown.start)
-            if minute in minutes
-        ),
-    )
+
+    def admitted(minute: int) -> int:
+        return minutes[minute].cost if minute in minutes else 0
+
+    found = []
+    hits = sum(map(admitted, range(shown.start - length + 1, shown.start)))
     for minute in shown:
-        hits += minutes[minute].cost if minute in minutes else 0
+        hits += admitted(minute)
         found.append(hits)
-        oldest = minute - length + 1
-        hits -= minutes[oldest].cost if oldest in minutes else 0
+        hits -= admitted(minute - length + 1)
     return found
 
 
 def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int | None, float]]:
-    """Return limit and window of each policy, as overrides have changed it.
+    """Return limit and window of each rate, without the limit on requests in flight.
 
-    The limit is None where it depends on the identifier, and that is not given.
+    With an identifier, overrides are applied. Without one, a limit that depends on the identifier
+    is None.
     """
     if identifier is not None:
         return _limits_of_identifier(profile, unquote(identifier))
     if profile.limit_for is None:
-        return [(policy.limit, policy.window) for policy in profile.policies]
-    # A function may say any window, and tiers may all have no limit.
+        return [(policy.limit, policy.window) for policy in rates_of(profile.policies)]
+    # A limit function may return any window, and a profile may have only tiers without a limit.
     windows = windows_of(profile) or (profile.window or float(_MINUTE),)
-    return [(None, window) for window in windows]
+    return [(None, window) for window in windows if window != IN_FLIGHT]
 
 
 def _limits_of_identifier(profile: Profile, identifier: str) -> list[tuple[int | None, float]]:
     if conf.log_identifiers == "hash":
-        # Of a hash the log cannot tell which identifier it stands for.
+        # The log has only a hash, for which the identifier is unknown.
         return limits_of(profile)
     policies = policies_of(profile, identifier)
-    # Reads the overrides, if this process has not done it yet.
+    # The first call in a process loads the overrides.
     get_limiter()
-    override = overriding.find(profile.name, identifier)
+    override = override_snapshot.find(profile.name, identifier)
     if override is not None:
         policies = override.change(profile, policies)[1] if override.counts else ()
-    return [(policy.limit, policy.window) for policy in policies]
+    return [(policy.limit, policy.window) for policy in rates_of(policies)]
 
 
 def whole_minutes(window: float) -> int:
-    """Return a window in minutes, rounded up."""
+    """Return the length of a window in minutes, rounded up."""
     return max(1, math.ceil(window / _MINUTE))
 
 
 def limit_in_minutes(limit: int, window: float) -> int:
-    """Return what a limit admits in the window that is rounded up to whole minutes."""
+    """Return how many hits a limit admits if its window is rounded up to whole minutes."""
     return int(limit * whole_minutes(window) * _MINUTE / window)
 
 
 def percentile(ordered: Sequence[Any], share: int) -> Any:
-    """Return the smallest value that is not below this share of the values."""
+    """Return the smallest value that is at least as large as `share` percent of the values."""
     return ordered[math.ceil(len(ordered) * share / 100) - 1]

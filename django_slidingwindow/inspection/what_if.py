@@ -1,16 +1,16 @@
-"""What another limit would have refused, as far as the logs can tell.
+"""Estimate from the logs what another limit would have refused.
 
-The logs count by the minute, and do not say when in it a request came. So the answer is a pair of
-bounds, which hold wherever in their minutes the requests came:
+The logs count requests by the minute, without the second in which a request came. So the result
+is a lower and an upper bound. Both hold for any seconds:
 
-- Requests of consecutive minutes that are together no longer than the window lie in one window. Of
-  them at most `limit` are admitted.
-- A window reaches into at most n minutes: its length in minutes, rounded up, and one more. Choose
-  requests so that any n consecutive minutes have at most `limit` of them: then no window holds
-  more, wherever they came. A sliding window admits requests as early as possible, and so admits at
-  least as many as any such choice.
+- Consecutive minutes that together are not longer than the window lie in one window. At most
+  `limit` of their requests are admitted.
+- A window touches at most n minutes: its length in minutes, rounded up, plus one. Choose requests
+  so that any n consecutive minutes have at most `limit` of them. Then no window has more than
+  `limit` of them. A sliding window admits requests as early as possible, so it admits at least as
+  many requests as any such choice.
 
-In both cases the most requests are found by admitting as early as possible, minute by minute.
+In both cases, admitting as early as possible, minute by minute, finds the largest number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from django.db.models import Sum
 
 from ..decisions import FALLBACK, LIMIT, OBSERVED, OBSERVED_PENALTY
 from ..models import Rejection, Usage
-from ..policies import LOG_ALL, Policy, Profile
+from ..policies import LOG_ALL, Policy, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column
 from .spans import Span, newest_rows
 from .usage import Counts, read
@@ -36,7 +36,7 @@ _BY_LIMIT = (LIMIT, FALLBACK, OBSERVED, OVERFLOW)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """At least and at most how many."""
+    """A number that is known to be at least `least` and at most `most`."""
 
     least: int
     most: int | None
@@ -45,51 +45,57 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affected:
-    """An identifier that another limit would have refused, or may have."""
+    """An identifier with requests that another limit would have refused, or may have refused."""
 
     identifier: str
     requests: int | None
     """None if only refusals are logged."""
     refused: int
-    """What was refused in fact."""
+    """Requests that were actually refused."""
     bounds: Bounds
+    """Requests that would have been refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What another limit would have done in a span of time."""
+    """The effect that another limit would have had in a span of time."""
 
     span: Span
-    """From where the logs have all rows; the windows are empty at its start."""
+    """The part of the requested span for which the logs are complete.
+
+    The windows count as empty at its start.
+    """
     requests: int | None
     """None if only refusals are logged."""
     refused: int
-    """What was refused in fact."""
+    """Requests that were actually refused."""
     bounds: Bounds
-    """What would have been refused."""
+    """Requests that would have been refused."""
     identifiers: int | None
+    """None if only refusals are logged."""
     touched: int
-    """Identifiers with a refusal in fact."""
+    """Identifiers with a request that was actually refused."""
     touched_bounds: Bounds
+    """Identifiers with a request that would have been refused."""
     affected: Sequence[Affected]
-    """Those with the most possible refusals."""
+    """The MOST_AFFECTED identifiers with the most possible refusals."""
     others: int
     """Requests beyond LOG_ROWS_PER_MINUTE, which are left out."""
     has_costs: bool = False
-    """Whether requests cost other than one hit, so that the bounds do not hold."""
+    """Whether some requests did not cost exactly one hit, so that the bounds do not hold."""
     for_other_reasons: int = 0
-    """Requests that a penalty or an override refused, for example; they are left out."""
+    """Requests that were refused for another reason, such as a penalty. They are left out."""
 
 
 def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
-    """Return what these policies would have refused in place of the profile's own."""
+    """Return what these policies would have refused in place of the profile's own policies."""
     name = column(profile.name, "profile")
     if profile.log == LOG_ALL:
         logged = Usage.objects.filter(profile=name, minute__gte=span.start, minute__lt=span.end)
-        # Before the profile logged all, it logged refusals alone.
+        # Before its first row in the usage log, the profile logged only refusals.
         first = logged.order_by("minute").values_list("minute", flat=True).first()
-        begins = span.end if first is None else first
-        found = _from_counts(profile, policies, read(profile, Span(begins, span.end)))
+        start = span.end if first is None else first
+        found = _from_counts(profile, policies, read(profile, Span(start, span.end)))
     else:
         found = _from_refusals(profile, policies, span)
     refused = Rejection.objects.filter(profile=name)
@@ -98,6 +104,7 @@ def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
 
 
 def _from_counts(profile: Profile, policies: Sequence[Policy], counts: Counts) -> WhatIf:
+    """Compute the result from logs that have all requests."""
     found = []
     has_costs = counts.others.admitted != counts.others.cost
     for identifier, minutes in counts.by_identifier.items():
@@ -124,23 +131,24 @@ def _from_counts(profile: Profile, policies: Sequence[Policy], counts: Counts) -
 def refusals(
     demand: Mapping[int, int], policies: Iterable[Policy], *, count_rejected: bool = False
 ) -> Bounds:
-    """Return how many of the requests of one identifier, by minute, are refused."""
+    """Return how many requests of one identifier are refused. `demand` has requests by minute."""
     requests = sum(demand.values())
-    within, beyond = [], []
+    # The caps that certainly hold, and stricter caps: a request within those is certainly admitted.
+    loose, strict = [], []
     for policy in policies:
-        # In a minute that is longer than the window, each window admits `limit`.
         most = 2 * policy.limit - 1 if policy.algorithm == "counter" else policy.limit
+        # A minute may have several windows. Each one admits `limit` requests.
         windows = 1 if policy.window >= _MINUTE else math.ceil(_MINUTE / policy.window)
-        within.append((max(0, most) * windows, max(1, int(policy.window // _MINUTE))))
-        beyond.append((policy.limit, math.ceil(_longest_hold(policy) / _MINUTE) + 1))
+        loose.append((max(0, most) * windows, max(1, int(policy.window // _MINUTE))))
+        strict.append((policy.limit, math.ceil(_longest_hold(policy) / _MINUTE) + 1))
     return Bounds(
-        least=requests - _admitted(demand, within),
-        most=requests - _admitted(demand, beyond, count_rejected=count_rejected),
+        least=requests - _admitted(demand, loose),
+        most=requests - _admitted(demand, strict, count_rejected=count_rejected),
     )
 
 
 def _longest_hold(policy: Policy) -> float:
-    """Return for how many seconds a hit may count."""
+    """Return the longest time that a hit may count, in seconds."""
     if policy.algorithm == "buckets":
         return policy.window * (1 + 1 / policy.resolution)
     return policy.window * (2 if policy.algorithm == "counter" else 1)
@@ -148,41 +156,41 @@ def _longest_hold(policy: Policy) -> float:
 
 def _admitted(
     demand: Mapping[int, int],
-    bounds: Sequence[tuple[int, int]],
+    caps: Sequence[tuple[int, int]],
     *,
     count_rejected: bool = False,
 ) -> int:
-    """Return how many can be admitted if a number of minutes admits at most a number of requests.
+    """Return how many requests are admitted under all caps, as early as possible.
 
-    `bounds` are pairs of requests and minutes. With `count_rejected`, requests that are not
-    admitted count as well.
+    A cap (r, m) means: m consecutive minutes admit at most r requests. With `count_rejected`,
+    requests that are not admitted count as well.
     """
     total = 0
-    held: list[deque[tuple[int, int]]] = [deque() for _ in bounds]
-    hits = [0] * len(bounds)
+    held: list[deque[tuple[int, int]]] = [deque() for _ in caps]
+    hits = [0] * len(caps)
     for minute in sorted(demand):
         room = wanted = demand[minute]
-        for i, (limit, length) in enumerate(bounds):
+        for i, (limit, length) in enumerate(caps):
             while held[i] and held[i][0][0] <= minute - length:
                 hits[i] -= held[i].popleft()[1]
             room = min(room, max(0, limit - hits[i]))
         total += room
         counted = wanted if count_rejected else room
-        for i in range(len(bounds)):
+        for i in range(len(caps)):
             held[i].append((minute, counted))
             hits[i] += counted
     return total
 
 
 def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
-    """Tell what refusals alone can tell.
+    """Compute the result from logs that have only refusals.
 
-    Limits that are at most as strict as those in force refuse at most what was refused, and those
-    that are at least as strict refuse at least that. About others nothing is known.
+    Limits that are nowhere stricter than those in force refuse at most what was refused. Limits
+    that are nowhere looser refuse at least that. For other limits, there are no bounds.
     """
     name = column(profile.name, "profile")
     rows, shown = newest_rows(Rejection.objects.filter(profile=name, reason__in=_BY_LIMIT), span)
-    in_force = {(policy.limit, policy.window) for policy in profile.policies}
+    in_force = {(policy.limit, policy.window) for policy in rates_of(profile.policies)}
     counts: dict[str, int] = {}
     others = 0
     groups = rows.values_list("reason", "identifier", "limit", "window").annotate(Sum("hits"))
@@ -193,7 +201,7 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
             counts[identifier] = counts.get(identifier, 0) + hits
             in_force.add((limit, window))
     limits = {policy.window: policy.limit for policy in policies}
-    # Identifiers that were never refused may have another limit if a function says it.
+    # A limit function may return a higher limit for identifiers that were never refused.
     looser = profile.limit_for is None and set(limits) <= {window for _, window in in_force}
     looser &= all(limits.get(window, limit) >= limit for limit, window in in_force)
     stricter = all(limits.get(window, limit + 1) <= limit for limit, window in in_force)
@@ -206,7 +214,7 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
         )
         for identifier, hits in counts.items()
     ]
-    return _summary(found, span=shown, others=others, unseen=not looser)
+    return _summary(found, span=shown, others=others, has_unseen=not looser)
 
 
 def _summary(
@@ -217,12 +225,12 @@ def _summary(
     identifiers: int | None = None,
     others: int,
     has_costs: bool = False,
-    unseen: bool = False,
+    has_unseen: bool = False,
 ) -> WhatIf:
-    """Add up what was found. `unseen`: others than the identifiers found may be refused."""
+    """Add up the identifiers. `has_unseen`: identifiers that are not in `found` may be refused."""
     most: int | None = None
     touched: int | None = None
-    if not unseen:
+    if not has_unseen:
         most = sum(one.bounds.most or 0 for one in found)
         touched = sum(1 for one in found if one.bounds.most)
     possible = [one for one in found if one.bounds.most != 0]

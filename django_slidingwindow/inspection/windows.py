@@ -1,7 +1,7 @@
-"""List and describe live windows in Redis: how much is left, and which ones block.
+"""List and describe live windows in Redis: how much is left, and which windows block.
 
-For the command and the admin, not for requests. Keys are found with SCAN, never with KEYS, and
-many are read in one round trip. Functions raise StoreError if Redis is down.
+For the command and the admin, not for requests. Keys are found with SCAN, never with KEYS, and one
+round trip reads many windows. All functions raise StoreError if Redis is down.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..core.keys import parse_key
-from ..guard import overriding
+from ..guard import override_snapshot
 from ..guard.current_limiter import get_limiter
 from ..policies import PENALTY
-from . import reader as readings
-from .reader import Look
+from . import reader
+from .reader import Reading
 from .search import ALL, Filters, Match, Search
 
 KEYS_A_PAGE = 1_000
 """The COUNT of a SCAN over all keys."""
 
 Progress: TypeAlias = "Callable[[int, int], None]"
-"""A function that is called with the keys seen so far, and about how many the database has."""
+"""A function that takes the number of keys seen so far, and about how many the server has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class KeyState:
     window: float
     """Seconds."""
     profile: str | None
-    """The configured profile that uses this window; None if there is none."""
+    """The configured profile that uses this window; None if no profile does."""
     limit: int | None
     hits: int
     remaining: int | None
@@ -51,18 +51,18 @@ class KeyState:
     override: str = ""
     """The action of the override in force: limit, exempt, observe or block; empty for none."""
     override_ends: float | None = None
-    """Seconds until it ends; None if it does not."""
+    """Seconds until the override ends; None if it does not end."""
     retry_after: float | None
     """Seconds until a request of cost 1 is admitted; 0.0 for now, None for never."""
     reset_after: float
     """Seconds until the oldest hit leaves the window."""
     ttl: float | None
-    """Seconds until the key expires; None if it does not."""
+    """Seconds until the key expires; None if it does not expire."""
     bytes: int | None
     """The memory of the key in Redis; None if the server does not return it."""
     leased: int | None = None
-    """The most of the hits that processes may have taken ahead and not used yet; None if the
-    profile has no lease."""
+    """At most how many of the hits are leased by processes and not used yet; None if the profile
+    has no lease."""
     in_flight_for: float | None = None
     """Seconds since the oldest request in flight began; None for a rate."""
 
@@ -86,17 +86,16 @@ def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page
     searched for among all keys.
     """
     search = Search(filters)
-    cursor, keys = _find(search, cursor, count)
-    return Page(
-        states=_found(_matches(keys, search), filters.blocked), cursor=cursor, seen=len(keys)
-    )
+    cursor, keys = _next_keys(search, cursor, count)
+    states = _filtered_states(_matches(keys, search), filters.blocked)
+    return Page(states=states, cursor=cursor, seen=len(keys))
 
 
 def walk(filters: Filters = ALL, *, progress: Progress | None = None) -> Iterator[KeyState]:
     """Yield all windows, page by page. SCAN may return a window twice."""
     search = Search(filters)
     for matches in _pages(search, progress):
-        yield from _found(matches, filters.blocked)
+        yield from _filtered_states(matches, filters.blocked)
 
 
 def keys_top(n: int, filters: Filters = ALL, *, progress: Progress | None = None) -> list[KeyState]:
@@ -105,14 +104,14 @@ def keys_top(n: int, filters: Filters = ALL, *, progress: Progress | None = None
     heap: list[tuple[float, str]] = []
     kept: set[str] = set()
     for matches in _pages(search, progress):
-        for match, count in _counted(matches):
-            found = _use(count, match.limit) or 0.0, match.key
-            if len(heap) == n and found <= heap[0]:
+        for match, count in _with_counts(matches):
+            entry = _use(count, match.limit) or 0.0, match.key
+            if len(heap) == n and entry <= heap[0]:
                 continue
-            if match.key in kept or (filters.blocked and not _is_full(match, count)):
+            if match.key in kept or (filters.blocked and not _is_blocked(match, count)):
                 continue
             kept.add(match.key)
-            heapq.heappush(heap, found)
+            heapq.heappush(heap, entry)
             if len(heap) > n:
                 kept.discard(heapq.heappop(heap)[1])
     best = [key for _, key in sorted(heap, reverse=True)]
@@ -126,7 +125,10 @@ def describe(key: str) -> KeyState | None:
 
 
 def describe_all(key: str) -> list[KeyState]:
-    """Return the window of a key and those of its profile's other policies; [] if it is empty."""
+    """Return the window of a key, and the windows of its profile's other policies.
+
+    Return an empty list if the window of the key is empty.
+    """
     search = Search()
     for match in _matches([key], search):
         states = _states(_matches(search.beside(match), search))
@@ -135,30 +137,25 @@ def describe_all(key: str) -> list[KeyState]:
 
 
 def damaged(filters: Filters = ALL, *, keys: Iterable[str] | None = None) -> list[KeyState]:
-    """Return the windows whose values cannot be read, with 0 hits.
+    """Return the windows whose values cannot be decoded, with 0 hits.
 
-    The fallback decides checks of such a window until it is reset.
+    Until such a window is reset, the fallback decides its checks.
     """
     search = Search(filters)
     pages = _pages(search, None) if keys is None else [_matches(keys, search)]
-    empty = Look(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
+    empty = Reading(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
     return [
-        _state(match, empty, *size)
+        _state(match, empty, pttl, size)
         for matches in pages
-        for match, look, size in zip(
-            matches,
-            readings.looks(matches),
-            readings.sizes([match.key for match in matches]),
-            strict=True,
-        )
-        if look is None
+        for match, reading, pttl, size in _read(matches)
+        if reading is None
     ]
 
 
 def hits(key: str) -> list[tuple[float, int]]:
     """Return the hits in the window of a key as (age in seconds, count), the oldest first."""
     for match in _matches([key], Search()):
-        return readings.hits(match)
+        return reader.hits(match)
     return []
 
 
@@ -168,25 +165,25 @@ def reset_key(key: str) -> bool:
     return parse_key(key, limiter.prefix) is not None and limiter.reset([key]) > 0
 
 
-def _find(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
+def _next_keys(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
+    """Return the cursor of the next page, and the keys of this page."""
     limiter = get_limiter()
     exact = search.exact_keys(limiter)
     if exact is not None:
         return "0", exact
-    found: tuple[str, list[str]] = readings.store().scan(
-        cursor, search.pattern(limiter.prefix), count
-    )
-    return found
+    page: tuple[str, list[str]] = reader.store().scan(cursor, search.pattern(limiter.prefix), count)
+    return page
 
 
 def _pages(search: Search, progress: Progress | None) -> Iterator[list[Match]]:
+    """Yield the matches of each page of keys."""
     cursor, seen, total = "0", 0, None
     while True:
-        cursor, keys = _find(search, cursor, KEYS_A_PAGE)
+        cursor, keys = _next_keys(search, cursor, KEYS_A_PAGE)
         seen += len(keys)
         yield _matches(keys, search)
         if progress is not None:
-            total = readings.key_count() if total is None else total
+            total = reader.key_count() if total is None else total
             progress(seen, total)
         if cursor == "0":
             return
@@ -198,23 +195,22 @@ def _matches(keys: Iterable[str], search: Search) -> list[Match]:
     return [match for match in found if match is not None]
 
 
-def _counted(matches: list[Match]) -> Iterator[tuple[Match, int]]:
-    for match, count in zip(matches, readings.counts(matches), strict=True):
+def _with_counts(matches: list[Match]) -> Iterator[tuple[Match, int]]:
+    """Yield each match with its hits, without keys that are not windows."""
+    for match, count in zip(matches, reader.counts(matches), strict=True):
         if count is not None:
             yield match, count
 
 
-def _found(matches: list[Match], blocked: bool) -> list[KeyState]:
-    """Return the states of matches. With `blocked`, return only windows that block.
-
-    Windows that do not block are then skipped after half the work.
-    """
+def _filtered_states(matches: list[Match], blocked: bool) -> list[KeyState]:
+    """Return the states of matches. With `blocked`, return only windows that block."""
     if blocked:
-        matches = [match for match, count in _counted(matches) if _is_full(match, count)]
+        # Counting hits is half the work of reading a state.
+        matches = [match for match, count in _with_counts(matches) if _is_blocked(match, count)]
     return _states(matches)
 
 
-def _is_full(match: Match, count: int) -> bool:
+def _is_blocked(match: Match, count: int) -> bool:
     if match.limit is None or match.observed:
         return match.refused
     # A penalty blocks when there are more refusals than it tolerates.
@@ -222,23 +218,29 @@ def _is_full(match: Match, count: int) -> bool:
     return over or match.refused
 
 
+def _read(matches: list[Match]) -> Iterator[tuple[Match, Reading | None, int, int | None]]:
+    """Yield each match with its reading, its PTTL and its size."""
+    readings = reader.read(matches)
+    sizes = reader.sizes([match.key for match in matches])
+    for match, reading, (pttl, size) in zip(matches, readings, sizes, strict=True):
+        yield match, reading, pttl, size
+
+
 def _states(matches: list[Match]) -> list[KeyState]:
-    looks = readings.looks(matches)
-    sizes = readings.sizes([match.key for match in matches])
     return [
-        _state(match, look, pttl, size)
-        for match, look, (pttl, size) in zip(matches, looks, sizes, strict=True)
-        if look is not None and pttl != -2
+        _state(match, reading, pttl, size)
+        for match, reading, pttl, size in _read(matches)
+        if reading is not None and pttl != -2
     ]
 
 
-def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
+def _state(match: Match, reading: Reading, pttl: int, size: int | None) -> KeyState:
     parts, limit, override = match.parts, match.limit, match.override
-    blocked = match.refused or (limit is not None and look.blocked and not match.observed)
+    blocked = match.refused or (limit is not None and reading.blocked and not match.observed)
     ends = None
     if override is not None and override.until is not None:
-        ends = max(0.0, override.until - overriding.clock())
-    released = ends if match.refused else look.retry_after
+        ends = max(0.0, override.until - override_snapshot.clock())
+    retry_after = ends if match.refused else reading.retry_after
     return KeyState(
         key=match.key,
         axis=parts.axis,
@@ -248,17 +250,17 @@ def _state(match: Match, look: Look, pttl: int, size: int | None) -> KeyState:
         window=parts.window,
         profile=match.profile,
         limit=limit,
-        hits=look.hits,
-        remaining=None if limit is None else max(0, limit - look.hits),
-        use=_use(look.hits, limit),
+        hits=reading.hits,
+        remaining=None if limit is None else max(0, limit - reading.hits),
+        use=_use(reading.hits, limit),
         blocked=blocked,
         observed=match.observed,
         override="" if override is None else override.action,
         override_ends=ends,
-        retry_after=released if blocked else 0.0,
-        reset_after=look.reset_after,
-        leased=look.leased,
-        in_flight_for=parts.window - look.reset_after if match.policy.inflight else None,
+        retry_after=retry_after if blocked else 0.0,
+        reset_after=reading.reset_after,
+        leased=reading.leased,
+        in_flight_for=parts.window - reading.reset_after if match.policy.inflight else None,
         ttl=None if pttl < 0 else pttl / 1_000,
         bytes=size,
     )

@@ -1,4 +1,4 @@
-"""Requests over HTTP, and when each was sent and answered."""
+"""Send requests over HTTP, and keep when each was sent and answered."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .target import Target
 
 USER_AGENT = f"django_slidingwindow-load/{__version__} (manage.py slidingwindow load)"
 MAX_REQUESTS = 10_000
-"""Of one test."""
+"""The most requests of one test."""
 
 REFUSED = 429
-_FAILED = 400
+_FIRST_ERROR = 400
 _TIMEOUT = 10.0
 _WORKERS = 8
 
 
 class Answer(NamedTuple):
-    """A response. The site decided at some moment between `sent` and `came`."""
+    """The result of a request. The site decided at some moment between `sent` and `came`."""
 
     sent: float
     came: float
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
     @property
     def admitted(self) -> bool:
-        return self.status is not None and self.status < _FAILED
+        return self.status is not None and self.status < _FIRST_ERROR
 
     @property
     def refused(self) -> bool:
@@ -44,8 +44,8 @@ class Answer(NamedTuple):
 class Client:
     """Sends GET requests to one target and keeps the answers, until its time is over.
 
-    Each request has a connection of its own: one that a server closes while it is used again
-    would leave open whether the request was counted.
+    Each request has its own connection. If a server closes a connection while it is used again, the
+    client cannot know whether the request was counted.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Client:
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`seconds`: after that nothing is sent."""
+        """Nothing is sent after `seconds`."""
         self.answers: list[Answer] = []
         self.clock = clock
         self.end = clock() + seconds
@@ -64,26 +64,26 @@ class Client:
         self._target = target
         self._headers = {"User-Agent": USER_AGENT, "Connection": "close", **dict(headers)}
         self._pool = ThreadPoolExecutor(_WORKERS)
-        self._running: list[Future[None]] = []
+        self._futures: list[Future[None]] = []
 
     def ask(self) -> Answer | None:
-        """Send one request and return its answer; None if nothing may be sent any more."""
-        found = self.burst(1)
-        return found[0] if found else None
+        """Send one request and return its answer; None if no more requests may be sent."""
+        answers = self.burst(1)
+        return answers[0] if answers else None
 
     def begin(self) -> bool:
         """Send one request as soon as a worker is free; return False if none may be sent."""
         if not self._left or self.clock() >= self.end:
             return False
         self._left -= 1
-        self._running.append(self._pool.submit(self._run))
+        self._futures.append(self._pool.submit(self._run))
         return True
 
     def wait(self) -> None:
-        """Wait for everything that was begun."""
-        for running in self._running:
-            running.result()
-        self._running.clear()
+        """Wait for all requests that have begun."""
+        for future in self._futures:
+            future.result()
+        self._futures.clear()
 
     def burst(self, size: int) -> Sequence[Answer]:
         """Send requests as fast as the workers can, and return their answers."""
@@ -95,7 +95,7 @@ class Client:
         return self.answers[first:]
 
     def close(self) -> None:
-        """Give up requests that were begun and not sent yet, and wait for the others."""
+        """Drop requests that are not sent yet, and wait for the others."""
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self) -> None:
@@ -106,11 +106,11 @@ class Client:
         kind = HTTPSConnection if self._target.scheme == "https" else HTTPConnection
         sent = self.clock()
         try:
-            with closing(kind(self._target.host, self._target.port, timeout=_TIMEOUT)) as link:
-                link.connect()
+            with closing(kind(self._target.host, self._target.port, timeout=_TIMEOUT)) as http:
+                http.connect()
                 sent = self.clock()
-                link.request("GET", self._target.path, headers=self._headers)
-                response = link.getresponse()
+                http.request("GET", self._target.path, headers=self._headers)
+                response = http.getresponse()
                 came = self.clock()
                 response.read()
         except (OSError, HTTPException) as error:

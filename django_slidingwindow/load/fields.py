@@ -1,6 +1,6 @@
-"""What the fields of responses say about limits, and whether it came true.
+"""Compare what the header fields of responses say about limits with what happened.
 
-All of it holds only if nobody else is counted with this client.
+The comparison is valid only if no other client is counted together with this one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from .client import Answer
 
-# Answers before a refusal that are compared with it: older ones promise nothing sharper.
+# How many answers before a refusal are compared with it. Older answers can prove no more.
 _COMPARED = 20
 
 
@@ -26,19 +26,19 @@ class Truth:
     limits: Sequence[int]
     """The limits that responses named."""
     retry_after_missing: int
-    """Refusals that did not say when to come back."""
+    """Refusals without Retry-After."""
     retry_after_kept: int
-    """Requests after that time that were admitted."""
+    """Refusals after which the first request past Retry-After was admitted."""
     retry_after_broken: int
-    """Requests after that time that were refused, although nothing was admitted meanwhile."""
+    """Refusals after which that request was refused, although nothing was admitted meanwhile."""
     remaining_seen: int
-    """Responses that said how many requests were left."""
+    """Responses that say how many requests are left."""
     remaining_broken: int
-    """Refusals of a request that was still among those."""
+    """Refusals although an earlier response said that requests were left."""
 
 
 def truth_of(answers: Sequence[Answer]) -> Truth:
-    """Compare what responses said with what came later."""
+    """Compare each response with the responses that came later."""
     ordered = sorted(
         (answer for answer in answers if answer.headers is not None), key=attrgetter("sent")
     )
@@ -47,7 +47,7 @@ def truth_of(answers: Sequence[Answer]) -> Truth:
     admitted = _Spans(answer for answer in answers if answer.admitted or answer.status is None)
     kept = [_retry_kept(answer, ordered, admitted) for answer in refused]
     by_end = sorted(ordered, key=attrgetter("came"))
-    said = [(a, left) for a in by_end if (left := remaining(a.headers)) is not None]
+    with_remaining = [(a, left) for a in by_end if (left := remaining(a.headers)) is not None]
     spans = _Spans(answers)
     limits = {limit for answer in ordered if (limit := _limit(answer.headers)) is not None}
     return Truth(
@@ -55,13 +55,13 @@ def truth_of(answers: Sequence[Answer]) -> Truth:
         retry_after_missing=len([a for a in refused if retry_after(a.headers) is None]),
         retry_after_kept=kept.count(True),
         retry_after_broken=kept.count(False),
-        remaining_seen=len(said),
-        remaining_broken=len([a for a in refused if _had_room(a, said, spans)]),
+        remaining_seen=len(with_remaining),
+        remaining_broken=len([a for a in refused if _had_room(a, with_remaining, spans)]),
     )
 
 
 def retry_after(headers: HTTPMessage | None) -> float | None:
-    """Return the seconds of Retry-After; None if there is none, or if it is not readable."""
+    """Return the seconds of Retry-After; None if the field is missing or cannot be read."""
     text = _text(headers, "Retry-After")
     if text.isdecimal():
         return float(text)
@@ -73,16 +73,16 @@ def retry_after(headers: HTTPMessage | None) -> float | None:
 
 
 def remaining(headers: HTTPMessage | None) -> int | None:
-    """Return how many requests are left, by the strictest limit that a response names."""
-    return _least(headers, "RateLimit", "r", "RateLimit-Remaining", "X-RateLimit-Remaining")
+    """Return how many requests are left by the strictest limit of a response."""
+    return _smallest(headers, "RateLimit", "r", "RateLimit-Remaining", "X-RateLimit-Remaining")
 
 
 def _limit(headers: HTTPMessage | None) -> int | None:
-    return _least(headers, "RateLimit-Policy", "q", "RateLimit-Limit", "X-RateLimit-Limit")
+    return _smallest(headers, "RateLimit-Policy", "q", "RateLimit-Limit", "X-RateLimit-Limit")
 
 
-def _least(headers: HTTPMessage | None, draft: str, key: str, *others: str) -> int | None:
-    """Return the smallest number: of the draft's field by its key, else of the older fields."""
+def _smallest(headers: HTTPMessage | None, draft: str, key: str, *others: str) -> int | None:
+    """Return the smallest number of the draft's field, else of the older fields."""
     found = re.findall(rf";\s*{key}=(\d{{1,18}})\b", _text(headers, draft))
     found = found or [text for name in others if (text := _text(headers, name)).isdecimal()]
     return min(map(int, found), default=None)
@@ -93,7 +93,7 @@ def _text(headers: HTTPMessage | None, name: str) -> str:
 
 
 class _Spans:
-    """Counts the answers whose request may have been decided between two moments."""
+    """Counts the requests that may have been decided between two moments."""
 
     def __init__(self, answers: Iterable[Answer]) -> None:
         spans = [(answer.sent, answer.came) for answer in answers]
@@ -105,7 +105,7 @@ class _Spans:
 
 
 def _retry_kept(refusal: Answer, ordered: Sequence[Answer], admitted: _Spans) -> bool | None:
-    """Whether the first request after Retry-After was admitted; None if that says nothing."""
+    """Whether the first request after Retry-After was admitted; None if that proves nothing."""
     seconds = retry_after(refusal.headers)
     if seconds is None:
         return None
@@ -115,17 +115,18 @@ def _retry_kept(refusal: Answer, ordered: Sequence[Answer], admitted: _Spans) ->
     later = ordered[first]
     if later.admitted:
         return True
-    # What was admitted meanwhile has taken the room; other statuses say nothing.
-    says = later.refused and not admitted.between(refusal.sent, later.came)
-    return False if says else None
+    # Requests that were admitted meanwhile may have used up the limit; other statuses than 429
+    # prove nothing.
+    is_broken = later.refused and not admitted.between(refusal.sent, later.came)
+    return False if is_broken else None
 
 
-def _had_room(refusal: Answer, said: Sequence[tuple[Answer, int]], spans: _Spans) -> bool:
-    """Whether an earlier response had said that this request would be admitted."""
-    last = bisect_right(said, refusal.sent, key=lambda pair: pair[0].came)
+def _had_room(refusal: Answer, with_remaining: Sequence[tuple[Answer, int]], spans: _Spans) -> bool:
+    """Whether an earlier response said that there was room for this request."""
+    end = bisect_right(with_remaining, refusal.sent, key=lambda pair: pair[0].came)
     return any(
-        # All others that may have been counted in between; both ends are among them.
+        # All other requests may have been counted in between. `between` also counts both of these.
         left > spans.between(earlier.sent, refusal.came) - 2
-        for earlier, left in said[max(0, last - _COMPARED) : last]
+        for earlier, left in with_remaining[max(0, end - _COMPARED) : end]
         if left
     )

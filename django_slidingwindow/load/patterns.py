@@ -1,4 +1,4 @@
-"""When requests are sent: across the boundary of a window, or at a steady rate."""
+"""Patterns of requests: bursts across the boundary of a window, or a steady rate."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Callable
 from .client import Answer, Client
 from .fields import retry_after
 
-# Seconds between requests that wait until one is admitted again: a part of the window, in bounds.
-_POLLS, _LEAST_PAUSE, _LONGEST_PAUSE = 100, 0.05, 1.0
-# How much longer a burst may take than the one before.
+# While waiting for an admission: requests in one window, and the bounds of the pause in seconds.
+_POLLS, _MIN_PAUSE, _MAX_PAUSE = 100, 0.05, 1.0
+# How much longer a burst may take than the first one.
 _SLOWER = 1.5
 # Seconds by which Retry-After may be rounded up.
-_ROUNDED = 1.0
+_ROUNDING = 1.0
 
 
 class Pattern:
-    """Sends requests until the client sends no more."""
+    """Sends requests in a pattern, until the client may send no more."""
 
     def __init__(self, client: Client, *, sleep: Callable[[float], object] = time.sleep) -> None:
         self._client = client
         self._sleep = sleep
 
     def steady(self, rate: float) -> None:
-        """Send `rate` requests a second."""
+        """Send `rate` requests per second."""
         begin, number = self._client.clock(), 0
         while self._wait_until(begin + number / rate) and self._client.begin():
             number += 1
         self._client.wait()
 
     def boundary(self, size: int, window: float) -> None:
-        """Send a burst just before a window ends, and another one just after that.
+        """Send a burst just before a window ends, and another one just after its end.
 
-        The first request wakes the site up, and a burst finds the limit. The moment when a request
-        is admitted again is a boundary of a fixed window, and the next one comes one window later.
+        The first request wakes the site up, and the first burst reaches the limit. If windows are
+        fixed, one of them ends when a request is admitted again, and the next one a window later.
         """
         self._client.ask()
         first = self._client.burst(size)
@@ -43,17 +43,17 @@ class Pattern:
         if found is None:
             return
         refused, admitted = found
-        takes = _SLOWER * (max(a.came for a in first) - min(a.sent for a in first))
-        for moment in (refused.sent + window - takes, admitted.came + window):
+        burst_seconds = _SLOWER * (max(a.came for a in first) - min(a.sent for a in first))
+        for moment in (refused.sent + window - burst_seconds, admitted.came + window):
             if not self._wait_until(moment):
                 return
             self._client.burst(size)
 
     def _admission(self, refused: Answer, window: float) -> tuple[Answer, Answer] | None:
-        """Ask until a request is admitted; return the answer before that one, and that one."""
-        pause = min(max(window / _POLLS, _LEAST_PAUSE), _LONGEST_PAUSE)
+        """Ask until a request is admitted; return the last refusal and the admission."""
+        pause = min(max(window / _POLLS, _MIN_PAUSE), _MAX_PAUSE)
         wait = retry_after(refused.headers) or 0.0
-        moment = refused.came + max(pause, wait - _ROUNDED)
+        moment = refused.came + max(pause, wait - _ROUNDING)
         while self._wait_until(moment):
             answer = self._client.ask()
             if answer is None:
@@ -64,7 +64,7 @@ class Pattern:
         return None
 
     def _wait_until(self, moment: float) -> bool:
-        """Wait; return False at once if the client sends nothing then."""
+        """Wait; return False at once if the client may send nothing at that moment."""
         if moment >= self._client.end:
             return False
         self._sleep(max(0.0, moment - self._client.clock()))

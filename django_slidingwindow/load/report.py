@@ -1,4 +1,4 @@
-"""What a load test has shown, as one record for people and programs."""
+"""The results of a load test, as one record for people and programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVER, WITHIN, UNSURE = "over", "within", "unsure"
 
 
 def record(url: str, answers: Sequence[Answer], policies: Sequence[Policy]) -> dict[str, Any]:
-    """Return everything that was seen. `ok` is false if a limit was certainly exceeded."""
+    """Return all results. `ok` is false if a limit was certainly exceeded."""
     windows = [_window(answers, policy) for policy in policies]
     begins, ends = [answer.sent for answer in answers], [answer.came for answer in answers]
     statuses = Counter(str(answer.status or answer.error) for answer in answers)

@@ -1,4 +1,4 @@
-"""Where a load test may send its requests: to one's own site."""
+"""The target of a load test, and whether it belongs to this project."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PORTS = {"http": 80, "https": 443}
 
 
 class TargetError(ValueError):
-    """An address that cannot be asked, or must not be without a word."""
+    """A load test cannot use this URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked."""
+    """The URL that requests are sent to."""
 
     scheme: str
     host: str
@@ -29,7 +29,7 @@ class Target:
 
     @classmethod
     def of(cls, url: str) -> Target:
-        """Return the target of an address; raise TargetError if it is not one of a site."""
+        """Return the target of a URL; raise TargetError if it is not the URL of a site."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -45,7 +45,7 @@ class Target:
         return cls(parts.scheme, parts.hostname, port or PORTS[parts.scheme], iri_to_uri(path))
 
     def is_own(self, allowed_hosts: Sequence[str]) -> bool:
-        """Whether it is this host, or named in ALLOWED_HOSTS. `*` names nobody."""
+        """Whether the host is this one or is named in ALLOWED_HOSTS, where `*` does not count."""
         named = [pattern for pattern in allowed_hosts if pattern != "*"]
         return self._is_loopback() or validate_host(self.host, named)
 

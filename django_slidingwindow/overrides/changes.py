@@ -1,4 +1,4 @@
-"""Make, list and end overrides, for the command."""
+"""Make, list and end overrides, for `manage.py slidingwindow`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.utils import timezone
 from ..models import Override, OverrideQuerySet
 from ..rates import parse_window
 from ..registry import registry
-from .reading import database
+from .table import database
 from .validation import stored_identifier
 
 
 def make(**fields: Any) -> Override:
-    """Save an override. Raise ValidationError if it makes no sense."""
+    """Save an override and return it. Raise ValidationError if it is not valid."""
     override = Override(created_by=login_name(), **fields)
     override.full_clean()
     override.save(using=database())
@@ -24,7 +24,7 @@ def make(**fields: Any) -> Override:
 
 
 def login_name() -> str:
-    """Return the system user who runs this process; empty if it has no name."""
+    """Return the name of the system user who runs this process; empty if the user has none."""
     try:
         return getpass.getuser()[:150]
     except (ImportError, KeyError, OSError):
@@ -33,18 +33,18 @@ def login_name() -> str:
 
 
 def listed(*, ended: bool = False) -> OverrideQuerySet:
-    """Return the overrides in force, the newest first; with `ended` all of them."""
+    """Return the overrides in force, the newest first; with `ended` also those that have ended."""
     rows = Override.objects.using(database())
     return rows.all() if ended else rows.in_force()
 
 
 def end_all(profile: str, identifier: str) -> list[Override]:
-    """End what is in force for an identifier, or for all if it is empty, and return that."""
+    """End and return the overrides in force for an identifier; if it is empty, those for all."""
     stored = stored_identifier(registry.get(profile), identifier)
-    found = list(listed().filter(profile=profile, identifier=stored))
-    for override in found:
+    overrides = list(listed().filter(profile=profile, identifier=stored))
+    for override in overrides:
         override.end()
-    return found
+    return overrides
 
 
 def record(override: Override) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def record(override: Override) -> dict[str, Any]:
 
 
 def parse_until(text: str) -> datetime:
-    """Return a time from "+2h" or ISO 8601. Raise ValueError if it is neither, or has passed."""
+    """Return the time that "+2h" or ISO 8601 names. Raise ValueError if it is neither or past."""
     now = timezone.now()
     if text.startswith("+"):
         return now + timedelta(seconds=parse_window(text[1:]))

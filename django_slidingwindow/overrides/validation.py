@@ -1,4 +1,4 @@
-"""Validate what people write into an override, and bring it into the form that is stored."""
+"""Validate the fields of an override as people write them, and return them as they are stored."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..durations import duration_exact
 from ..exceptions import PolicyError, Text, text_of
 from ..guard.identity import EVERYBODY, HEADER, canonical
 from ..guard.override import Limits
-from ..guard.overriding import ACTIONS
+from ..guard.override_snapshot import ACTIONS
 from ..policies import IN_FLIGHT, Profile
 from ..rates import parse_limit, parse_rate
 from ..registry import registry
 from ..rejections.text import printable
 
-# How a secret stands in keys and logs.
+# Keys and logs have the hash of a secret.
 _is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
-_is_in_flight = re.compile(r"(\d{1,18}) in flight", re.ASCII).fullmatch
+_match_in_flight = re.compile(r"(\d{1,18}) in flight", re.ASCII).fullmatch
 
 
 def cleaned(profile: str, identifier: str, action: str, limit: str) -> tuple[str, str]:
-    """Return identifier and limit in the form that is stored; ValidationError if one is wrong."""
+    """Return identifier and limit as they are stored. Raise ValidationError with all problems."""
     problems: dict[str, str] = {}
     if action not in ACTIONS:
         problems["action"] = _("Choose one of %(names)s.") % {"names": ", ".join(ACTIONS)}
@@ -46,23 +46,24 @@ def cleaned(profile: str, identifier: str, action: str, limit: str) -> tuple[str
 
 
 def stored_identifier(profile: Profile, text: str) -> str:
-    """Return an identifier, as a person writes or the admin shows it, as it is stored.
+    """Return the stored form of an identifier that a person writes or the admin shows.
 
-    It is printable, in the spelling that requests have, and never a secret.
+    The stored form is printable, spelled as in requests, and never a secret.
     """
     identifier = _unquoted(text)
     if not identifier:
         return ""
     secrets = [axis for axis in profile.axis.split("+") if _hides(axis)]
-    # In a combination, nothing shows which part is already a hash.
+    # A secret is hashed, unless it is a hash already. In a combination of axes, nothing shows which
+    # part is a hash, so the identifier stays as it is.
     if not secrets or (profile.axis in secrets and not _is_hash(identifier)):
         identifier = canonical(profile.axis, identifier)
-    # Keys hold a long one as its beginning and a hash.
+    # A long identifier is stored as in keys: its beginning and a hash.
     return printable(unescape(escape(identifier)))
 
 
 def spellings(profile: Profile, stored: str) -> set[str]:
-    """Return the identifiers of requests that a stored identifier may stand for."""
+    """Return the identifiers of requests for which a stored identifier may stand."""
     identifier = _unquoted(stored)
     return {identifier, canonical(profile.axis, identifier)}
 
@@ -73,6 +74,7 @@ def _hides(axis: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
+    """Undo the percent-encoding of `printable`; return other text as it is."""
     try:
         return unquote(text, errors="surrogatepass")
     except UnicodeDecodeError:
@@ -80,31 +82,34 @@ def _unquoted(text: str) -> str:
 
 
 def parse_limits(text: str) -> Limits:
-    """Return the limits in a text such as "500" or "40/s, 8 in flight"; raise PolicyError."""
-    found: list[tuple[int, float | None]] = []
-    for part in str(text).split(","):
-        one = part.strip()
-        if one.isascii() and one.isdecimal():
-            found.append((parse_limit(int(one[:18])), None))
-        elif in_flight := _is_in_flight(one):
-            found.append((parse_limit(int(in_flight[1])), IN_FLIGHT))
+    """Return the limits in a text such as "500" or "40/s, 8 in flight".
+
+    Raise PolicyError if it is wrong.
+    """
+    limits: list[tuple[int, float | None]] = []
+    for part in map(str.strip, str(text).split(",")):
+        if part.isascii() and part.isdecimal():
+            # More digits are out of range as well, and int() raises another error for thousands.
+            limits.append((parse_limit(int(part[:18])), None))
+        elif in_flight := _match_in_flight(part):
+            limits.append((parse_limit(int(in_flight[1])), IN_FLIGHT))
         else:
-            found.append(parse_rate(one))
-    windows = [window for _limit, window in found]
-    if len(set(windows)) < len(windows) or (len(found) > 1 and None in windows):
+            limits.append(parse_rate(part))
+    windows = [window for _limit, window in limits]
+    if len(set(windows)) < len(windows) or (len(limits) > 1 and None in windows):
         raise PolicyError(
             "{text!r} needs one rate for each window, such as 40/s, 20000/d.", text=text
         )
-    return tuple(found)
+    return tuple(limits)
 
 
 def _translated(text: str) -> str:
-    """Return a problem of a rate in the current language."""
+    """Return the text of a problem in the current language."""
     return _(text.template).format(**text.values) if isinstance(text, Text) else text
 
 
 def _limit_problem(profile: Profile, text: str) -> str:
-    """Return what is wrong with a limit for a profile; empty if nothing is."""
+    """Return why a profile cannot have this limit; empty if it can."""
     if not text:
         return _("The action limit needs a limit, such as 500 or 40/s.")
     try:
@@ -113,7 +118,7 @@ def _limit_problem(profile: Profile, text: str) -> str:
         return _translated(text_of(error))
     windows = windows_of(profile)
     if windows is None:
-        # A function says the rates, so any window may exist.
+        # A function returns the rates, so the profile may have any window.
         if limits[0][1] is None and profile.window is None:
             return _("A function returns the rates of this profile: write a rate, such as 500/d.")
         return ""

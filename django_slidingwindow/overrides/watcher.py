@@ -1,11 +1,11 @@
 """Keep the overrides of this process up to date.
 
-A thread looks at one value in the database, often enough to notice a change within
-OVERRIDES_SECONDS, and reads the table when the value has changed. It starts with the first check
-of a limit. While the database is down, the overrides that were read last hold; before the first
-read, the settings do.
+A thread reads the version of the overrides from the database, often enough to notice a change
+within OVERRIDES_SECONDS. It reads the table when the version has changed. The thread starts with
+the first check of a limit. While the database is down, the overrides that were read last apply;
+before the first read, only the settings apply.
 
-In tests there is no thread: an override holds as soon as it is saved, and in a TestCase until the
+In tests there is no thread. An override applies as soon as it is saved, and in a TestCase until the
 transaction of the test ends.
 """
 
@@ -23,19 +23,19 @@ from django.db import connections, transaction
 
 from ..conf import conf
 from ..core.background import Background
-from ..guard import overriding
+from ..guard import override_snapshot
 from ..rejections.testcase import testing
 from ..rejections.writer import error_text
-from .reading import database, read_snapshot, read_version
+from .table import database, read_snapshot, read_version
 
 logger = logging.getLogger("django_slidingwindow.overrides")
 
-# Seconds that an exiting process waits for the thread.
+# Seconds for which an exiting process waits for the thread.
 _EXIT_SECONDS = 1.0
-# The share of OVERRIDES_SECONDS between two looks. The rest is for reading and applying.
-_LOOKS = 0.75
+# The share of OVERRIDES_SECONDS that passes between two looks. The rest is for reading the table.
+_INTERVAL_SHARE = 0.75
 _UNREAD = object()
-# What Django puts in place of a database that a project does not have.
+# The engine that Django uses for a project without a database.
 _NO_DATABASE = "django.db.backends.dummy"
 
 
@@ -44,7 +44,7 @@ class Status:
     """What this process knows about overrides."""
 
     count: int
-    """The number of overrides that it obeys. Some may have ended since they were read."""
+    """The number of overrides that it has read. Some may have ended since then."""
     age: float | None
     """Seconds since the database was last read; None if it never was."""
     running: bool
@@ -54,7 +54,7 @@ class Status:
 
 
 class Watcher:
-    """Reads the overrides of one process."""
+    """Reads the overrides for one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -67,25 +67,25 @@ class Watcher:
         self.begin()
 
     def begin(self) -> None:
-        """Reset all but the overrides. A forked child calls this."""
+        """Reset everything except for the overrides themselves. A forked child calls this."""
         self._reading = threading.Lock()
-        self._first = threading.Event()
+        self._first_read = threading.Event()
         self._version: object = _UNREAD
         self._read_at: float | None = None
         self._error = ""
 
     def start(self) -> None:
-        """Start the thread, and wait for its first read as long as a check may take."""
+        """Start the thread, and wait for its first read, but no longer than a check may take."""
         if self._background.running or not conf.overrides_seconds or testing():
             return
         if connections.settings[database()]["ENGINE"] == _NO_DATABASE:
             return
         self._background.wake()
         if self._background.running:
-            self._first.wait(conf.latency_budget)
+            self._first_read.wait(conf.latency_budget)
 
     def saved(self, using: str) -> None:
-        """Read the overrides again after a commit, if this process has read them before."""
+        """Read the overrides again after the commit, if this process uses them."""
         if not conf.overrides_seconds or not (self._background.running or testing()):
             return
         connection: Any = connections[using]
@@ -97,7 +97,11 @@ class Watcher:
             transaction.on_commit(self.refresh, using=using)
 
     def refresh(self, lasts: Callable[[], bool] | None = None) -> bool:
-        """Read the overrides if they have changed. Return False if that failed."""
+        """Read the overrides if they have changed. Return False if that failed.
+
+        `lasts` returns whether these overrides still apply; without it, they apply until the next
+        change.
+        """
         with self._reading:
             try:
                 self._read(lasts)
@@ -108,7 +112,7 @@ class Watcher:
             return True
 
     def status(self) -> Status:
-        snapshot, read_at = overriding.current, self._read_at
+        snapshot, read_at = override_snapshot.current, self._read_at
         return Status(
             count=0 if snapshot is None else snapshot.size,
             age=None if read_at is None else self._clock() - read_at,
@@ -118,13 +122,13 @@ class Watcher:
 
     def _read(self, lasts: Callable[[], bool] | None) -> None:
         using = database()
-        # Before the rows: if they change in between, the next look finds another version.
+        # Read before the rows: if they change in between, the next look finds another version.
         version = read_version(using)
         if version == self._version:
             return
         snapshot = read_snapshot(using)
-        snapshot.lasts, snapshot.before = lasts, overriding.current if lasts else None
-        overriding.publish(snapshot)
+        snapshot.lasts, snapshot.before = lasts, override_snapshot.current if lasts else None
+        override_snapshot.publish(snapshot)
         self._version = version
 
     def _failed(self, error: Exception) -> None:
@@ -137,17 +141,18 @@ class Watcher:
 
     def _look(self) -> float | None:
         """Read the overrides if they have changed. Return the seconds until the next look."""
-        with ExitStack() as ending:
-            ending.callback(connections.close_all)
+        with ExitStack() as cleanup:
+            # Unless the thread looks again, it leaves no connection open.
+            cleanup.callback(connections.close_all)
             if self._background.stopping or not conf.overrides_seconds:
                 return None
             self.refresh()
-            self._first.set()
+            self._first_read.set()
             for connection in connections.all(initialized_only=True):
-                # Kept as long as CONN_MAX_AGE says, as a request keeps its own.
+                # As after a request, a connection is kept for CONN_MAX_AGE.
                 connection.close_if_unusable_or_obsolete()
-            ending.pop_all()
-        return _LOOKS * conf.overrides_seconds
+            cleanup.pop_all()
+        return _INTERVAL_SHARE * conf.overrides_seconds
 
 
 watcher = Watcher()

@@ -1,4 +1,4 @@
-"""The keys of a profile's dict in one table: reading, checking and showing follow it.
+"""The keys of a profile's dict in one table, which says how each is read, checked and shown.
 
 To add a key, add a row to `PROFILE_KEYS`, and its field to `Profile` if there is none yet. The
 tests print the row that docs/profiles.md needs.
@@ -25,7 +25,6 @@ from ..rates import parse_inflight, parse_lease, parse_window
 from .values import (
     HOLD,
     INFLIGHT,
-    in_policy,
     one_of,
     penalty_problems,
     rate_fields,
@@ -36,41 +35,42 @@ from .values import (
     read_penalty,
     read_rate,
     read_rates,
+    read_resolution,
     read_tiers,
     string_value,
 )
 
 POLICIES = "policies"
-"""The field of the keys limit, rate, rates and tiers."""
+"""The field that the keys limit, rate, rates and tiers set."""
 TIER = "tier"
 """The field of the function that chooses among `tiers`."""
 IN_POLICIES = ("window", "algorithm", "resolution", "lease", "lease_seconds")
-"""The fields that every policy of a profile gets."""
+"""The fields that are copied to every policy of a profile."""
 
 
 class ProfileKey(NamedTuple):
-    """One key: its values, the field that it sets, and how it is shown."""
+    """One key: how it is read, the field that it sets, and how it is shown."""
 
     name: str
     field: str
-    """The field of `Profile` that it sets."""
+    """The field of `Profile` that the key sets."""
     read: Callable[[Any], Any]
     """Return the field's value; raise ValueError with the problem as text."""
     description: str
     """One line of Markdown, for docs/profiles.md."""
     read_item: Callable[[Any], Any] | None = None
     """Like `read`, for each item of a list."""
-    find: Callable[[Any], Iterator[tuple[str, str]]] | None = None
-    """Yield what is wrong with a value that has parts, as (path below the key, problem)."""
+    find_problems: Callable[[Any], Iterator[tuple[str, str]]] | None = None
+    """Yield the problems of a value that has parts, as (path below the key, problem)."""
     required: bool = False
     default: Any = None
     """The value of the field without the key."""
     default_text: str = ""
     """The default in docs/profiles.md, if it is not a constant."""
     effective: Callable[[Any], Any] | None = None
-    """Return the value that applies, if a setting replaces a missing one."""
+    """Return the value to show, if it differs from the value of the field."""
     heading: str = ""
-    """The heading of its column. Without a column, only other values than the default are shown."""
+    """The heading of its column. Without a column, the value is shown if it is not the default."""
     width: int = 0
     """The width of its column, in characters."""
     alert: Any = None
@@ -78,7 +78,7 @@ class ProfileKey(NamedTuple):
 
     @property
     def in_policies(self) -> bool:
-        """Whether the policies show the value."""
+        """Whether the value is shown as a part of the policies."""
         return self.field in (POLICIES, TIER, INFLIGHT, HOLD, *IN_POLICIES)
 
     def value(self, written: Any) -> Any:
@@ -87,9 +87,9 @@ class ProfileKey(NamedTuple):
         return value if self.read_item is None else tuple(map(self.read_item, value))
 
     def problems(self, written: Any) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong, as (path below the key, problem)."""
-        if self.find is not None:
-            yield from self.find(written)
+        """Yield the problems of a value, as (path below the key, problem)."""
+        if self.find_problems is not None:
+            yield from self.find_problems(written)
             return
         try:
             value = self.read(written)
@@ -167,7 +167,7 @@ _TABLE = (
     ProfileKey(
         name="resolution",
         field="resolution",
-        read=in_policy("resolution"),
+        read=read_resolution,
         description="the number of sub-windows of the algorithm `buckets`, 1 to 1,000",
         default=60,
     ),
@@ -231,7 +231,7 @@ _TABLE = (
         name="penalty",
         field="penalty",
         read=read_penalty,
-        find=penalty_problems,
+        find_problems=penalty_problems,
         description="how many refusals block an identifier, and for how long: "
         "see [penalties](penalties.md)",
         effective=lambda penalty: penalty and penalty.text,

@@ -1,31 +1,28 @@
-"""What the values of a profile's keys mean: each function returns one, or raises PolicyError."""
+"""Read the values of a profile's keys. Values that are wrong raise PolicyError."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
+from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.utils.module_loading import import_string
 
 from ..algorithms.penalties import Penalty
 from ..exceptions import PolicyError, Text, text_of
-from ..policies import (
-    ALGORITHMS,
-    DEFERRED,
-    NO_INFLIGHT_DEFERRED,
-    NO_INFLIGHT_LEASE,
-    SLOTS,
-    Policy,
-)
+from ..policies import ALGORITHMS, DEFERRED, NO_INFLIGHT_DEFERRED, NO_INFLIGHT_LEASE, Policy
 from ..rates import parse_limit, parse_rate, parse_window
 
 INFLIGHT, HOLD = "inflight", "hold"
-"""The keys that make the policy for requests in flight."""
-# A penalty keeps a stamp of each refusal, and is packed with each of its steps.
+"""The keys of the policy for requests in flight."""
+# Bounded, because a penalty stores a stamp for each refusal, and every call sends all of its steps.
 MAX_REFUSALS, MAX_STEPS = 1_000, 20
 
 
 def string_value(problem: str) -> Callable[[Any], str]:
+    """Return a function that reads a string; `problem` says what is wrong with another value."""
+
     def read(value: Any) -> str:
         if not isinstance(value, str) or not value:
             raise PolicyError(problem)
@@ -41,6 +38,8 @@ def read_bool(value: Any) -> bool:
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    """Return a function that reads one of these strings."""
+
     def read(value: Any) -> str:
         if value not in choices:
             names = ", ".join(choices)
@@ -51,26 +50,22 @@ def one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def read_limit(value: Any) -> Any:
-    """Return the rates without their window, or the function that returns them."""
-    if callable(value):
-        return value
+    """Return the fields of one policy without its window, or a function that returns limits."""
+    function = _function(value)
+    if function is not None:
+        return function
     if isinstance(value, str):
-        if not _is_path(value):
-            raise PolicyError(
-                "limit {value!r} is neither a whole number nor the dotted path of a function.",
-                value=value,
-            )
-        return _imported(value)
+        raise PolicyError(
+            "limit {value!r} is neither a whole number nor the dotted path of a function.",
+            value=value,
+        )
     return ({"limit": parse_limit(value)},)
 
 
 def read_rate(value: Any) -> Any:
-    """Return the rates, or the function that returns them."""
-    if callable(value):
-        return value
-    if isinstance(value, str) and _is_path(value):
-        return _imported(value)
-    return (rate_fields(value),)
+    """Return the fields of one policy, or a function that returns rates."""
+    function = _function(value)
+    return (rate_fields(value),) if function is None else function
 
 
 def read_rates(value: Any) -> Any:
@@ -80,73 +75,97 @@ def read_rates(value: Any) -> Any:
 
 
 def rate_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of the policy that a rate describes."""
     limit, window = parse_rate(value)
     return {"limit": limit, "window": window}
 
 
-def in_policy(name: str) -> Callable[[Any], Any]:
-    return lambda value: getattr(Policy(limit=0, window=1, **{name: value}), name)
-
-
 def read_algorithm(value: Any) -> str:
-    """Return an algorithm of rates; that of requests in flight has a key of its own."""
-    found: str = in_policy("algorithm")(value)
-    if found == SLOTS:
+    """Return an algorithm for rates. Penalties and requests in flight have keys of their own."""
+    if value not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
-        raise PolicyError("algorithm {name!r} is not one of {names}.", name=found, names=names)
-    return found
+        raise PolicyError("algorithm {name!r} is not one of {names}.", name=value, names=names)
+    return str(value)
 
 
-def _is_path(text: str) -> bool:
-    """Return whether it can be the dotted path of something in a module."""
-    return "." in text and all(name.isidentifier() for name in text.split("."))
+def read_resolution(value: Any) -> int:
+    return Policy(limit=0, window=1, resolution=value).resolution
 
 
-def _imported(path: str) -> Any:
+def _function(value: Any) -> Any:
+    """Return the function that a value is or names; None if the value is something else."""
+    if callable(value):
+        return _sync(value)
+    if not isinstance(value, str) or not _is_path(value):
+        return None
     try:
-        found = import_string(path)
+        found = import_string(value)
     except ImportError as error:
         raise PolicyError(str(error)) from error
+    except Exception as error:
+        # The module of the project may raise anything when it is imported.
+        raise PolicyError(f"{type(error).__name__}: {error}") from error
     if not callable(found):
         raise PolicyError(
             "{path!r} is not a function that takes (identifier, request) and returns a rate.",
-            path=path,
+            path=value,
         )
-    return found
+    return _sync(found)
+
+
+def _sync(function: Any) -> Any:
+    """Return a function for sync code: an `async def` runs on an event loop of its own.
+
+    Async checks call it in a thread, where `async_to_sync` uses the event loop of the check.
+    """
+    if not iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        return async_to_sync(function)(*args)
+
+    return call
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text can be the dotted path of a name in a module."""
+    return "." in text and all(name.isidentifier() for name in text.split("."))
 
 
 def read_tiers(value: Any) -> dict[str, tuple[str, ...] | None]:
     """Return the rates of each tier; None for no limit."""
     if not isinstance(value, Mapping) or not value:
         raise PolicyError("must be a dict with the rates of each tier.")
-    found: dict[str, tuple[str, ...] | None] = {}
+    tiers: dict[str, tuple[str, ...] | None] = {}
     for name, rates in value.items():
         if not isinstance(name, str) or not name:
             raise PolicyError("the name of a tier must be a string, not {name!r}.", name=name)
-        found[name] = None
         if rates is None:
+            tiers[name] = None
             continue
         try:
-            found[name] = tuple(read_rates([rates] if isinstance(rates, str) else rates))
-            for one in found[name] or ():
-                parse_rate(one)
+            tiers[name] = tuple(read_rates([rates] if isinstance(rates, str) else rates))
+            for rate in tiers[name] or ():
+                parse_rate(rate)
         except ValueError as error:
             problem = text_of(error)
             raise PolicyError("tier {name!r}: {problem}", name=name, problem=problem) from None
-    return found
+    return tiers
 
 
 def read_function(value: Any) -> Any:
-    """Return a function, or the one that a dotted path names."""
-    if callable(value):
-        return value
-    if isinstance(value, str) and _is_path(value):
-        return _imported(value)
-    raise PolicyError("{value!r} is neither a function nor the dotted path of one.", value=value)
+    """Return a function that is given itself or by its dotted path."""
+    function = _function(value)
+    if function is None:
+        raise PolicyError(
+            "{value!r} is neither a function nor the dotted path of one.", value=value
+        )
+    return function
 
 
 def penalty_problems(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a penalty, as (path below it, problem)."""
+    """Yield the problems of a penalty, as (path below the key, problem)."""
     if not isinstance(value, Mapping):
         yield "", Text('must be a dict such as {"after": "3/10m", "steps": ["1m", "10m", "1d"]}.')
         return
@@ -185,7 +204,7 @@ def read_penalty(value: Any) -> Penalty:
 
 
 def inflight_problems(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the keys beside `inflight`, as (path, problem)."""
+    """Yield the keys that cannot be used with `inflight`, or without it, as (path, problem)."""
     if INFLIGHT not in config:
         if HOLD in config:
             yield "['hold']", Text("is only for inflight: it ends the slots of dead processes.")

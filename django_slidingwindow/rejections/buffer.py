@@ -1,4 +1,4 @@
-"""The buffer of a log: counts by group that are not yet written, in a bounded number of rows.
+"""The buffer of a log: a bounded number of rows that wait in memory to be written.
 
 There are two bounds: at most `max_rows` rows wait at a time, and at most LOG_ROWS_PER_MINUTE
 new rows are started in a minute.
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from .upsert import LogRow
 
 
-class Group(Hashable, Protocol):
+class LogGroup(Hashable, Protocol):
     """The values shared by all requests that are counted in one row."""
 
     @property
     def minute(self) -> int:
         """Minutes since the epoch."""
 
-    def overflow(self) -> Group:
+    def overflow(self) -> LogGroup:
         """Return the group that collects requests beyond LOG_ROWS_PER_MINUTE."""
 
     def row(self, tally: Any) -> LogRow:
         """Return the unsaved row."""
 
 
-class Tally(Protocol):
+class LogTally(Protocol):
     """The counts of a group."""
 
     hits: int
@@ -39,25 +39,25 @@ class Tally(Protocol):
         """Add another tally of the same group."""
 
 
-class Tallies:
-    """Thread-safe counts by group. Requests that do not fit are counted as dropped."""
+class LogBuffer:
+    """A thread-safe tally for each group. Requests that do not fit are counted as dropped."""
 
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.recorded = 0
-        """Requests that were added, including those that were dropped because it was full."""
+        """Requests that were added, including those that did not fit."""
         self.dropped = 0
         """Requests that will never be written."""
         self._lock = threading.Lock()
-        self._rows: dict[Group, Tally] = {}
+        self._rows: dict[LogGroup, LogTally] = {}
         self._minute = 0
-        self._started: set[Group] = set()
-        """The rows of that minute, both waiting and written."""
+        self._started: set[LogGroup] = set()
+        """The groups that have a row in that minute, both waiting and written."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, group: Group, tally: Tally) -> bool:
+    def add(self, group: LogGroup, tally: LogTally) -> bool:
         """Add a tally. Return True if the buffer is half full and should be written at once."""
         with self._lock:
             self.recorded += tally.hits
@@ -68,13 +68,13 @@ class Tallies:
             group = self._within_bound(group)
             return self._merge(group, tally) and len(self._rows) == self.max_rows // 2
 
-    def take(self) -> dict[Group, Tally]:
+    def take(self) -> dict[LogGroup, LogTally]:
         """Return all waiting rows and empty the buffer."""
         with self._lock:
             rows, self._rows = self._rows, {}
         return rows
 
-    def put_back(self, rows: Mapping[Group, Tally]) -> None:
+    def put_back(self, rows: Mapping[LogGroup, LogTally]) -> None:
         """Add rows that could not be written. Rows that do not fit are counted as dropped."""
         with self._lock:
             for group, tally in rows.items():
@@ -85,7 +85,7 @@ class Tallies:
         with self._lock:
             self.dropped += hits
 
-    def _within_bound(self, group: Group) -> Group:
+    def _within_bound(self, group: LogGroup) -> LogGroup:
         """Return the group, or its overflow group if LOG_ROWS_PER_MINUTE is reached."""
         minute, started = group.minute, self._started
         # A thread may be up to a minute late. A larger step back means that the clock was set.
@@ -98,7 +98,7 @@ class Tallies:
             started.add(group)
         return group
 
-    def _merge(self, group: Group, tally: Tally) -> bool:
+    def _merge(self, group: LogGroup, tally: LogTally) -> bool:
         """Add a tally to its row. Return True if the row is new."""
         existing = self._rows.get(group)
         if existing is not None:

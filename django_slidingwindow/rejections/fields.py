@@ -12,10 +12,10 @@ _COLLATIONS = {"postgresql": "C", "mysql": "utf8mb4_bin"}
 
 
 class ExactTextField(models.CharField):  # type: ignore[type-arg]
-    """Text whose index is case-sensitive and can be used to search for a prefix.
+    """Text with a case-sensitive index that can also find prefixes.
 
-    With the collation of a language, MySQL treats ACME and acme as equal, and PostgreSQL
-    cannot use the index to search for a prefix.
+    With the collation of a language, MySQL would treat ACME and acme as equal, and PostgreSQL
+    could not use the index to find a prefix.
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:

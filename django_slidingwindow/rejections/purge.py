@@ -19,12 +19,12 @@ BATCH = 10_000
 
 
 def cutoff(days: float | None = None) -> datetime:
-    """Return the time before which rows are too old. `days` defaults to LOG_DAYS."""
+    """Return the time before which rows are old. `days` defaults to LOG_DAYS."""
     return timezone.now() - timedelta(days=conf.log_days if days is None else days)
 
 
 def count_old(before: datetime) -> int:
-    """Return how many rows a purge would delete. Reads that part of the indexes on `minute`."""
+    """Return how many rows a purge would delete. Reads only this part of the indexes."""
     return sum(
         model._default_manager.using(log_alias(model)).filter(minute__lt=before).count()
         for model in MODELS
@@ -34,9 +34,9 @@ def count_old(before: datetime) -> int:
 def old_rows(
     alias: str, before: datetime, model: type[LogRow] = Rejection
 ) -> QuerySet[Any, tuple[int, datetime]]:
-    """Return primary key and minute of the rows that are too old, in the order of the index."""
-    # Order by `minute` only. With `id` as well, PostgreSQL would sort all rows of a minute for
-    # each batch in it.
+    """Return primary key and minute of the old rows of a log, in the order of the index."""
+    # Order by `minute` only. If `id` were added, PostgreSQL would sort all rows of a minute for
+    # each batch.
     old = model._default_manager.using(alias).filter(minute__lt=before).order_by("minute")
     return old.values_list("id", "minute")
 
@@ -49,27 +49,29 @@ def purge(
 ) -> int:
     """Delete the rows before this time, the oldest first, and return how many were deleted.
 
-    Each batch is one statement in its own transaction and is found through the index on
-    `minute`. Deleted batches stay deleted if a later one fails, and new rows never wait.
+    Each batch is found through the index on `minute` and deleted in a transaction of its own. It
+    stays deleted if a later batch fails. New rows never wait for a purge. `progress` is called
+    after each batch with the number of rows deleted so far.
     """
     deleted = 0
     for model in MODELS:
-        for count in _purged(model, before, batch):
+        for count in _purge_log(model, before, batch):
             deleted += count
             if progress is not None:
                 progress(deleted)
     return deleted
 
 
-def _purged(model: type[LogRow], before: datetime, batch: int) -> Iterator[int]:
-    """Delete the old rows of one log, and yield how many each batch has deleted."""
+def _purge_log(model: type[LogRow], before: datetime, batch: int) -> Iterator[int]:
+    """Delete the old rows of one log. Yield the number of deleted rows after each batch."""
     alias = log_alias(model)
     old = following = old_rows(alias, before, model)
-    most = connections[alias].features.max_query_params
-    size = batch if most is None else min(batch, most)
+    max_params = connections[alias].features.max_query_params
+    size = batch if max_params is None else min(batch, max_params)
     while rows := list(following[:size]):
         ids = [row[0] for row in rows]
         count, _ = model._default_manager.using(alias).filter(id__in=ids).delete()
         yield count
-        # Continue from here: deleted rows stay in the index until the database cleans it up.
+        # Continue at this minute. From the start, the database would read the deleted rows again,
+        # which stay in the index until it is cleaned up.
         following = old.filter(minute__gte=rows[-1][1])

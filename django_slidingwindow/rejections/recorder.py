@@ -1,14 +1,14 @@
-"""Record requests, and write them to their logs in batches from a background thread.
+"""Count requests in memory, and write the counts to the logs from a background thread.
 
-Refusals go to the rejection log, and admitted requests of profiles with `"log": "all"` to the usage
-log. Each has a buffer and bounds of its own, so that one cannot displace the other.
+Refusals go to the rejection log. Admitted requests of profiles with `"log": "all"` go to the usage
+log. Each log has its own buffer with its own bounds, so that one cannot displace the other.
 
-A request only adds to a count in memory. The thread starts with the first one and writes
-the counts every `INTERVAL` seconds. If the database is down, requests are not affected; the
-number of waiting rows is bounded, and requests that do not fit are counted as dropped.
+A request only adds to a count in memory. The thread starts with the first request, and writes the
+counts every `INTERVAL` seconds. Requests are not affected if the database is down: the number of
+waiting rows is bounded, and requests that do not fit are counted as dropped.
 
-In a TestCase nothing is written before `flush()` is called, which uses the connection and the
-transaction of the test. Other tests can wait for the thread or call `flush()`.
+In a TestCase, nothing is written before `flush()` is called, which uses the connection and the
+transaction of the test. Other tests can wait for the thread, or call `flush()`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from django.db import connections
 from ..core.background import Background
 from ..decisions import Decision
 from ..models import Rejection, Usage
-from .buffer import Group, Tallies, Tally
+from .buffer import LogBuffer, LogGroup, LogTally
 from .rows import refusals
 from .testcase import testing
 from .text import printable
@@ -45,7 +45,7 @@ LONGEST_PAUSE = 60.0
 EXIT_SECONDS = 10.0
 """Seconds that an exiting process waits for a batch: twice what SQLite waits for a lock."""
 EXIT_LONGEST = 25.0
-"""Seconds that an exiting process waits for all batches. Servers kill workers after 30."""
+"""Seconds that an exiting process waits for all batches. Servers kill workers after 30 seconds."""
 EXIT_PAUSE = 0.2
 """Seconds between attempts while the process exits."""
 
@@ -55,13 +55,13 @@ class Stats:
     """Counters of both logs in this process."""
 
     recorded: int
-    """All requests that were counted. Each is written, dropped or unwritten."""
+    """Requests that were counted: the sum of written, dropped and unwritten ones."""
     written: int
     """Requests that are in a table."""
     dropped: int
     """Requests that will never be written."""
     unwritten: int
-    """Requests that wait, or are being written now."""
+    """Requests that wait or are being written."""
     waiting: int
     """Rows that wait to be written."""
     batches: int
@@ -101,9 +101,9 @@ class Recorder:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset all state. A forked child calls this: the waiting rows belong to its parent."""
-        self._refusals = LogWriter(Rejection, Tallies(self._max_rows))
-        self._usage = LogWriter(Usage, Tallies(self._max_rows))
+        """Start with empty buffers, also in a forked child: waiting rows belong to its parent."""
+        self._refusals = LogWriter(Rejection, LogBuffer(self._max_rows))
+        self._usage = LogWriter(Usage, LogBuffer(self._max_rows))
         self._writers = (self._refusals, self._usage)
         self._pause = self._interval
         self._error = ""
@@ -116,12 +116,12 @@ class Recorder:
         """Count an admitted request in memory, without a query."""
         self._add(self._usage, admissions(request, windows, counted, time.time()))
 
-    def _add(self, log: LogWriter, counts: Iterable[tuple[Group, Tally]]) -> None:
-        tallies = log.tallies
-        held = testing() and log.sandbox.holds(log_alias(log.model), tallies.take)
+    def _add(self, writer: LogWriter, counts: Iterable[tuple[LogGroup, LogTally]]) -> None:
+        buffer = writer.buffer
+        held = testing() and writer.sandbox.holds(log_alias(writer.model), buffer.take)
         half_full = False
         for group, tally in counts:
-            half_full |= tallies.add(group, tally)
+            half_full |= buffer.add(group, tally)
         if not held:
             self._background.wake(0.0 if half_full else self._pause)
 
@@ -131,13 +131,13 @@ class Recorder:
         return all(written)
 
     def stop(self, seconds: float = EXIT_SECONDS, longest: float = EXIT_LONGEST) -> None:
-        """Let the thread write the waiting rows and end; log what it could not write in time.
+        """Let the thread write the waiting rows and end. Log the rows that are lost.
 
-        Wait up to `seconds` for each batch, and up to `longest` for all of them.
+        Wait up to `seconds` for each batch, and up to `longest` for all batches.
         """
         until = time.monotonic() + longest
         batches, left = -1, longest
-        # Go on while batches are written: the database is slow, but it is not down.
+        # Wait again if a batch was written meanwhile: the database is slow, but not down.
         while batches != self._batches and left >= 0:
             batches = self._batches
             if self._background.stop(min(seconds, left)):
@@ -155,15 +155,15 @@ class Recorder:
         writers, background = self._writers, self._background
         # Read `recorded` last, so that it is never smaller than `written`.
         written = sum(writer.written for writer in writers)
-        dropped = sum(writer.tallies.dropped for writer in writers)
-        recorded = sum(writer.tallies.recorded for writer in writers)
-        errors = [printable(background.error), self._error, *[one.error for one in writers]]
+        dropped = sum(writer.buffer.dropped for writer in writers)
+        recorded = sum(writer.buffer.recorded for writer in writers)
+        errors = [printable(background.error), self._error, *(one.error for one in writers)]
         return Stats(
             recorded=recorded,
             written=written,
             dropped=dropped,
             unwritten=recorded - written - dropped,
-            waiting=sum(len(writer.tallies) for writer in writers),
+            waiting=sum(len(writer.buffer) for writer in writers),
             batches=self._batches,
             failed=sum(writer.failed for writer in writers),
             down=any(writer.down for writer in writers),
@@ -173,7 +173,7 @@ class Recorder:
         )
 
     def _write_or_retry(self) -> float | None:
-        """Write the waiting rows. Return the seconds until another attempt, if one is needed."""
+        """Write the waiting rows. Return the seconds until a retry; None if none is needed."""
         if self._write():
             self._pause = self._interval
             return None
@@ -182,20 +182,20 @@ class Recorder:
         return self._pause
 
     def _write(self) -> bool:
-        """Write the waiting rows. Return False if some may still wait. Never raise Exception."""
+        """Write the waiting rows. Log errors, and return False if some rows may still wait."""
         done = False
         try:
             try:
                 done = self.flush()
             finally:
-                # Keep no connection: a fork or a failover would leave it in a bad state.
+                # Do not keep connections: a fork or a failover would leave them in a bad state.
                 connections.close_all()
         except Exception as error:  # from a router, a driver or a receiver
-            # Not the same one again until a write has succeeded.
+            # Log the same error only once, until a write succeeds.
             text = error_text(error)
             if text != self._error:
                 self._error = text
-                logger.exception("could not write the rejection log")
+                logger.exception("could not write the rejection log and the usage log")
         else:
             self._error = ""
         return done

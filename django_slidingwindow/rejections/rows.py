@@ -1,4 +1,4 @@
-"""Turn refusals into rows of the rejection log: which ones are counted together, and the columns.
+"""Turn refusals into rows of the rejection log: group them, count them, and fill the columns.
 
 `usage_rows` does the same for admitted requests.
 """
@@ -41,7 +41,7 @@ class Group(NamedTuple):
     profile: str
     policy: Policy | None
     key: str
-    """Empty if no window was checked."""
+    """The key of the window; empty if no window was checked."""
     view: str
     method: str
     reason: str
@@ -55,7 +55,9 @@ class Group(NamedTuple):
         """Return the unsaved row."""
         axis, identifier, scope = self._identity()
         policy = self.policy
-        # The key is left out: it may contain an identifier that the log must only store hashed.
+        # A block has no policy.
+        override = BLOCK if self.reason == BLOCK else ""
+        # Without the key: it may contain an identifier that the log must only store as a hash.
         digest = digest_of((axis, identifier, scope, *self._replace(minute=0, key="")))
         return Rejection(
             minute=moment(self.minute * 60),
@@ -64,7 +66,7 @@ class Group(NamedTuple):
             limit=None if policy is None else policy.limit,
             window=None if policy is None else policy.window,
             algorithm="" if policy is None else policy.algorithm,
-            override=policy.override if policy is not None else BLOCK * (self.reason == BLOCK),
+            override=override if policy is None else policy.override,
             axis=column(axis, "axis"),
             identifier=identifier,
             scope=column(scope, "scope"),
@@ -116,31 +118,38 @@ class Tally:
 
 
 def refusals(request: Any, decision: Decision, now: float) -> list[tuple[Group, Tally]]:
-    """Return what to log for a decision: the refusing policy, or the observed ones."""
+    """Return what to log for a decision: its refusal, or each refusal in observe mode."""
     client, user_agent = _client(request) if conf.log_client and request is not None else ("", "")
     method = getattr(request, "method", None) or ""
-    if method not in METHODS and method:
-        # A client can make up methods, and each one would be a row.
+    if method and method not in METHODS:
+        # A client can invent methods, and each one would get its own rows.
         method = OTHER_METHOD
+    # A refusal is one hit, even if several policies have refused.
     refused: Sequence[Decision | Verdict] = (decision,)
     if decision.allowed:
         refused = [
             verdict for verdict in decision.verdicts if verdict.observed and not verdict.allowed
         ]
-    minute, source = int(now // 60), decision.source
-    view = view_of(request)
-    # One refusal is one hit, even if several policies refused.
+    minute, view = int(now // 60), view_of(request)
     return [
         (
-            Group(minute, one.profile, one.policy, one.key, view, method, reason, source),
+            Group(
+                minute=minute,
+                profile=one.profile,
+                policy=one.policy,
+                key=one.key,
+                view=view,
+                method=method,
+                reason=_refusal_reason(decision, one),
+                source=decision.source,
+            ),
             Tally(1, now, now, one.retry_after, client, user_agent),
         )
         for one in refused
-        for reason in (refusal_reason(decision, one),)
     ]
 
 
-def refusal_reason(decision: Decision, refused: Decision | Verdict) -> str:
+def _refusal_reason(decision: Decision, refused: Decision | Verdict) -> str:
     """Return why a decision, or one of its observed verdicts, is a refusal."""
     if isinstance(refused, Verdict) and refused.blocked:
         return OBSERVED_PENALTY
@@ -154,34 +163,35 @@ def view_of(request: Any) -> str:
 
 
 def _client(request: Any) -> tuple[str, str]:
+    """Return the address and the user agent of the client; empty if unknown."""
     try:
         address = str(client_address(request))
     except UnknownClientError:
         address = ""
-    # Cut it here and not when it is written: thousands of rows may wait in memory.
+    # Cut here, and not when the row is written: thousands of rows may wait in memory.
     return address, request.META.get("HTTP_USER_AGENT", "")[: _LENGTHS["user_agent"]]
 
 
 def logged_identifier(identifier: str) -> str:
-    """Return an identifier as the log stores it: printable and cut, or hashed."""
+    """Return an identifier as the log stores it: printable and shortened, or hashed."""
     if conf.log_identifiers == "hash" and identifier:
         return keyed_hash(identifier)
     return column(identifier, "identifier")
 
 
 def column(text: str, name: str) -> str:
-    """Return a text as the log stores it in this column: printable, and cut to its length."""
+    """Return a text as a column of the log stores it: printable, and cut to the column's length."""
     return printable(text)[: _LENGTHS[name]]
 
 
 def digest_of(values: tuple[object, ...]) -> uuid.UUID:
-    """Hash everything that identifies a row, except the minute."""
+    """Return a hash of the values that identify a row, except the minute."""
     # MariaDB only accepts UUIDs with a version.
     return uuid.UUID(bytes=blake2b(repr(values).encode(), digest_size=16).digest(), version=5)
 
 
 def moment(stamp: float) -> datetime:
-    """Return a timestamp as the project's databases expect it: naive without USE_TZ."""
+    """Return a Unix timestamp as the database expects it: aware with USE_TZ, otherwise naive."""
     found = datetime.fromtimestamp(stamp, datetime_timezone.utc)
     if timezone.is_naive(timezone.now()):
         return timezone.make_naive(found, timezone.get_default_timezone())

@@ -1,7 +1,7 @@
-"""Keep the refusals of a test run out of the project's real database.
+"""Keep the rows of a test run out of the project's real database.
 
-Rows are written by another thread, outside of the transaction of a TestCase. This may happen
-after the test database was deleted, when its alias means the real one again.
+Another thread writes the rows, outside of the transaction of a TestCase. It may do so after the
+test database was deleted, when the alias refers to the real database again.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from django.db import connections
 
 def testing() -> bool:
     """Return whether Django's test environment is set up."""
-    # Not `hasattr`: this runs for each refusal, and a missing name costs an exception.
+    # Faster than `hasattr`, which raises and catches an exception if the name is missing. This runs
+    # for each request that is logged.
     return "outbox" in vars(mail)
 
 
 class Sandbox:
-    """Remember which test the waiting refusals belong to, and which database it uses."""
+    """Remember which test the waiting rows belong to, and which database it uses."""
 
     def __init__(self) -> None:
-        self._database: Any = None
+        self._database_name: Any = None
         self._transaction: object = None
 
-    def holds(self, alias: str, forget: Callable[[], object]) -> bool:
-        """Return whether the refusal waits for `flush()`: the transaction of a TestCase is open.
+    def holds(self, alias: str, discard: Callable[[], object]) -> bool:
+        """Return whether rows must wait for `flush()`: the transaction of a TestCase is open.
 
-        Call `forget` if the waiting refusals belong to another test.
+        Call `discard` if the waiting rows belong to another test.
         """
-        self._database = _database(alias)
+        self._database_name = _database_name(alias)
         blocks: list[Any] = connections[alias].atomic_blocks
-        own = [block for block in blocks if block._from_testcase]
-        transaction = own[-1] if own else None
+        of_testcase = [block for block in blocks if block._from_testcase]
+        transaction = of_testcase[-1] if of_testcase else None
         if transaction is not self._transaction:
             self._transaction = transaction
-            forget()
+            discard()
         return transaction is not None
 
     def permits(self, alias: str) -> bool:
-        """Return whether the database is still the one that the refusals belong to."""
-        return self._database is None or self._database == _database(alias)
+        """Return whether the alias still refers to the database that the rows belong to."""
+        return self._database_name is None or self._database_name == _database_name(alias)
 
 
-def _database(alias: str) -> Any:
+def _database_name(alias: str) -> Any:
     return connections.settings[alias]["NAME"]

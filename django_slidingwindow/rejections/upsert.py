@@ -1,6 +1,6 @@
-"""Write rows to the logs, one statement per batch, and add them to the rows that exist.
+"""Write rows to the logs, one statement per batch. Counts are added to rows that already exist.
 
-Django's own upsert can only overwrite a row.
+Django's own upsert can only overwrite an existing row, not add to it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ BATCH_ROWS = 500
 LogRow: TypeAlias = "Rejection | Usage"
 
 _ON_CONFLICT = ("ON CONFLICT ({minute}, {digest}) DO UPDATE SET", "excluded.{}")
-# The clause after the rows, and how it refers to the new value of a column.
+# By vendor: the clause after the rows, and how the clause refers to the new value of a column.
 # MySQL 8.0.20 and later prefer an alias to VALUES(), but MariaDB does not support it.
 CLAUSES = {
     "sqlite": _ON_CONFLICT,
     "postgresql": _ON_CONFLICT,
     "mysql": ("ON DUPLICATE KEY UPDATE", "VALUES({})"),
 }
-# How a column of an existing row and the new value become one.
+# Rules that combine the old and the new value of a column. `retry_after` is NULL for "for ever".
 _SUM = "{old} + {new}"
 _NEWEST = "CASE WHEN {new_last_at} < {old_last_at} THEN {old} ELSE {new} END"
 _LONGEST = "CASE WHEN {old} IS NULL OR {old} > {new} THEN {old} ELSE {new} END"
 _FIRST = "CASE WHEN {old} < {new} THEN {old} ELSE {new} END"
 _LAST = "CASE WHEN {old} > {new} THEN {old} ELSE {new} END"
-# MySQL applies these from left to right, and an assigned column then has its new value.
-# So `last_at`, which other rules compare, comes last.
+# The rule of each column. MySQL assigns the columns from left to right, and later rules see the new
+# values. So `last_at`, which other rules compare, comes last.
 _MERGE: dict[type[LogRow], dict[str, str]] = {
     Rejection: {
         "hits": _SUM,
@@ -53,20 +53,20 @@ _Row = TypeVar("_Row")
 
 
 def batches(rows: Sequence[_Row], model: type[LogRow], using: str) -> Iterator[Sequence[_Row]]:
-    """Split rows of a model into batches that one statement can write."""
-    most = connections[using].features.max_query_params
-    size = BATCH_ROWS if most is None else min(BATCH_ROWS, most // len(_FIELDS[model]))
+    """Yield the rows in batches that fit into one statement."""
+    max_params = connections[using].features.max_query_params
+    size = BATCH_ROWS if max_params is None else min(BATCH_ROWS, max_params // len(_FIELDS[model]))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
 def lock_order(row: LogRow) -> Any:
-    """Return the sort key that prevents deadlocks between writers."""
+    """Return the sort key of rows. Writers that lock rows in the same order cannot deadlock."""
     return row.minute, row.digest
 
 
 def write(rows: Sequence[LogRow], using: str) -> None:
-    """Add one batch to its table. Rows are of one model, unique and in lock order."""
+    """Add one batch to its table. The rows are of one model, unique, and in lock order."""
     connection = connections[using]
     if connection.vendor not in CLAUSES:
         _write_each(rows, using)
@@ -82,6 +82,7 @@ def write(rows: Sequence[LogRow], using: str) -> None:
 
 
 def _statement(connection: Any, model: type[LogRow], rows: int) -> str:
+    """Return the statement that inserts or updates this number of rows."""
     quote = connection.ops.quote_name
     table = quote(model._meta.db_table)
     conflict, new_value = CLAUSES[connection.vendor]
@@ -119,6 +120,7 @@ def _write_each(rows: Sequence[LogRow], using: str) -> None:
 
 
 def _update(row: LogRow, using: str) -> int:
+    """Add a row to the existing one. Return 0 if there is none."""
     model: Any = type(row)
     values = {name: _merged(row, name, rule) for name, rule in _MERGE[model].items()}
     same = model._default_manager.using(using).filter(minute=row.minute, digest=row.digest)
@@ -126,7 +128,7 @@ def _update(row: LogRow, using: str) -> int:
 
 
 def _merged(row: Any, name: str, rule: str) -> Any:
-    """Return what a column of the existing row becomes."""
+    """Return the expression that applies a rule to a column of the existing row."""
     new = getattr(row, name)
     if rule == _SUM:
         return F(name) + new

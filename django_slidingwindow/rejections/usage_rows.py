@@ -23,7 +23,7 @@ class UsageGroup(NamedTuple):
     """Minutes since the epoch."""
     profile: str
     key: str
-    """A key of the identifier; empty for all others beyond LOG_ROWS_PER_MINUTE."""
+    """A key of the identifier; empty for requests beyond LOG_ROWS_PER_MINUTE."""
     view: str
 
     def overflow(self) -> UsageGroup:
@@ -52,9 +52,9 @@ class UsageTally:
     """The counts of a group."""
 
     hits: int
-    """Requests."""
+    """The number of requests."""
     cost: int
-    """What they cost together."""
+    """The total cost of these requests."""
 
     def add(self, other: UsageTally) -> None:
         """Add another tally of the same group."""
@@ -65,9 +65,9 @@ class UsageTally:
 def admissions(
     request: Any, windows: WindowSet, counted: Mapping[str, Any], now: float
 ) -> list[tuple[UsageGroup, UsageTally]]:
-    """Return what to log for an admitted request, which is None for a call of `limits`.
+    """Return what to log for an admitted request; `request` is None for a call of `limits`.
 
-    `counted` has identifier and cost by profile.
+    `counted` has the identifier and the cost by the name of the profile.
     """
     template, keys = windows
     minute, view = int(now // 60), view_of(request)
@@ -76,8 +76,8 @@ def admissions(
     for profile, position in template.logged:
         identifier, cost = counted[profile.name]
         key = any_key(conf.prefix, profile, identifier) if position is None else keys[position]
-        # A later check of the request pays the difference to a higher cost.
-        again = earlier and any(check.counted.get(profile.name) for check in earlier)
-        hits = 0 if again else 1
+        # A later check of the same request only adds to its cost.
+        counted_before = earlier and any(check.counted.get(profile.name) for check in earlier)
+        hits = 0 if counted_before else 1
         found.append((UsageGroup(minute, profile.name, key, view), UsageTally(hits, cost)))
     return found

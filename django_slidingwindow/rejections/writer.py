@@ -1,4 +1,4 @@
-"""Write a buffer to the database of its log, and count successes and failures."""
+"""Write the buffer of a log to its database, and count successes and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import DataError, Error, IntegrityError, OperationalError, router
 from .. import signals
 from ..models import Rejection, Usage
 from . import upsert
-from .buffer import Group, Tallies, Tally
+from .buffer import LogBuffer, LogGroup, LogTally
 from .rows import Group as RefusalGroup
 from .rows import Tally as RefusalTally
 from .testcase import Sandbox
@@ -23,16 +23,16 @@ from .usage_rows import UsageGroup, UsageTally
 logger = logging.getLogger("django_slidingwindow.log")
 
 
-Batch: TypeAlias = "Sequence[tuple[upsert.LogRow, Group]]"
+Batch: TypeAlias = "Sequence[tuple[upsert.LogRow, LogGroup]]"
 MODELS: dict[type[upsert.LogRow], tuple[str, str]] = {
     Rejection: ("rejection log", "refusals"),
     Usage: ("usage log", "requests"),
 }
-"""The logs, and what messages call them and what they count."""
+"""The logs, each with its name and the noun for its requests in messages."""
 
-# MySQL's drivers raise OperationalError for some data errors: out of range, truncated, wrong
-# value, text that the character set of the column cannot store, too long.
-_MYSQL_DATA = {1264, 1265, 1292, 1366, 1406}
+# Data errors that MySQL's drivers raise as OperationalError: out of range, truncated, wrong value,
+# text that the character set of the column cannot store, too long.
+_MYSQL_DATA_ERRORS = {1264, 1265, 1292, 1366, 1406}
 
 
 def log_alias(model: type[upsert.LogRow] = Rejection) -> str:
@@ -57,9 +57,9 @@ def try_to_write(alias: str, model: type[upsert.LogRow] = Rejection) -> None:
 class LogWriter:
     """Write the buffer, one thread at a time. Database errors are handled, not raised."""
 
-    def __init__(self, model: type[upsert.LogRow], tallies: Tallies) -> None:
+    def __init__(self, model: type[upsert.LogRow], buffer: LogBuffer) -> None:
         self.model = model
-        self.tallies = tallies
+        self.buffer = buffer
         self.sandbox = Sandbox()
         self.written = 0
         """Requests that are in the table."""
@@ -70,17 +70,19 @@ class LogWriter:
         self.down = False
         """Whether the last attempt found the database down."""
         self.error = ""
-        """The error of that attempt; empty if the database was not down."""
+        """The error of the last attempt; empty if the database was not down."""
         self._name, self._noun = MODELS[model]
         self._lock = threading.Lock()
-        self._taken: dict[Group, Tally] = {}
+        self._taken: dict[LogGroup, LogTally] = {}
+        """The rows that are being written."""
         self._dropped_reported = 0
+        """The dropped requests that receivers of `log_written` know about."""
 
     def write(self) -> bool:
         """Write all waiting rows. Return False, and keep them, if the database is down."""
         with self._lock:
             alias = log_alias(self.model)
-            self._taken = self.tallies.take()
+            self._taken = self.buffer.take()
             try:
                 return self._write(self._taken, alias)
             finally:
@@ -91,11 +93,11 @@ class LogWriter:
 
         Takes no lock, because a write may hang.
         """
-        rows = [*self._taken.values(), *self.tallies.take().values()]
+        rows = [*self._taken.values(), *self.buffer.take().values()]
         if not rows:
             return
         lost = sum(tally.hits for tally in rows)
-        self.tallies.drop(lost)
+        self.buffer.drop(lost)
         logger.error(
             "the process exits before the %s is written: %d %s are lost",
             self._name,
@@ -105,7 +107,7 @@ class LogWriter:
         )
         self._send_signal(len(rows), lost, 0.0, OperationalError("the process exits"))
 
-    def _write(self, waiting: dict[Group, Tally], alias: str) -> bool:
+    def _write(self, waiting: dict[LogGroup, LogTally], alias: str) -> bool:
         if not self.sandbox.permits(alias):
             self._drop(waiting)
             return True
@@ -113,7 +115,7 @@ class LogWriter:
             self._write_all(waiting, alias)
         except Error as error:
             # If the rows were written and only the reply was lost, they will count twice.
-            self.tallies.put_back(waiting)
+            self.buffer.put_back(waiting)
             self._note_outage(alias, error)
             return False
         except BaseException:
@@ -123,8 +125,8 @@ class LogWriter:
             self._note_recovery(alias)
         return True
 
-    def _write_all(self, waiting: dict[Group, Tally], alias: str) -> None:
-        """Write `waiting`, and remove from it the rows that are written or lost."""
+    def _write_all(self, waiting: dict[LogGroup, LogTally], alias: str) -> None:
+        """Write the rows. Remove those that are written or lost from `waiting`."""
         rows = [(group.row(tally), group) for group, tally in waiting.items()]
         rows.sort(key=lambda pair: upsert.lock_order(pair[0]))
         lost = sum(
@@ -140,15 +142,15 @@ class LogWriter:
                 extra={"alias": alias, "hits": lost},
             )
 
-    def _write_batch(self, batch: Batch, waiting: dict[Group, Tally], alias: str) -> int:
+    def _write_batch(self, batch: Batch, waiting: dict[LogGroup, LogTally], alias: str) -> int:
         """Write a batch. Return the number of requests in rows that the database rejected."""
         lost = 0
         if not self._execute([row for row, _ in batch], alias):
             if len(batch) > 1:
-                # Write row by row, so that only the wrong row is lost.
+                # Write row by row, so that only invalid rows are lost.
                 return sum(self._write_batch([pair], waiting, alias) for pair in batch)
             lost = batch[0][0].hits
-            self.tallies.drop(lost)
+            self.buffer.drop(lost)
         for _, group in batch:
             del waiting[group]
         return lost
@@ -171,11 +173,11 @@ class LogWriter:
             self._send_signal(len(rows), hits, time.monotonic() - start, error)
         return error is None
 
-    def _drop(self, waiting: dict[Group, Tally]) -> None:
-        self.tallies.drop(sum(tally.hits for tally in waiting.values()))
+    def _drop(self, waiting: dict[LogGroup, LogTally]) -> None:
+        self.buffer.drop(sum(tally.hits for tally in waiting.values()))
 
     def _send_signal(self, rows: int, hits: int, seconds: float, error: Error | None) -> None:
-        dropped = self.tallies.dropped
+        dropped = self.buffer.dropped
         new, self._dropped_reported = dropped - self._dropped_reported, dropped
         signals.send(
             signals.log_written,
@@ -196,7 +198,7 @@ class LogWriter:
                 self._name,
                 self.error,
                 self._noun,
-                extra={"alias": alias, "waiting": len(self.tallies)},
+                extra={"alias": alias, "waiting": len(self.buffer)},
             )
 
     def _note_recovery(self, alias: str) -> None:
@@ -205,9 +207,9 @@ class LogWriter:
         logger.warning(
             "the %s is being written again; %d %s were lost since the start",
             self._name,
-            self.tallies.dropped,
+            self.buffer.dropped,
             self._noun,
-            extra={"alias": alias, "dropped": self.tallies.dropped},
+            extra={"alias": alias, "dropped": self.buffer.dropped},
         )
 
 
@@ -219,4 +221,4 @@ def error_text(error: BaseException) -> str:
 def _is_data_error(error: Error) -> bool:
     """Return whether the rows are invalid, as opposed to a database that is down."""
     is_data_error = isinstance(error, (DataError, IntegrityError))
-    return is_data_error or bool(_MYSQL_DATA.intersection(error.args[:1]))
+    return is_data_error or bool(_MYSQL_DATA_ERRORS.intersection(error.args[:1]))

@@ -1,71 +1,75 @@
-"""What a log whose stamps are whole seconds leaves open: the fewest and the most refusals.
+"""The fewest and the most refusals, for a log whose stamps are whole seconds.
 
-A request with the stamp s came somewhere in the second from s to s + 1, in an unknown order. Of
-one identifier, an exact log of limit L and window W admits the largest set of requests in which
-every request comes at least W after the L-th before it. Two requests with stamps s and s' lie less
-than s' - s + 1 apart, and more than s' - s - 1. Therefore, whatever the times were:
+A request with the stamp s came at an unknown moment in the second from s to s + 1. The order of
+requests with equal stamps is unknown too.
 
-- At least as many are refused as by a window of W, rounded down to whole seconds, on the stamps as
-  they stand.
-- At most as many are refused as by a window of W + 1 seconds on the stamps as they stand.
+For one identifier, an exact log with limit L and window W admits the largest set of requests in
+which each request comes at least W after the L-th request before it. Two requests with the stamps
+s and s' are less than s' - s + 1 seconds apart, and more than s' - s - 1 seconds. So, whatever the
+true times were:
 
-If W is a whole number of seconds, both are reached: the first if all requests came at the start
-of their second; the second if those that are admitted came near the end of theirs. Several
-policies together keep these bounds, because each of them does.
+- At least as many requests are refused as by a window of W, rounded down to whole seconds, if each
+  request came exactly at its stamp.
+- At most as many requests are refused as by a window of W + 1 seconds, if each request came exactly
+  at its stamp.
 
-A hit of `buckets` counts up to one sub-window longer. If the sub-window is a number of whole
-seconds too, the fraction of a second changes nothing.
+If W is a whole number of seconds, both bounds can be reached: the lower bound if all requests came
+at the start of their seconds, the upper bound if the admitted requests came near the end of their
+seconds. The bounds also hold for several policies together, because they hold for each policy.
 
-A `counter` of a whole number of seconds admits more the later in its second a request comes, and
-less the more it admitted in the window before. Two lanes alternate: one takes the latest times in
-even windows of the clock and the earliest in odd ones, the other the reverse. So each window is
-counted once at its most and once at its least. Any other `counter` refuses at most what a log of
-two windows does.
+A hit of `buckets` counts up to one sub-window longer. If the sub-window is a whole number of
+seconds too, fractions of a second change nothing.
+
+A `counter` admits more if a request comes later in its second, and less if it has admitted more in
+the window before. For windows of whole seconds, two stores alternate: one takes the latest possible
+times in even windows of the clock and the earliest in odd ones, the other one does the reverse. So
+each window is counted once at its most and once at its least. A `counter` with any other window
+refuses at most as many requests as a log of two windows does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ..algorithms.timing import bucket_us
 from ..exceptions import PolicyError
 from ..policies import Policy
 from .candidates import Candidate
-from .lanes import Lane
+from .store import ReplayStore
 from .times import SECOND
 
 
 class Bounds(Protocol):
-    """Counts refusals at least and at most."""
+    """Counts the fewest and the most refusals that are possible."""
 
     least: int
     most: int
 
     def hit(self, stamp: int, identifier: str, refused: bool) -> None:
-        """Count one request. `refused`: by the candidate, on the stamps as they stand."""
+        """Count one request. `refused`: whether the candidate refuses it exactly at its stamp."""
 
 
 def bounds_of(candidate: Candidate) -> Bounds | None:
-    """Return the bounds of a candidate; None if nothing is known about them."""
+    """Return the bounds of a candidate; None if they are unknown."""
     policies = candidate.policies
     if candidate.count_rejected and len(policies) > 1:
-        # A refusal by one policy changes what another one counts.
+        # A refusal by one policy changes what the other policies count.
         return None
     if len(policies) == 1 and policies[0].algorithm == "counter":
         if policies[0].window_us % SECOND == 0:
-            return AlternatingLanes(candidate)
+            return CounterBounds(candidate)
         if candidate.count_rejected:
             return None
     try:
-        return TwoLanes(candidate)
+        return PolicyBounds(candidate)
     except PolicyError:
-        # A window of 400 days cannot be longer.
+        # 400 days is the longest window, so it cannot be made longer.
         return None
 
 
 def relaxed(policy: Policy) -> Policy | None:
-    """Return a policy that admits all that this one may admit; None for one without a limit."""
+    """Return a policy that admits all that this one may admit; None if none is known."""
     whole = policy.window_us // SECOND
     if policy.algorithm == "counter" or not whole:
         return None
@@ -77,7 +81,10 @@ def relaxed(policy: Policy) -> Policy | None:
 
 
 def tightened(policy: Policy) -> Policy:
-    """Return a policy that refuses all that this one may refuse; PolicyError if it is too long."""
+    """Return a policy that refuses all that this one may refuse.
+
+    Raise PolicyError if its window would be too long.
+    """
     longer = policy.window_us + SECOND
     if policy.algorithm == "counter":
         longer += policy.window_us
@@ -89,45 +96,45 @@ def tightened(policy: Policy) -> Policy:
     return Policy(limit=policy.limit, window=longer / SECOND, algorithm="log")
 
 
-class TwoLanes:
-    """Replays relaxed and tightened policies, where they differ from the candidate's own."""
+class PolicyBounds:
+    """Replays the relaxed and the tightened policies of a candidate."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.least = self.most = 0
-        own = candidate.policies
-        fewer = tuple(found for policy in own if (found := relaxed(policy)) is not None)
-        self._least = _refuser(own, fewer, candidate.count_rejected)
-        self._most = _refuser(own, tuple(map(tightened, own)), candidate.count_rejected)
+        looser = [relaxed(policy) for policy in candidate.policies]
+        self._relaxed = _refuser(candidate, [policy for policy in looser if policy is not None])
+        self._tightened = _refuser(candidate, map(tightened, candidate.policies))
 
     def hit(self, stamp: int, identifier: str, refused: bool) -> None:
-        self.least += self._least(stamp, identifier, refused)
-        self.most += self._most(stamp, identifier, refused)
+        self.least += self._relaxed(stamp, identifier, refused)
+        self.most += self._tightened(stamp, identifier, refused)
 
 
-def _refuser(
-    own: tuple[Policy, ...], policies: tuple[Policy, ...], count_rejected: bool
-) -> Callable[[int, str, bool], bool]:
-    if policies == own:
+def _refuser(candidate: Candidate, changed: Iterable[Policy]) -> Callable[[int, str, bool], bool]:
+    """Return a function that says whether the changed policies refuse a request."""
+    policies = tuple(changed)
+    if policies == candidate.policies:
         return lambda stamp, identifier, refused: refused
     if not policies:
         return lambda stamp, identifier, refused: False
-    lane = Lane(policies, count_rejected=count_rejected)
-    return lambda stamp, identifier, refused: not lane.hit(stamp, identifier)[0]
+    store = ReplayStore(policies, count_rejected=candidate.count_rejected)
+    return lambda stamp, identifier, refused: not store.hit(stamp, identifier).admitted
 
 
-class AlternatingLanes:
-    """Replays a counter at the earliest and the latest times, in turns of its clock windows."""
+class CounterBounds:
+    """Replays a counter in two stores, which take the earliest and the latest times in turn."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.least = self.most = 0
         (policy,) = candidate.policies
-        self._span = policy.window_us
-        self._lanes = tuple(
-            Lane(candidate.policies, count_rejected=candidate.count_rejected) for _ in range(2)
+        self._window_us = policy.window_us
+        self._stores = tuple(
+            ReplayStore(candidate.policies, count_rejected=candidate.count_rejected)
+            for _ in range(2)
         )
 
     def hit(self, stamp: int, identifier: str, refused: bool) -> None:
-        turn = stamp // self._span % 2
-        late, early = self._lanes[turn], self._lanes[1 - turn]
-        self.least += not late.hit(stamp + SECOND - 1, identifier)[0]
-        self.most += not early.hit(stamp, identifier)[0]
+        parity = stamp // self._window_us % 2
+        late, early = self._stores[parity], self._stores[1 - parity]
+        self.least += not late.hit(stamp + SECOND - 1, identifier).admitted
+        self.most += not early.hit(stamp, identifier).admitted

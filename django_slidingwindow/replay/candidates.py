@@ -13,17 +13,17 @@ class Candidate:
     """One set of policies that a request must pass together."""
 
     label: str
-    """As it was written, or the rates of the profile."""
+    """The rates as they were given, or those of the profile."""
     policies: tuple[Policy, ...]
     count_rejected: bool = False
     profile: str | None = None
-    """The name of the profile that it comes from."""
+    """The name of the profile that has these policies; None for `--try`."""
 
 
 def parse_try(
     text: str, *, algorithm: str = "compact", resolution: int = 60, count_rejected: bool = False
 ) -> Candidate:
-    """Return the candidate of rates such as "60/m,500/h"; PolicyError if one is wrong."""
+    """Return the candidate of rates such as "60/m,500/h"; raise PolicyError if a rate is wrong."""
     rates = [rate.strip() for rate in text.split(",")]
     return Candidate(
         label=",".join(rates),
@@ -35,22 +35,23 @@ def parse_try(
 
 
 def rates_of(profile: Profile) -> tuple[Policy, ...]:
-    """Return the policies that can be replayed. No log says when a request has ended."""
+    """Return the policies that can be replayed: logs do not say when a request ended."""
     return tuple(policy for policy in profile.policies if not policy.inflight)
 
 
 def from_profile(profile: Profile) -> Candidate:
     """Return the candidate of a profile's own rates."""
+    rates = rates_of(profile)
     return Candidate(
-        label=",".join(policy.label for policy in rates_of(profile)),
-        policies=rates_of(profile),
+        label=",".join(policy.label for policy in rates),
+        policies=rates,
         count_rejected=profile.count_rejected,
         profile=profile.name,
     )
 
 
 def parse_share(text: str) -> Fraction:
-    """Return a share from text such as "0.1%"; ValueError if it is none."""
+    """Return the share that a text such as "0.1%" names; raise ValueError for other texts."""
     number, sign, rest = text.partition("%")
     try:
         share = Fraction(number.strip()) / 100

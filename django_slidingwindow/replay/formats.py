@@ -1,4 +1,4 @@
-"""Formats of access logs: how a line becomes named fields."""
+"""Formats of access logs: from a line to named fields."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Fields: TypeAlias = "Mapping[str, Any]"
 Parse: TypeAlias = "Callable[[str], Fields | None]"
 """Return the fields of a line; None if the line does not have the format."""
 
-# What the commands look for, and the names that it usually has. The first one present counts.
+# The fields that a replay needs, and their usual names. The first name that a line has is used.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    # Those with fractions of a second first.
+    # Stamps with fractions of a second come first.
     "time": ("time", "timestamp", "@timestamp", "ts", "msec", "time_iso8601", "time_local"),
     "ip": ("ip", "remote_addr", "client_ip", "remote_ip", "clientip"),
     "request": ("request",),
@@ -27,7 +27,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "forwarded": ("forwarded", "http_x_forwarded_for", "http_forwarded"),
 }
 
-# Between quotes, with escapes such as \" inside.
+# A text between quotes, with escapes such as \" inside.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _COMMON = (
     r"(?P<ip>\S+) \S+ (?P<user>[^\[]*) \[(?P<time>[^\]]+)\] "
@@ -35,39 +35,40 @@ _COMMON = (
 )
 _COMBINED = rf'{_COMMON}(?: "(?P<referer>{_QUOTED})" "(?P<agent>{_QUOTED})")?(?: .*)?'
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-# Stamps with a space inside, which may stand without brackets or quotes.
+# Variables that have a space inside, even without brackets or quotes around them.
 _WITH_SPACES = {"time_local": r"\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}"}
-_DETECTED_IN = 50
+_DETECTION_LINES = 50
 
 
 class FormatError(ValueError):
     """A format cannot be used, or was not recognised."""
 
 
-def parser(name: str, first: Sequence[str]) -> tuple[Parse, int]:
-    """Return the parser of a format, and how many lines its header has.
+def parser(name: str, first_lines: Sequence[str]) -> tuple[Parse, int]:
+    """Return the parser of a format, and the number of lines of its header.
 
-    `first` are the log's first lines. The name is one of NAMED, or a text with nginx's $variables.
+    The name is one of NAMED, or a text with nginx's $variables.
     """
     if name == AUTO:
-        name = detect(first)
+        name = detect(first_lines)
     if name == CSV:
-        return _csv(first[0]), 1
+        return _csv(first_lines[0]), 1
     if name == JSON:
         return parse_json, 0
     patterns = {COMMON: _COMMON, COMBINED: _COMBINED}
     return _by_pattern(patterns.get(name) or nginx_pattern(name)), 0
 
 
-def detect(first: Sequence[str]) -> str:
-    """Return the name of the format that the first lines have; FormatError if it is unknown."""
+def detect(first_lines: Sequence[str]) -> str:
+    """Return the name of the format of these lines; raise FormatError if it is unknown."""
     combined = re.compile(_COMBINED)
-    for line in first[:_DETECTED_IN]:
+    for line in first_lines[:_DETECTION_LINES]:
         if combined.fullmatch(line):
             return COMBINED
         if parse_json(line) is not None:
             return JSON
-    if {*ALIASES["time"]} & {*_cells(first[0], _delimiter(first[0]))}:
+    header = first_lines[0]
+    if {*ALIASES["time"]} & {*_cells(header, _delimiter(header))}:
         return CSV
     raise FormatError(
         "the format is not recognised: choose it with --log-format, which is one of "
@@ -76,7 +77,7 @@ def detect(first: Sequence[str]) -> str:
 
 
 def parse_json(line: str) -> Fields | None:
-    """Return the object of a line. Numbers stay text, so that no digit of a stamp is lost."""
+    """Return the JSON object of a line. Numbers stay text, so that no digit of a stamp is lost."""
     try:
         found = json.loads(line, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -97,13 +98,14 @@ def _by_pattern(pattern: str) -> Parse:
 def nginx_pattern(text: str) -> str:
     """Return the regular expression of a format such as '$remote_addr [$time_local] $status'."""
     parts = _VARIABLE.split(text)
-    # A literal, then for each variable its name in one of two groups, and the next literal.
+    # The parts are a literal, then for each variable the two groups of _VARIABLE (one of them has
+    # its name, the other one is None) and the literal after it.
     pattern, names = re.escape(parts[0]), set()
     for at in range(1, len(parts), 3):
         name, before, after = parts[at] or parts[at + 1], parts[at - 1], parts[at + 2]
         if not after and at + 3 < len(parts):
             raise FormatError(f"nothing stands between ${name} and the next variable.")
-        value = _value(name, before, after)
+        value = _value_pattern(name, before, after)
         pattern += (f"({value})" if name in names else f"(?P<{name}>{value})") + re.escape(after)
         names.add(name)
     if not names & {*ALIASES["time"]}:
@@ -111,7 +113,8 @@ def nginx_pattern(text: str) -> str:
     return pattern
 
 
-def _value(name: str, before: str, after: str) -> str:
+def _value_pattern(name: str, before: str, after: str) -> str:
+    """Return the regular expression of a variable's value, which ends where `after` begins."""
     if before.endswith('"'):
         return _QUOTED
     if before.endswith("["):
@@ -120,7 +123,7 @@ def _value(name: str, before: str, after: str) -> str:
 
 
 def nginx_format(conf: str, name: str) -> str:
-    """Return the text of a named log_format in nginx's configuration."""
+    """Return the text of the log_format with this name in nginx's configuration."""
     quoted = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
     found = re.search(
         rf"^\s*log_format\s+{re.escape(name)}\s+(?:escape=\w+\s+)?((?:(?:{quoted})\s*)+);",
@@ -159,23 +162,21 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 class Names:
-    """Finds what the commands need among the fields of a line."""
+    """Finds the fields that a replay needs, by their names in this log."""
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
-        """`given` has the names of fields that are called otherwise in this log."""
-        own = {what: (name,) for what, name in (given or {}).items()}
-        self._names = {**ALIASES, **own}
+        """`given` has names that replace the usual ones: {"ip": "client"}."""
+        self._names = {**ALIASES, **{what: (name,) for what, name in (given or {}).items()}}
 
     def find(self, fields: Fields, what: str) -> str | None:
-        """Return a value as text; None if the line has none, which logs write as a dash."""
+        """Return the text of a field, which is a key of ALIASES; None if the line has no value."""
         for name in self._names[what]:
-            value = fields.get(name)
-            if value is not None:
-                return _text(value)
+            if fields.get(name) is not None:
+                return value_of(fields, name)
         return None
 
     def request_line(self, fields: Fields) -> tuple[str | None, str | None]:
-        """Return method and path, from fields of their own or from the request line."""
+        """Return method and path, from their own fields or else from the request line."""
         method, path = self.find(fields, "method"), self.find(fields, "path")
         if method is None or path is None:
             words = (self.find(fields, "request") or "").split(" ")
@@ -184,12 +185,10 @@ class Names:
         return method, path
 
 
-def _text(value: Any) -> str | None:
+def value_of(fields: Fields, name: str) -> str | None:
+    """Return the text of a field by its name in the log; None if it is missing, empty or a dash."""
+    value = fields.get(name)
+    if value is None:
+        return None
     text = value if isinstance(value, str) else json.dumps(value)
     return text if text not in ("", "-") else None
-
-
-def value_of(fields: Fields, name: str) -> str | None:
-    """Return a field by its own name, as text."""
-    value = fields.get(name)
-    return None if value is None else _text(value)

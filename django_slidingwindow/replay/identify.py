@@ -1,15 +1,13 @@
-"""Which identifier a line of a log counts for."""
+"""Find the identifier that a line of a log counts for."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable
 
 from ..conf import conf
 from ..guard.proxies import canonical_ip
 from ..policies import Profile
+from .filters import Filter, compiled
 from .formats import Fields, Names, value_of
-from .logged import LoggedRequests
+from .log_requests import LoggedRequests
 from .readers import Identify
 
 IP = "ip"
@@ -17,7 +15,7 @@ FIELD, REGEX = "field:", "regex:"
 
 
 def identify_by(text: str, names: Names) -> Identify:
-    """Return what `ip`, `field:NAME` or `regex:PATTERN` says; ValueError for anything else."""
+    """Count by `ip`, `field:NAME` or `regex:PATTERN`; raise ValueError for any other text."""
     if text == IP:
         return by_ip(names)
     if text.startswith(FIELD) and text != FIELD:
@@ -29,7 +27,7 @@ def identify_by(text: str, names: Names) -> Identify:
 
 
 def by_ip(names: Names) -> Identify:
-    """Count by address: IPv6 by its network, and behind TRUSTED_PROXIES by what they forwarded."""
+    """Count by address: IPv6 by its network, behind TRUSTED_PROXIES the one that they forwarded."""
     if conf.trusted_proxies:
         return LoggedRequests(names).identify("ip")
 
@@ -41,7 +39,7 @@ def by_ip(names: Names) -> Identify:
 
 
 def by_profile(profile: Profile, names: Names) -> Identify:
-    """Count by a profile's axis, as far as a log can tell; ValueError if it cannot."""
+    """Count by a profile's axis; raise ValueError if it needs sessions, which logs do not have."""
     if profile.axis == IP:
         return by_ip(names)
     if "session" in profile.axis.split("+"):
@@ -53,22 +51,19 @@ def by_profile(profile: Profile, names: Names) -> Identify:
 
 
 def _by_pattern(pattern: str) -> Identify:
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    search = compiled(pattern).search
 
     def identify(line: str, fields: Fields) -> str | None:
         match = search(line)
         if match is None:
             return None
-        # The first group, or all of it where there is none.
+        # The first group, or the whole match if the pattern has no group.
         return match[1] if match.re.groups else match[0]
 
     return identify
 
 
-def applying(profile: Profile, names: Names) -> Callable[[int, Fields], bool]:
-    """Return a filter: the project's rules and decorated views apply the profile."""
+def by_rules(profile: Profile, names: Names) -> Filter:
+    """Keep requests to which the project's rules or decorated views apply the profile."""
     requests = LoggedRequests(names)
     return lambda stamp, fields: requests.applies(profile.name, fields)

@@ -1,4 +1,4 @@
-"""The options of the command, as values. Wrong ones raise ValueError."""
+"""Turn the options of `slidingwindow replay` into values; raise ValueError for wrong options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .times import NAMED, Stamps
 
 
 def candidates(options: Mapping[str, Any], profile: Profile | None) -> list[Candidate]:
-    """Return what is tried: the profile's own rates first."""
+    """Return the profile's own rates first, then the candidates of --try."""
     rates = () if profile is None else rates_of(profile)
     own = [from_profile(profile)] if profile is not None and rates else []
     shared: dict[str, Any] = {}
     if profile is not None:
-        # A profile has its own where a function makes the policies.
-        like = rates[0] if rates else profile
-        shared = {"algorithm": like.algorithm, "resolution": like.resolution}
+        # A profile without rates has an algorithm and a resolution of its own.
+        model = rates[0] if rates else profile
+        shared = {"algorithm": model.algorithm, "resolution": model.resolution}
         shared["count_rejected"] = profile.count_rejected
     if options["algorithm"]:
         shared["algorithm"] = options["algorithm"]
@@ -42,16 +42,16 @@ def reading(options: Mapping[str, Any], profile: Profile | None) -> Reading:
     names = Names(dict(options["field"]))
     stamps = _stamps(options)
     if options["identify"] is not None:
-        found = identify.identify_by(options["identify"], names)
+        find_identifier = identify.identify_by(options["identify"], names)
     elif profile is not None:
-        found = identify.by_profile(profile, names)
+        find_identifier = identify.by_profile(profile, names)
     else:
-        found = identify.by_ip(names)
+        find_identifier = identify.by_ip(names)
     return Reading(
         log_format=_log_format(options),
         stamps=stamps,
         names=names,
-        identify=found,
+        identify=find_identifier,
         filters=tuple(_filters(options, names, profile)),
     )
 
@@ -82,11 +82,11 @@ def _log_format(options: Mapping[str, Any]) -> str:
 def _filters(
     options: Mapping[str, Any], names: Names, profile: Profile | None
 ) -> Iterator[filters.Filter]:
-    moment = Stamps(zone=options["timezone"])
+    parse_time = Stamps(zone=options["timezone"])
     if options["since"]:
-        yield filters.since(moment(options["since"]))
+        yield filters.since(parse_time(options["since"]))
     if options["until"]:
-        yield filters.until(moment(options["until"]))
+        yield filters.until(parse_time(options["until"]))
     if options["method"]:
         yield filters.by_method(options["method"].split(","), names)
     if options["status"]:
@@ -96,11 +96,11 @@ def _filters(
     if options["rules"]:
         if profile is None:
             raise ValueError("--rules needs --profile")
-        yield identify.applying(profile, names)
+        yield identify.by_rules(profile, names)
 
 
 def field_name(text: str) -> tuple[str, str]:
-    """Return what a field is, and its name, from text such as "ip=client"."""
+    """Return ("ip", "client") for the text "ip=client"."""
     what, _, name = text.partition("=")
     if what not in formats.ALIASES or not name:
         raise ValueError(f"{text!r} is not WHAT=NAME: WHAT is {', '.join(formats.ALIASES)}")

@@ -1,7 +1,7 @@
-"""Puts the requests of several logs in the order of their stamps, with bounded memory.
+"""Put the requests of several logs in the order of their stamps, with bounded memory.
 
-Servers write a line when a request ends, and some stamp it with the time when it began. So lines
-stand a little out of order.
+Servers write a line when a request ends, and some stamp it with the time when the request began. So
+lines are a little out of order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import itemgetter
 from .readers import Entry, Tally
 
 BUFFER = 50_000
-"""Lines that one may stand too late in a log, and still be sorted."""
+"""How many lines too late a line may stand in a log and still be sorted."""
 
 _stamp = itemgetter(0)
 
@@ -36,7 +36,7 @@ def in_order(
 
 
 def _sorted(log: Iterable[Entry], buffer: int) -> Iterator[Entry]:
-    """Sort twice the buffer and let the first half go, so that each line can move by `buffer`."""
+    """Sort twice the buffer and release the first half, so that a line can move by `buffer`."""
     held: list[Entry] = []
     for entry in log:
         held.append(entry)

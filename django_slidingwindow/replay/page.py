@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from django.template import Context, Engine
 from ..admin_views.charts import Chart, Series, share
 from ..durations import SECONDS, duration_exact
 from ..rejections.text import printable
+from .texts import name_of, refused_text, share_text, suggestion_text, wait_text
 from .timeline import Timeline
 from .times import SECOND
-from .wording import name_of, refused_text, share_text, suggestion_text, wait_text
 
 _TEMPLATES = Path(__file__).parent.parent / "templates" / "django_slidingwindow"
 
@@ -22,7 +23,7 @@ _TEMPLATES = Path(__file__).parent.parent / "templates" / "django_slidingwindow"
 def page(
     records: Sequence[Mapping[str, Any]], timeline: Timeline, *, logs: Sequence[str], suggest: str
 ) -> str:
-    """Return the page. `suggest` is the share as it was given, or nothing."""
+    """Return the page. `suggest` is the share as it was given, or an empty text."""
     # An engine of its own: a project may have no template engine, or another one.
     engine = Engine(dirs=[str(_TEMPLATES)], autoescape=True)
     candidates = [_candidate(i, record, timeline) for i, record in enumerate(records)]
@@ -101,17 +102,18 @@ def _candidate(number: int, record: Mapping[str, Any], timeline: Timeline) -> di
 
 def _chart(number: int, record: Mapping[str, Any], timeline: Timeline) -> Chart:
     refused = timeline.refused[number]
-    admitted = [all_ - no for all_, no in zip(timeline.requests, refused, strict=True)]
+    admitted = list(map(sub, timeline.requests, refused))
     stamps = timeline.stamps()
     days = (stamps[-1] - stamps[0]) // (SECONDS["d"] * SECOND)
-    form = "%H:%M" if not days else "%a %H:%M" if days < 7 else "%d %b"
+    label_format = "%H:%M" if not days else "%a %H:%M" if days < 7 else "%d %b"
     width = duration_exact(60 * timeline.minutes)
     return Chart(
         id=f"chart-{number}",
         title=f"Requests with {name_of(record)}, by {width}",
         description=f"{record['refused']:,} of {record['requests']:,} requests are refused.",
         labels=[
-            datetime.fromtimestamp(stamp // SECOND, timezone.utc).strftime(form) for stamp in stamps
+            datetime.fromtimestamp(stamp // SECOND, timezone.utc).strftime(label_format)
+            for stamp in stamps
         ],
         series=[
             Series(name="admitted", values=admitted),

@@ -1,4 +1,4 @@
-"""Reads log files as a stream of (stamp, identifier), and counts what it cannot use."""
+"""Read log files as a stream of (stamp, identifier), and count the lines that cannot be used."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from .formats import Fields, FormatError, Names, parser
 from .times import Stamps
 
 STDIN = "-"
-SHOWN = 3
-"""The number of unreadable lines that a report shows."""
-_CHUNK = 1 << 20
-_LONGEST = 1 << 20
-_KEPT_OF_A_LINE = 200
-_GZIP = b"\x1f\x8b"
+_MAX_SAMPLES = 3
+_MAX_SAMPLE_CHARS = 200
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
 
 Entry: TypeAlias = "tuple[int, str]"
 """A request: its stamp in microseconds, and the identifier that it counts for."""
 Identify: TypeAlias = "Callable[[str, Fields], str | None]"
-"""Return the identifier of a line and its fields; None if there is none."""
+"""Return the identifier of a line with these fields; None if it has none."""
 
 
 class ReadError(Exception):
@@ -35,26 +34,27 @@ class ReadError(Exception):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the lines."""
+    """Counts of lines and requests, by what became of them."""
 
     lines: int = 0
     unreadable: int = 0
-    """Lines that do not have the format, or no stamp that can be read."""
+    """Lines that do not match the format, or whose stamp cannot be read."""
     samples: list[tuple[str, int, str]] = field(default_factory=list)
-    """File, number and text of the first unreadable lines."""
+    """File, line number and text of the first unreadable lines."""
     filtered: int = 0
     """Requests that the filters left out."""
     unidentified: int = 0
-    """Requests without an identifier, which no limit counts."""
+    """Requests without an identifier. No limit counts them."""
     late: int = 0
     """Requests that came too late in the log to be sorted."""
     bytes: int = 0
-    """Bytes read so far, compressed ones as they are."""
+    """Bytes read so far, before decompression."""
 
-    def reject(self, name: str, number: int, line: str) -> None:
+    def reject(self, file: str, number: int, line: str) -> None:
+        """Count an unreadable line."""
         self.unreadable += 1
-        if len(self.samples) < SHOWN:
-            self.samples.append((name, number, line[:_KEPT_OF_A_LINE]))
+        if len(self.samples) < _MAX_SAMPLES:
+            self.samples.append((file, number, line[:_MAX_SAMPLE_CHARS]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,23 +69,23 @@ class Reading:
 
 
 class LogFile:
-    """One log, perhaps compressed by gzip, or the standard input."""
+    """One log: a file or the standard input, plain or compressed by gzip."""
 
     def __init__(self, path: str) -> None:
-        """Open the file; ReadError if that fails."""
-        self._own = path != STDIN
-        self.name = path if self._own else "stdin"
+        """Open the file; raise ReadError if that fails."""
+        self._is_file = path != STDIN
+        self.name = path if self._is_file else "stdin"
         try:
             self._raw = _open(path)
-            self._gzipped = self._raw.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]
+            self._gzipped = self._raw.peek(2)[:2] == _GZIP_MAGIC  # type: ignore[attr-defined]
         except OSError as error:
             raise ReadError(f"cannot read {path}: {error.strerror}.") from error
-        self.size = Path(path).stat().st_size if self._own else 0
-        """Bytes, compressed ones as they are; 0 for the standard input."""
+        self.size = Path(path).stat().st_size if self._is_file else 0
+        """Bytes, before decompression; 0 for the standard input."""
 
     def close(self) -> None:
-        """Close the file. The standard input stays open: it is not ours."""
-        if self._own:
+        """Close the file. The standard input stays open, because others may use it."""
+        if self._is_file:
             self._raw.close()
 
     def entries(self, reading: Reading, tally: Tally) -> Iterator[Entry]:
@@ -98,22 +98,23 @@ class LogFile:
             parse, header = parser(reading.log_format, first)
         except FormatError as error:
             raise FormatError(f"{self.name}: {error}") from error
-        before = header
+        number = 1 + header
         for batch in chain([first[header:]], batches):
-            yield from self._batch(batch, before, parse, reading, tally)
-            before += len(batch)
+            yield from self._batch(batch, number, parse, reading, tally)
+            number += len(batch)
 
     def _batch(
         self,
         batch: list[str],
-        before: int,
+        first_number: int,
         parse: Callable[[str], Fields | None],
         reading: Reading,
         tally: Tally,
     ) -> Iterator[Entry]:
+        """Yield the requests of some lines; `first_number` is the number of the first line."""
         stamps, find = reading.stamps, reading.names.find
         identify, filters = reading.identify, reading.filters
-        for number, line in enumerate(batch, before + 1):
+        for number, line in enumerate(batch, first_number):
             if not line:
                 continue
             tally.lines += 1
@@ -137,14 +138,14 @@ class LogFile:
                 yield stamp, identifier
 
     def _lines(self, tally: Tally) -> Iterator[list[str]]:
-        """Yield complete lines in batches. Of a very long line only the first part is kept."""
+        """Yield complete lines in batches. A very long line is cut."""
         rest = b""
         for chunk in self._chunks(tally):
             done, newline, tail = chunk.rpartition(b"\n")
             if newline:
                 yield _decoded(rest + done)
                 rest = tail
-            elif len(rest) < _LONGEST:
+            elif len(rest) < _MAX_LINE_BYTES:
                 rest += tail
         if rest:
             yield _decoded(rest)
@@ -153,7 +154,7 @@ class LogFile:
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if self._gzipped else self._raw
         read = 0
         try:
-            while chunk := stream.read(_CHUNK):
+            while chunk := stream.read(_CHUNK_BYTES):
                 at = self._raw.tell() if self.size else read + len(chunk)
                 tally.bytes += at - read
                 read = at
@@ -167,6 +168,6 @@ def _open(path: str) -> BinaryIO:
 
 
 def _decoded(lines: bytes) -> list[str]:
-    # Not splitlines: clients can write other separators into their user agents.
+    # Not splitlines(), which knows more separators: clients can put those into their user agents.
     text = lines.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
     return text.removeprefix("\ufeff").removesuffix("\r").split("\n")

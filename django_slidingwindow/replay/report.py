@@ -1,4 +1,4 @@
-"""What a replay found, as one record for each candidate."""
+"""The results of a replay, as one record for each candidate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from heapq import nsmallest
 from typing import Any
 
-from ..policies import Policy
 from .engine import Replay, Trial
 from .readers import Tally
 from .times import SECOND, text_of
@@ -15,12 +14,12 @@ MOST_AFFECTED = 10
 
 
 def records(replay: Replay, tally: Tally) -> list[dict[str, Any]]:
-    """Return what `--json` prints. Times are in seconds, and shares from 0 to 1."""
-    return [_record(replay, number, tally) for number in range(len(replay.trials))]
+    """Return what `--json` prints. Times are in seconds; shares are from 0 to 1."""
+    return [_record(replay, index, tally) for index in range(len(replay.trials))]
 
 
-def _record(replay: Replay, number: int, tally: Tally) -> dict[str, Any]:
-    trial = replay.trials[number]
+def _record(replay: Replay, index: int, tally: Tally) -> dict[str, Any]:
+    trial = replay.trials[index]
     touched = len(trial.refused_by)
     return {
         "try": trial.candidate.label,
@@ -34,7 +33,7 @@ def _record(replay: Replay, number: int, tally: Tally) -> dict[str, Any]:
         "identifiers_refused": touched,
         "identifiers_share": touched / len(replay.identifiers),
         "longest_wait": None if trial.longest_wait < 0 else trial.longest_wait / SECOND,
-        "busiest_minute": _busiest(replay, number),
+        "busiest_minute": _busiest(replay, index),
         "most_affected": list(_most_affected(replay, trial)),
         "fixed_window": _fixed(trial),
         **({} if replay.suggest is None else {"suggest": list(_suggestions(replay, trial))}),
@@ -61,13 +60,13 @@ def _bounds(replay: Replay, trial: Trial) -> Mapping[str, int | None]:
     }
 
 
-def _busiest(replay: Replay, number: int) -> dict[str, Any]:
+def _busiest(replay: Replay, index: int) -> dict[str, Any]:
     minute = replay.timeline.busiest
     assert minute is not None
     return {
         "minute": text_of(minute.stamp),
         "requests": minute.requests,
-        "refused": minute.refused[number],
+        "refused": minute.refused[index],
     }
 
 
@@ -89,7 +88,7 @@ def _fixed(trial: Trial) -> dict[str, Any]:
         "refused": fixed.refused,
         "beyond": fixed.beyond,
         "windows": [
-            {**_rate(policy), "most": most}
+            {"limit": policy.limit, "window": policy.window, "most": most}
             for policy, most in zip(trial.candidate.policies, fixed.most, strict=True)
         ],
     }
@@ -99,22 +98,13 @@ def _suggestions(replay: Replay, trial: Trial) -> Iterator[dict[str, Any]]:
     assert replay.suggest is not None
     for i, (policy, peaks) in enumerate(zip(trial.candidate.policies, trial.peaks, strict=True)):
         found = peaks.suggest(replay.suggest)
-        yield {
+        record: dict[str, Any] = {
             "window": policy.window,
             "limit": found.limit,
             "identifiers_refused": found.touched,
-            **_limit_most(replay, trial, i),
         }
-
-
-def _limit_most(replay: Replay, trial: Trial, number: int) -> Mapping[str, int | None]:
-    """Return the limit that keeps the share wherever in their seconds the requests came."""
-    if not replay.whole_seconds:
-        return {}
-    assert replay.suggest is not None
-    peaks = trial.peaks_most[number]
-    return {"limit_most": None if peaks is None else peaks.suggest(replay.suggest).limit}
-
-
-def _rate(policy: Policy) -> dict[str, Any]:
-    return {"limit": policy.limit, "window": policy.window}
+        if replay.whole_seconds:
+            # Enough wherever in their seconds the requests came.
+            worst = trial.worst_peaks[i]
+            record["limit_most"] = None if worst is None else worst.suggest(replay.suggest).limit
+        yield record

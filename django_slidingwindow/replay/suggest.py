@@ -1,4 +1,4 @@
-"""The smallest limit that touches at most a share of the identifiers."""
+"""Find the smallest limit that touches at most a share of the identifiers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fractions import Fraction
 
 from ..policies import Policy
 from ..rates import MAX_LIMIT
-from .lanes import Lane
+from .store import ReplayStore
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A limit, and what it touches."""
+    """A limit, and how many identifiers it touches."""
 
     limit: int
     touched: int
@@ -21,14 +21,14 @@ class Suggestion:
 
 
 class Peaks:
-    """The most requests of each identifier in one window.
+    """The most requests of each identifier in one window: its peak.
 
-    A limit touches exactly the identifiers whose peak is above it: before its first refusal, an
-    identifier was admitted each time. So one pass answers for every limit.
+    A limit touches exactly the identifiers whose peak is above the limit, because all requests
+    before the first refusal of an identifier are admitted. So one pass is enough for every limit.
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._lane = Lane(
+        self._store = ReplayStore(
             (
                 Policy(
                     limit=MAX_LIMIT,
@@ -41,7 +41,7 @@ class Peaks:
         self._peaks: dict[str, int] = {}
 
     def hit(self, stamp: int, identifier: str) -> None:
-        count = MAX_LIMIT - self._lane.hit(stamp, identifier)[3]
+        count = MAX_LIMIT - self._store.hit(stamp, identifier).remaining[0]
         if count > self._peaks.get(identifier, 0):
             self._peaks[identifier] = count
 

@@ -1,4 +1,4 @@
-"""Stamps of log lines, as microseconds since 1970."""
+"""Read the stamps of log lines, as microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ..core.caching import BoundedCache
 
 SECOND = 1_000_000
 AUTO, ISO, COMMON = "auto", "iso", "common"
-# Digits after the point that a number in this unit has room for, down to a microsecond.
-_EPOCHS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-NAMED = (AUTO, ISO, COMMON, *_EPOCHS)
+# The units of numbers, and how many decimal places of each are kept, down to a microsecond.
+_DECIMALS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+NAMED = (AUTO, ISO, COMMON, *_DECIMALS)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_END = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+_LAST_STAMP = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
 _MONTHS = {
     name: number
     for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
@@ -31,11 +32,11 @@ _NUMBER = re.compile(r"(\d{1,20})(?:\.(\d*))?", re.ASCII)
 
 
 class StampError(ValueError):
-    """A text is not a stamp of the wanted form."""
+    """A text is not a stamp of the expected form."""
 
 
 class Stamps:
-    """Reads the stamps of one log. Neighbours share a minute, which is read once."""
+    """Reads the stamps of one log. Neighbours share a minute, so minutes are cached."""
 
     def __init__(self, form: str = AUTO, zone: tzinfo = timezone.utc) -> None:
         """`form` is one of NAMED, or a format of `strptime`. `zone` is for stamps without one."""
@@ -47,18 +48,18 @@ class Stamps:
             AUTO: self._auto,
             ISO: self._iso,
             COMMON: self._common,
-            **dict.fromkeys(_EPOCHS, self._number),
+            **dict.fromkeys(_DECIMALS, self._number),
         }.get(form, self._by_format)
 
     def __call__(self, text: str) -> int:
-        """Return the stamp in microseconds; StampError if the text is none."""
+        """Return the stamp in microseconds; raise StampError if the text is not a stamp."""
         if text == self._last[0]:
             return self._last[1]
         try:
             stamp = self._read(text.strip())
         except (ValueError, OverflowError) as error:
             raise StampError(f"{text!r} is not a time: {error}") from error
-        if not 0 <= stamp <= _END:
+        if not 0 <= stamp <= _LAST_STAMP:
             raise StampError(f"{text!r} is not a time between the years 1970 and 9999")
         self._last = text, stamp
         return stamp
@@ -90,18 +91,17 @@ class Stamps:
         if match is None:
             raise ValueError("the form is a number such as 1794885165.678")
         whole, fraction = match[1], match[2] or ""
-        # By its length: seconds have ten digits until the year 2286.
-        unit = self._form if self._form in _EPOCHS else _unit(len(whole))
-        digits = _EPOCHS[unit]
-        if digits < 0:
+        unit = self._form if self._form in _DECIMALS else _unit(len(whole))
+        decimals = _DECIMALS[unit]
+        if decimals < 0:
             return int(whole) // 1_000
-        return int(whole + fraction[:digits].ljust(digits, "0"))
+        return int(whole + fraction[:decimals].ljust(decimals, "0"))
 
     def _by_format(self, text: str) -> int:
         moment = datetime.strptime(text, self._form)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=self._zone)
-        return (moment - _EPOCH) // timedelta(microseconds=1)
+        return (moment - _EPOCH) // _MICROSECOND
 
     def _minute(
         self, year: str, month: str | int, day: str, hour: str, minute: str, zone: str | None
@@ -109,17 +109,16 @@ class Stamps:
         key = year, month, day, hour, minute, zone
         found = self._minutes.get(key)
         if found is None:
-            place = self._zone if zone is None else _offset(zone)
+            tz = self._zone if zone is None else _offset(zone)
             numbers = map(int, (year, month, day, hour, minute))
-            moment = datetime(*numbers, tzinfo=place)  # type: ignore[arg-type,misc]
-            found = self._minutes.keep(key, (moment - _EPOCH) // timedelta(microseconds=1))
+            moment = datetime(*numbers, tzinfo=tz)  # type: ignore[arg-type,misc]
+            found = self._minutes.keep(key, (moment - _EPOCH) // _MICROSECOND)
         return found
 
 
 def _seconds(text: str) -> int:
     seconds = int(text)
-    # 60 is a leap second.
-    if seconds > 60:
+    if seconds > 60:  # 60 is a leap second.
         raise ValueError(f"there is no second {text}")
     return seconds * SECOND
 
@@ -132,12 +131,13 @@ def _offset(text: str) -> tzinfo:
 
 
 def _unit(digits: int) -> str:
+    """Guess the unit of a number: seconds have ten digits until the year 2286."""
     if digits <= 11:
         return "s"
     return "ms" if digits <= 14 else "us" if digits <= 17 else "ns"
 
 
 def text_of(stamp: int) -> str:
-    """Return a stamp for people and programs, in UTC: 2026-11-17T03:12:45Z."""
+    """Return a stamp as text in UTC: 2026-11-17T03:12:45Z."""
     moment = _EPOCH + timedelta(microseconds=stamp)
     return moment.isoformat().replace("+00:00", "Z")

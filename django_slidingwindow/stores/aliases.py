@@ -1,4 +1,7 @@
-"""Find out why a cache alias cannot be used. The system checks and the first use report it."""
+"""Cache aliases: their clients and pools, and why an alias cannot be used.
+
+The system checks and the first use of an alias report the same faults.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class Fault(NamedTuple):
     """One kind of alias that cannot be used."""
 
     text: str
-    """What is wrong, as a format string for the facts."""
+    """The problem, as a format string."""
     hint: str
 
     def improper(self, **facts: Any) -> ImproperlyConfigured:
@@ -60,7 +63,10 @@ NO_CONNECTION = Fault(
 
 
 def fault_of(alias: str, config: Mapping[str, Any]) -> tuple[Fault, dict[str, Any]] | None:
-    """Return what makes an entry of CACHES unusable, and the facts; None if nothing does."""
+    """Return why an entry of CACHES cannot be used, and the values for the fault's text.
+
+    Return None if it can be used.
+    """
     options: Mapping[str, Any] = config.get("OPTIONS") or {}
     try:
         backend = import_string(config.get("BACKEND", ""))
@@ -94,7 +100,7 @@ def locations(config: Mapping[str, Any]) -> list[str]:
 def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
     if not locations(config):
         return "it has no LOCATION."
-    # A factory of the project's own may have its own addresses.
+    # A project's own factory may have its own kind of address.
     if "CONNECTION_FACTORY" not in options:
         try:
             for location in locations(config):
@@ -105,30 +111,29 @@ def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> 
 
 
 def new_cache(alias: str) -> Any:
-    """Return a cache of the alias that nobody else uses.
+    """Return a new cache for the alias.
 
-    Django keeps those in `caches`, and closes them after each request of the same thread.
+    The caches in `django.core.cache.caches` are shared, and Django closes them after each request.
     """
     return caches.create_connection(alias)
 
 
 def client_of(alias: str) -> Any:
-    """Return django-redis's client of an alias, which differs between threads.
+    """Return django-redis's client for an alias, without connecting. Each thread has its own.
 
-    Nothing is connected. Raise ImproperlyConfigured, with the problem and the fix, if the alias
-    cannot be used.
+    Raise ImproperlyConfigured, with the problem and the fix, if the alias cannot be used.
     """
     return _usable(alias, get_redis_connection)
 
 
 def pool_of(alias: str) -> ConnectionPool:
-    """Return the pool of an alias's connections. Nothing is connected."""
+    """Return the connection pool of an alias, without connecting."""
     client = _usable(alias, lambda alias: new_cache(alias).client.get_client(write=True))
     return with_connections(alias, client.connection_pool)
 
 
 def _usable(alias: str, make: Callable[[str], Any]) -> Any:
-    """Return the client that `make` makes for the alias; ImproperlyConfigured if it cannot."""
+    """Return the client that `make` makes for the alias; raise ImproperlyConfigured if it fails."""
     try:
         client = make(alias)
     except (RedisError, OSError):
@@ -141,7 +146,7 @@ def _usable(alias: str, make: Callable[[str], Any]) -> Any:
 
 
 def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:
-    """Return the pool. Raise ImproperlyConfigured if its connections reach no server."""
+    """Return the pool; raise ImproperlyConfigured if its connections do not reach a server."""
     if not _connects(pool.connection_class):
         raise NO_CONNECTION.improper(alias=alias, what=_name(pool.connection_class))
     return pool
@@ -166,7 +171,7 @@ def _connects(connection_class: Any) -> bool:
 
 
 def _is_fake(found: Any) -> bool:
-    """Return whether it is a class of fakeredis, whose connections have no socket."""
+    """Whether a class comes from fakeredis, whose connections have no socket."""
     modules = [base.__module__ for base in getattr(found, "__mro__", ())]
     return any(module.partition(".")[0] == "fakeredis" for module in modules)
 

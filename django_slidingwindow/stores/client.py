@@ -29,19 +29,19 @@ from .redis import AliasStore
 
 
 class ClientStore(AliasStore, SingleNode):
-    """The windows of one alias. Every command is a call of `execute_command` of its client.
+    """The windows of one alias. Every command goes through `execute_command` of the alias's client.
 
-    The client and its connections are django-redis's, with the alias's time-outs and retries:
-    after `budget` no command is begun, but one that was begun goes on. It has no asynchronous form,
-    so an event loop waits for a thread.
+    The client and its connections belong to django-redis and use the alias's time-outs and
+    retries. After `budget` seconds no further command is sent, but a command that was sent
+    continues. django-redis has no async client, so async calls run in a thread.
     """
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
-        reply: Fields = self._ask(self._charging(keys, rules), self._deadline())
+        reply: Fields = self._ask(self._charge_command(keys, rules), self._deadline())
         return reply
 
     async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
-        reply: Fields = await self._aask(self._charging(keys, rules), self._deadline())
+        reply: Fields = await self._aask(self._charge_command(keys, rules), self._deadline())
         return reply
 
     def run(self, call: Call) -> Any:
@@ -51,23 +51,24 @@ class ClientStore(AliasStore, SingleNode):
         return await self._aask(encode(call, self._clock), self._deadline(call.within))
 
     def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
-        # Each call is a round trip with the time-outs of the alias, so a batch takes longer.
+        # `within` is ignored: each call is a round trip of its own, with the alias's time-outs, so
+        # the batch takes longer than on other stores.
         return self._ask_each(calls, time.monotonic() + PATIENCE)
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
-        """Return the next cursor and some keys that match; "0" begins and ends."""
+        """Return the next cursor and some keys that match; "0" begins and ends a scan."""
         with _only_store_errors():
-            after, found = self.client().scan(cursor, match=match, count=count)
-        return str(after), [text(key) for key in found]
+            next_cursor, found = self.client().scan(cursor, match=match, count=count)
+        return str(next_cursor), [text(key) for key in found]
 
     def client(self) -> Any:
-        """Return django-redis's client, which differs between threads."""
+        """Return django-redis's client. Each thread has its own."""
         return client_of(self.alias)
 
     def close(self, node: str = "") -> None:
-        """Do nothing: the connections are django-redis's."""
+        """Do nothing: the connections belong to django-redis."""
 
-    def _charging(self, keys: tuple[str, ...], rules: WindowRules) -> Command:
+    def _charge_command(self, keys: tuple[str, ...], rules: WindowRules) -> Command:
         prepared = prepare(rules)
         return Command(prepared.charge(keys, self._clock), keys, prepared.script)
 
@@ -76,8 +77,9 @@ class ClientStore(AliasStore, SingleNode):
         return time.monotonic() + min(limits, default=math.inf)
 
     def _ask(self, command: Command, deadline: float, context: Any = None) -> Any:
-        """Return the answer to a command, after the server has learned its script."""
-        # Entered for each command alone: the thread keeps its own client of django-redis.
+        """Send a command, load its script if the server lacks it, and return the result."""
+        # Only `_execute` runs in the context. `self.client()` runs outside of it, so that it
+        # returns the client of this thread.
         execute = self._execute if context is None else partial(context.run, self._execute)
 
         def send(payload: bytes) -> Any:
@@ -94,7 +96,7 @@ class ClientStore(AliasStore, SingleNode):
         return checked(reply)
 
     def _ask_each(self, calls: Sequence[Call], deadline: float) -> list[Any]:
-        """Return the answers to calls or their errors, one call after the other."""
+        """Run calls one after the other, and return their results or errors."""
         answers: list[Any] = []
         for call in calls:
             try:
@@ -104,14 +106,14 @@ class ClientStore(AliasStore, SingleNode):
         return answers
 
     async def _aask(self, command: Command, deadline: float) -> Any:
-        """Wait for a thread that asks, in the context of this task: hooks may need it."""
+        """Run `_ask` in a thread, with the context of this task for the hooks of the client."""
         limit = seconds_left(deadline)
         ask = partial(self._ask, context=copy_context())
         try:
             return await asyncio.wait_for(in_thread(ask, command, deadline=deadline), limit)
         except (asyncio.TimeoutError, RedisTimeoutError) as error:
-            # What the thread has begun goes on.
-            raise store_error(RedisTimeoutError("no answer within the time limit")) from error
+            # A command that the thread has sent continues.
+            raise store_error(RedisTimeoutError("no reply within the time limit")) from error
 
     def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
         return client.execute_command(name, *rest, **{NEVER_DECODE: True})
@@ -123,7 +125,7 @@ class ClusterClientStore(ClientStore):
     _cluster: Any = None
 
     def run_together(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answers to calls, which are made one after the other, or their errors."""
+        """Return the results of calls that have the same time limit, or their errors."""
         return self._ask_each(calls, self._deadline(calls[0].within))
 
     async def arun_together(self, calls: Sequence[Call]) -> list[Any]:
@@ -138,25 +140,25 @@ class ClusterClientStore(ClientStore):
         return await asyncio.gather(*map(answer, calls))
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
-        """Do the same on all primaries in turn; the cursor names one and that one's own cursor."""
-        name, _, inner = cursor.rpartition("/")
+        """Scan all primaries in turn. A cursor holds the name of a node and the node's cursor."""
+        name, _, node_cursor = cursor.rpartition("/")
         with _only_store_errors():
             cluster = self.client()
             primaries = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
             rest = [node for node in primaries if node.name >= name]
             if not rest:
                 return "0", []
-            # A node that has left is passed over.
-            inner = inner if rest[0].name == name else "0"
-            cursors, found = cluster.scan(inner, match, count, target_nodes=rest[0])
+            # If the node has left the cluster, continue with the next one.
+            node_cursor = node_cursor if rest[0].name == name else "0"
+            cursors, found = cluster.scan(node_cursor, match, count, target_nodes=rest[0])
         keys = [text(key) for key in found]
-        (after,) = cursors.values()
-        if after:
-            return f"{rest[0].name}/{after}", keys
+        (next_cursor,) = cursors.values()
+        if next_cursor:
+            return f"{rest[0].name}/{next_cursor}", keys
         return (f"{rest[1].name}/0" if len(rest) > 1 else "0"), keys
 
     def client(self) -> Any:
-        """Return the one client of this process. The first call connects it."""
+        """Return the client, which all threads of this process share. The first call connects."""
         try:
             self._cluster = super().client()
         except ImproperlyConfigured as error:
@@ -169,7 +171,8 @@ class ClusterClientStore(ClientStore):
         return groups_by_slot(keys)
 
     def node(self, key: str) -> str:
-        with suppress(AttributeError, RedisClusterException):  # not connected, or not covered
+        # AttributeError: not connected yet. RedisClusterException: no node serves the slot.
+        with suppress(AttributeError, RedisClusterException):
             return str(self._cluster.get_node_from_key(key).name)
         return ""
 
@@ -179,14 +182,15 @@ class ClusterClientStore(ClientStore):
 
     def _execute(self, client: Any, keys: tuple[str, ...], name: str, *rest: bytes) -> Any:
         if name == _LOAD:
-            # Only the node that lacks it: another one may be away.
+            # Only on the node that lacks the script. redis-py would load it on all nodes, which
+            # fails if one of them is down.
             node = client.get_node_from_key(keys[0])
             return client.execute_command(name, *rest, target_nodes=node)
         return super()._execute(client, keys, name, *rest)
 
 
 def arguments(payload: bytes) -> tuple[Any, ...]:
-    """Return a packed command's name, as redis-py and hooks expect it, and its arguments."""
+    """Return the name of a packed command, as redis-py and hooks expect it, and its arguments."""
     found, at = [], payload.index(b"\r\n") + 2
     while at < len(payload):
         start = payload.index(b"\r\n", at) + 2
@@ -203,13 +207,13 @@ _LOAD = "SCRIPT LOAD"
 
 @contextmanager
 def _only_store_errors() -> Iterator[None]:
-    """Turn any error into a StoreError: a client class of the project's own may raise anything."""
+    """Turn errors into StoreErrors. A project's own client class may raise any exception."""
     try:
         yield
     except ImproperlyConfigured:
         raise
     except RedisClusterException as error:
-        # No node of the cluster answers, or none has the slot. It is not a RedisError.
+        # No node of the cluster replies, or no node serves the slot. ClusterError marks an outage.
         raise store_error(ClusterError(str(error))) from error
     except Exception as error:
         raise store_error(error) from error

@@ -1,4 +1,4 @@
-"""Windows in a Redis Cluster, that of a django-redis alias."""
+"""Windows in a Redis Cluster, whose address is in a django-redis alias."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .redis import AliasStore, scan
 
 
 class ClusterStore(AliasStore):
-    """The windows of one alias, on the nodes of its cluster. Connects on first use."""
+    """The windows of one alias, on the nodes of its cluster. It connects on first use."""
 
     def _set_up(self) -> None:
         client = new_cache(self.alias).client
@@ -83,30 +83,30 @@ class ClusterStore(AliasStore):
         return list(map(checked_or_error, replies))
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
-        """Return the next cursor and some keys that match; "0" begins and ends.
+        """Return the next cursor and some keys that match; "0" begins and ends a scan.
 
-        The cursor names a node and that node's own cursor: all primaries in turn.
+        Scans all primaries in turn. A cursor holds the address of a node and the node's cursor.
         """
         if not self.topology.primaries or cursor == "0":
             self._drive(discover(self.topology), time.monotonic() + PATIENCE)
         primaries = self.topology.primaries
-        address, _, inner = cursor.rpartition("/")
+        address, _, node_cursor = cursor.rpartition("/")
         rest = [node for node in primaries if str(node) >= address]
         if not rest:
             return "0", []
         if str(rest[0]) != address:
-            # That node has left, with what it had still to tell.
-            inner = "0"
+            # The node has left the cluster: continue with the next one.
+            node_cursor = "0"
         try:
-            after, keys = scan(self._server(rest[0]), inner, match, count)
+            next_cursor, keys = scan(self._server(rest[0]), node_cursor, match, count)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
-        if after != "0":
-            return f"{rest[0]}/{after}", keys
+        if next_cursor != "0":
+            return f"{rest[0]}/{next_cursor}", keys
         return (f"{rest[1]}/0" if len(rest) > 1 else "0"), keys
 
     def client(self) -> Any:
-        """Return a redis-py client of the cluster that holds the windows."""
+        """Return a redis-py client for the cluster that holds the windows."""
         return self._factory.client(self._urls)
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
@@ -120,7 +120,7 @@ class ClusterStore(AliasStore):
         return [str(address) for address in self.topology.primaries] or [""]
 
     def close(self, node: str = "") -> None:
-        """Close idle connections, of one node or of all; event loops close their own."""
+        """Close the idle connections to one node or to all; event loops close their own."""
         for address, server in list(self._servers.items()):
             if node in ("", str(address)):
                 server.close()
@@ -130,8 +130,10 @@ class ClusterStore(AliasStore):
             if isinstance(step, Pause):
                 return time.sleep(step.seconds)
             if isinstance(step, SendAll):
-                asked = [(self._server(one.address), one.payload, one.replies) for one in step[0]]
-                return exchange_all(asked, deadline)
+                exchanges = [
+                    (self._server(send.address), send.payload, send.replies) for send in step.sends
+                ]
+                return exchange_all(exchanges, deadline)
             until = half_way(deadline) if step.half else deadline
             return self._server(step.address).exchange(step.payload, step.replies, until)
 

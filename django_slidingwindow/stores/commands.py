@@ -1,4 +1,7 @@
-"""Calls as bytes: what can be packed once per set of policies is."""
+"""Encode calls as bytes in the Redis protocol.
+
+The bytes that depend only on the rules are prepared once; a check adds its keys.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,15 @@ from ..policies import LETTERS, SLOTS, Policy
 from .protocol import Call, Evaluate, Refund, Reply, WindowRule, WindowRules
 
 Clock: TypeAlias = "Callable[[], int]"
-"""Microseconds, in the place of the server's clock; for tests."""
+"""Returns microseconds and replaces the server's clock, for tests."""
 
 _OBSERVED, _COUNT_REJECTED = 1, 2
-# More than any limit, so the same to the script as all beyond it.
+# The largest cost that the argument can hold. It is above any limit, so larger costs are refused
+# in the same way.
 _MAX_COST = 2**32 - 1
-# A server that flushes its scripts between our loading and calling them is asked
-# by source in the end.
-_LOADS = 3
+# If the server flushes its scripts again and again, between loading one and calling it, the call
+# is sent with the script's source after this number of attempts.
+_MAX_LOADS = 3
 
 
 def bulk(value: bytes) -> bytes:
@@ -32,7 +36,7 @@ def bulk(value: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
-def packed(keys: tuple[str, ...]) -> bytes:
+def pack_keys(keys: tuple[str, ...]) -> bytes:
     """Return keys as arguments in the Redis protocol."""
     return b"".join([b"$%d\r\n%b\r\n" % (len(name), name) for name in map(str.encode, keys)])
 
@@ -43,12 +47,12 @@ def pack(*arguments: bytes) -> bytes:
 
 
 def text(value: bytes | str) -> str:
-    """Return a name in a reply, which an alias may have decoded."""
+    """Return a name from a reply as text. With some aliases, redis-py has decoded it already."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 class Command(NamedTuple):
-    """One call, packed. `script` is None for a plain command."""
+    """A call as bytes, with its keys. `script` is None for a plain command."""
 
     payload: bytes
     keys: tuple[str, ...]
@@ -56,64 +60,69 @@ class Command(NamedTuple):
 
     @property
     def load(self) -> bytes:
-        """The command that makes the server know the script."""
+        """The command that loads the script into the server."""
         assert self.script is not None
         return pack(b"SCRIPT", b"LOAD", self.script.source.encode())
 
     @property
     def by_source(self) -> bytes:
-        """The same call with the whole script in it."""
+        """The same call, with the source of the script instead of its SHA."""
         assert self.script is not None
         by_sha = bulk(b"EVALSHA") + bulk(self.script.sha.encode())
         return self.payload.replace(by_sha, bulk(b"EVAL") + bulk(self.script.source.encode()), 1)
 
 
 def encode(call: Call, clock: Clock | None) -> Command:
-    """Return the command for a call, by a clock that is passed in or the server's own."""
+    """Return the command for a call. If `clock` is None, the server's clock is used."""
     if isinstance(call, Evaluate):
         if call.ahead:
-            return _leasing(call, clock)
+            return _encode_leasing(call, clock)
         prepared = prepare(call.rules)
         mode = b"w" if call.writes else b"r"
         return Command(prepared.payload(call.keys, mode, clock), call.keys, prepared.script)
     if isinstance(call, Refund):
         keys = tuple(charge.key for charge in call.charges)
-        refund = _refund(call)
-        return Command(refund.payload(keys, b"w", clock), keys, refund.script)
+        prepared = _prepare_refund(call)
+        return Command(prepared.payload(keys, b"w", clock), keys, prepared.script)
     return Command(pack(b"UNLINK", *(key.encode() for key in call.keys)), call.keys)
 
 
 class Prepared(NamedTuple):
-    """The bytes of a script call, except for its keys and a clock that is passed in."""
+    """The bytes of a script call, without its keys, its mode and a clock for tests."""
 
     head: bytes
+    """The bytes before the keys."""
     tail: bytes
+    """The bytes after the mode, which follows the keys."""
     charging: bytes
-    """The tail after the mode that charges by the server's own clock."""
+    """The bytes after the keys of a charge by the server's clock: the mode and `tail`."""
     script: Script
     unpack: Callable[[bytes], tuple[int, ...]]
-    """Reads the reply."""
+    """Unpacks the reply to a check."""
 
     def charge(self, keys: tuple[str, ...], clock: Clock | None) -> bytes:
-        """Return the command that charges windows."""
+        """Return the bytes of a check that charges windows."""
         if clock is not None:
             return self.payload(keys, b"w", clock)
         if len(keys) > 1:
-            return self.head + packed(keys) + self.charging
+            return self.head + pack_keys(keys) + self.charging
         name = keys[0].encode()
         return b"%b$%d\r\n%b\r\n%b" % (self.head, len(name), name, self.charging)
 
     def payload(
         self, keys: tuple[str, ...], mode: bytes, clock: Clock | None, more: bytes = b""
     ) -> bytes:
-        """Return the command; `mode` is b"w" to write, b"r" to read; `more` are last arguments."""
+        """Return the bytes of the call.
+
+        `mode` is b"w" to write or b"r" to read; `more` are further arguments, packed.
+        """
         if clock is not None:
             mode += b"%d" % clock()
-        return self.head + packed(keys) + bulk(mode) + self.tail + more
+        return self.head + pack_keys(keys) + bulk(mode) + self.tail + more
 
 
 class PreparedSlots(Prepared):
-    """The same for a check of slots: each call gets a token of its own as its last argument."""
+    """The bytes of a check of slots. Each call has a new token as its last argument."""
 
     __slots__ = ()
 
@@ -127,22 +136,22 @@ class PreparedSlots(Prepared):
 
 
 def prepare(rules: tuple[WindowRule, ...]) -> Prepared:
-    """Return the bytes of a check, which are made once for each set of rules."""
+    """Return the prepared bytes of a check. They are made once for each set of rules."""
     found: Prepared | None = rules.prepared if isinstance(rules, WindowRules) else None
     if found is None:
         if any(rule.unreported for rule in rules):
-            # No other call has these ages.
-            return _evaluate.__wrapped__(rules)
-        found = _evaluate(rules)
+            # No other call has the same ages, so the result is not worth caching.
+            return _prepare_check.__wrapped__(rules)
+        found = _prepare_check(rules)
         if isinstance(rules, WindowRules):
-            # Looked up sooner than by hashing all that the rules are made of.
+            # Reading an attribute is faster than hashing all the rules for the cache.
             rules.prepared = found
     return found
 
 
 @lru_cache(maxsize=4096)
-def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
-    return _script_call(
+def _prepare_check(rules: tuple[WindowRule, ...]) -> Prepared:
+    return _prepare_script_call(
         "evaluate",
         tuple(rule.policy for rule in rules),
         [
@@ -155,7 +164,7 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
                     ),
                     min(rule.cost, _MAX_COST).to_bytes(4, "big"),
                     bytes([_flags(rule)]),
-                    *_ending(rule),
+                    *_last_fields(rule),
                 )
             )
             for rule in rules
@@ -164,13 +173,13 @@ def _evaluate(rules: tuple[WindowRule, ...]) -> Prepared:
 
 
 def _flags(rule: WindowRule) -> int:
-    # A request that was refused is not in flight.
+    # A refused request is not in flight, so it never takes a slot.
     counts = rule.count_rejected and not rule.policy.inflight
     return _OBSERVED * rule.observed + _COUNT_REJECTED * counts
 
 
-def _ending(rule: WindowRule) -> tuple[bytes, ...]:
-    """Return the end of a window's argument, which differs between windows and penalties."""
+def _last_fields(rule: WindowRule) -> tuple[bytes, ...]:
+    """Return the end of a window's argument, where windows and penalties have different fields."""
     policy = rule.policy
     if not isinstance(policy, Penalty):
         return grain(policy).to_bytes(7, "big"), b"%d" % lives_ms(policy)
@@ -179,8 +188,8 @@ def _ending(rule: WindowRule) -> tuple[bytes, ...]:
     return rule.watches.to_bytes(7, "big"), steps, *[time.to_bytes(7, "big") for time in times]
 
 
-def _leasing(call: Evaluate, clock: Clock | None) -> Command:
-    """Return the command of a check that takes units ahead."""
+def _encode_leasing(call: Evaluate, clock: Clock | None) -> Command:
+    """Return the command for a check that takes units ahead."""
     prepared = _prepare_leasing(call.rules)
     ahead = b"".join(
         bulk(struct.pack(">III", *one[:3]) + one.stamp.to_bytes(7, "big")) for one in call.ahead
@@ -197,8 +206,8 @@ def _prepare_leasing(rules: tuple[WindowRule, ...]) -> Prepared:
     return prepare(rules)._replace(head=head, script=composed)
 
 
-def _refund(call: Refund) -> Prepared:
-    return _script_call(
+def _prepare_refund(call: Refund) -> Prepared:
+    return _prepare_script_call(
         "refund",
         tuple(charge.policy for charge in call.charges),
         [
@@ -217,7 +226,9 @@ def _refund(call: Refund) -> Prepared:
     )
 
 
-def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]) -> Prepared:
+def _prepare_script_call(
+    evaluator: str, policies: tuple[Policy, ...], arguments: list[bytes]
+) -> Prepared:
     algorithms = in_use(policies)
     composed = script(evaluator, algorithms)
     tail = b"".join(map(bulk, arguments))
@@ -229,19 +240,19 @@ def _script_call(evaluator: str, policies: tuple[Policy, ...], arguments: list[b
 
 
 def _head(composed: Script, keys: int, arguments: int) -> bytes:
-    """Return how a script call begins; `arguments` without the mode."""
+    """Return the bytes before the keys. `arguments` is their number, without the mode."""
     count = b"*%d\r\n" % (4 + keys + arguments)
     return count + bulk(b"EVALSHA") + bulk(composed.sha.encode()) + bulk(b"%d" % keys)
 
 
 @cache
 def _layout(windows: int) -> struct.Struct:
-    """Return how lua/evaluate.lua packs a `Reply`."""
+    """Return the format in which lua/evaluate.lua packs the reply for this number of windows."""
     return struct.Struct(">Bq" + "BIqq" * windows)
 
 
 def unpack(reply: bytes) -> Reply:
-    """Read a check's reply, whatever the number of its windows; after slots, a token follows."""
+    """Unpack the reply to a check of any number of windows. If it took slots, a token follows."""
     windows, token = divmod(len(reply) - 9, 21)
     fields = _layout(windows).unpack_from(reply)
     if token:
@@ -250,12 +261,12 @@ def unpack(reply: bytes) -> Reply:
 
 
 def known_script(command: Command, reply: Any, before: bytes = b"") -> Generator[bytes, Any, Any]:
-    """Go on after a first reply until the server knows the script, and return the last reply.
+    """Load the script if the first reply is NOSCRIPT, and return the final reply.
 
-    Yields payloads to send and takes their replies; `before` begins those of the call itself.
-    NOSCRIPT ran nothing, so sending again charges once.
+    A flow that yields payloads and receives their replies. `before` is put before each payload
+    of the command itself. NOSCRIPT means that nothing ran, so a repeated call charges once.
     """
-    for _ in range(_LOADS):
+    for _ in range(_MAX_LOADS):
         if not isinstance(reply, NoScriptError):
             return reply
         loaded = yield command.load

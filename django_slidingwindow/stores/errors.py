@@ -1,4 +1,4 @@
-"""Which errors of a server mean that it cannot answer anybody now."""
+"""Turn replies and errors of a server into results and StoreErrors, and recognize outages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ..exceptions import StoreError
 from .commands import unpack
 from .protocol import GrantingReply
 
-# redis-py has classes for some; within a script, older servers only say it in the text.
+# redis-py has a class for some of these errors. If a script causes one, older servers mention
+# it only in the text.
 _OUTAGES = (
     OSError,
     RedisConnectionError,
@@ -33,7 +34,7 @@ _OUTAGES = (
 )
 _CANNOT_WRITE = re.compile(
     r"\b(READONLY|OOM|LOADING|CLUSTERDOWN|MASTERDOWN|BUSY|NOPERM|MISCONF|NOREPLICAS"
-    # NOPERM within a script, as Redis and Valkey say it.
+    # NOPERM inside a script, in the words of Redis and of Valkey.
     r"|The user executing the script can't|ACL failure in script)\b"
 )
 
@@ -42,27 +43,27 @@ Failure = TypeVar("Failure", bound=Exception)
 
 
 def of_incident(error: Failure, incident: int) -> Failure:
-    """Mark an error with the number of the lost connection that caused it, and return it."""
+    """Mark an error with the number of its incident, the loss of a connection, and return it."""
     error.incident = incident  # type: ignore[attr-defined]
     return error
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether the server as a whole cannot write now, whatever the call."""
+    """Whether an error means that no call can succeed now, not only the call that failed."""
     return isinstance(error, _OUTAGES) or _CANNOT_WRITE.search(str(error)) is not None
 
 
 def store_error(error: Exception) -> StoreError:
-    """Return the one error that leaves a store."""
-    # A redirection that nobody follows (AskError is MovedError's base): the alias names
-    # a node of a cluster, and not the cluster.
+    """Return the StoreError for an error of redis-py or of the network."""
+    # A redirection that nobody follows: the alias is configured for a single server, but names a
+    # node of a cluster. AskError is the base class of MovedError.
     outage = is_outage(error) or isinstance(error, AskError)
     incident = getattr(error, "incident", None)
     return StoreError(f"{type(error).__name__}: {error}", outage=outage, incident=incident)
 
 
 def checked(reply: Any) -> Any:
-    """Return a server's reply as the answer to a call; raise StoreError if it is an error."""
+    """Return the result of a call from the server's reply; raise StoreError for an error."""
     if type(reply) is bytes:
         return unpack(reply)
     if isinstance(reply, Exception):
@@ -77,7 +78,7 @@ def checked(reply: Any) -> Any:
 
 
 def checked_or_error(reply: Any) -> Any:
-    """Return what `checked` returns or raises."""
+    """Do what `checked` does, but return the StoreError instead of raising it."""
     try:
         return checked(reply)
     except StoreError as error:

@@ -1,4 +1,4 @@
-"""Which store an alias and the setting TRANSPORT mean."""
+"""Choose the store for a cache alias and the setting TRANSPORT."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ def store_of(
     budget: float | None = None,
     clock: Callable[[], int] | None = None,
 ) -> Store:
-    """Return the store for an alias: of a cluster if its connection factory makes clusters.
+    """Return the store for an alias. The alias's connection factory decides if it is a cluster.
 
-    `transport` is "direct" for connections of its own, or "client" for django-redis's client.
-    An alias that cannot be used raises ImproperlyConfigured at the first call of the store.
+    `transport` is "direct" if the store makes its own connections, or "client" if it uses
+    django-redis's client. If the alias cannot be used, this function or the store's first call
+    raises ImproperlyConfigured.
     """
     factory = None
     with suppress(Exception):
         factory = new_cache(alias).client.connection_factory
     clustered = isinstance(factory, ClusterConnectionFactory)
     if transport == "client":
-        # Few projects need it, and a process that starts imports only what it needs.
+        # Imported late, because few projects need it: it keeps the start of a process short.
         from .client import ClientStore, ClusterClientStore
 
-        through = ClusterClientStore if clustered else ClientStore
-        return through(alias, budget=budget, clock=clock)
-    own = ClusterStore if clustered else RedisStore
-    return own(alias, budget=budget, clock=clock)
+        client_store = ClusterClientStore if clustered else ClientStore
+        return client_store(alias, budget=budget, clock=clock)
+    direct_store = ClusterStore if clustered else RedisStore
+    return direct_store(alias, budget=budget, clock=clock)

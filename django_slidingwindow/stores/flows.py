@@ -1,4 +1,7 @@
-"""One flow, two drivers: a generator yields questions, and a driver does the I/O."""
+"""Logic without I/O: a flow is a generator that yields questions, and a driver answers them.
+
+The sync and the async driver run the same flow, so that the logic is written once.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ Result = TypeVar("Result")
 
 
 def drive(flow: Generator[Question, Any, Result], answer: Callable[[Question], Any]) -> Result:
-    """Return the flow's result. What `answer` raises is raised where the flow asked."""
+    """Run a flow and return its result. Errors of `answer` are raised at the flow's `yield`."""
     try:
         question = next(flow)
         while True:
             try:
                 reply = answer(question)
-            except BaseException as error:  # noqa: BLE001 -- the flow handles it, or not
+            except BaseException as error:  # noqa: BLE001 -- the flow may handle it
                 question = flow.throw(error)
             else:
                 question = flow.send(reply)
@@ -28,13 +31,13 @@ def drive(flow: Generator[Question, Any, Result], answer: Callable[[Question], A
 async def adrive(
     flow: Generator[Question, Any, Result], answer: Callable[[Question], Awaitable[Any]]
 ) -> Result:
-    """Do what `drive` does, awaiting each answer."""
+    """Do what `drive` does, without blocking the event loop."""
     try:
         question = next(flow)
         while True:
             try:
                 reply = await answer(question)
-            except BaseException as error:  # noqa: BLE001 -- the flow handles it, or not
+            except BaseException as error:  # noqa: BLE001 -- the flow may handle it
                 question = flow.throw(error)
             else:
                 question = flow.send(reply)

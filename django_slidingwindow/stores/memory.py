@@ -1,4 +1,4 @@
-"""Windows in this process: the fallback when Redis is away, and a store for tests."""
+"""Windows in this process: the fallback during an outage of Redis, and a store for tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..algorithms.penalties import PenaltyWindow, has_penalty
 from ..algorithms.slots import Slots, Taken
 from ..decisions import LOCAL
 from ..policies import PENALTY, SLOTS, Policy
+from .memory_penalties import PenaltyWatch
 from .protocol import (
     PATIENCE,
     Call,
     Evaluate,
-    Fields,
     Refund,
     Reply,
     Reset,
@@ -25,25 +25,25 @@ from .protocol import (
     WindowRule,
     WindowRules,
 )
-from .watching import Watch
 
 _WINDOWS: dict[str, type[Counter | Slots]] = {"counter": Counter, SLOTS: Slots}
-"""By algorithm; all others are a `Log`, except for penalties."""
+"""Classes by algorithm. Penalties have their own class; all other algorithms use `Log`."""
 
 
 class MemoryStore(SingleNode):
-    """Exact windows in memory, bounded in keys and in hits; safe to share among threads.
+    """Exact windows in memory, safe to share among threads.
 
-    The least recently used windows go first when there are more than `max_keys`, or
-    hold more than `max_hits` stamps in all; those that a request has just charged stay.
+    If there are more than `max_keys` windows, or if they hold more than `max_hits` stamps in
+    total, the least recently used windows are forgotten. The windows that a request has just
+    charged are kept.
     """
 
     source = LOCAL
     lends = False
-    """There is no round trip to save, so a lease changes nothing here: hits count for a window."""
+    """Leases save round trips, and this store makes none. Hits count for exactly one window."""
 
     swept_after, swept = 4, 8
-    """After `swept_after` charges, look at the next `swept` windows and forget the expired ones."""
+    """After `swept_after` charges, look at the next `swept` windows and forget expired ones."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class MemoryStore(SingleNode):
         self._max_hits = 10 * max_keys if max_hits is None else max_hits
         self._lock = threading.Lock()
         self._windows: OrderedDict[str, Window] = OrderedDict()
-        # Every window once, and some that are gone from `_windows` until their turn comes.
+        # The order of the sweep: every window once, and forgotten windows until their turn comes.
         self._turns: deque[Window] = deque()
         self._hits = 0
         self._unswept = 0
@@ -73,9 +73,9 @@ class MemoryStore(SingleNode):
             self._hits = 0
 
     def close(self, node: str = "") -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: this store has no connections."""
 
-    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+    async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
         return self.charge(keys, rules)
 
     async def arun(self, call: Call) -> Any:
@@ -91,11 +91,11 @@ class MemoryStore(SingleNode):
     def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
         return [self.run(call) for call in calls]
 
-    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
+    def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Reply:
         key, (policy, cost, observed, count_rejected) = keys[0], rules[0][:4]
         with self._lock:
             now = time.monotonic_ns() // 1_000 if self._clock is None else self._clock()
-            # One hit on one window needs no more than the window itself.
+            # Fast path for one hit on one window, which most checks are.
             window = self._windows.get(key)
             if (
                 type(window) is not Log
@@ -129,10 +129,12 @@ class MemoryStore(SingleNode):
         ]
         watch = None
         if has_penalty(rule.policy for rule in rules):
-            watch = Watch(keys, rules, views, refuses)
+            watch = PenaltyWatch(keys, rules, views, refuses)
             rules, refuses = tuple(watch.rules), watch.refuses
-        admitted = all(rule.observed or not no for rule, no in zip(rules, refuses, strict=True))
-        stored = _stored(keys, rules, refuses, admitted)
+        admitted = all(
+            rule.observed or not refused for rule, refused in zip(rules, refuses, strict=True)
+        )
+        stored = _stored_hits(keys, rules, refuses, admitted)
         reply = [int(admitted), now]
         charges: dict[str, tuple[View, Policy, int, int]] = {}
         for key, rule, view, refused in zip(keys, rules, views, refuses, strict=True):
@@ -141,11 +143,11 @@ class MemoryStore(SingleNode):
             if cap is not None:
                 added, dropped = view.stored(added, cap)
             if watch is None:
-                reply += _answer(view, rule, refused, added, dropped)
+                reply += _window_reply(view, rule, refused, added, dropped)
             else:
                 i = (len(reply) - 2) // 4
-                reply += watch.row(i, _answer(view, rule, watch.full[i], added, dropped))
-            # Policies with an equal key share their hits: a request is charged once there.
+                reply += watch.row(i, _window_reply(view, rule, watch.full[i], added, dropped))
+            # Policies with the same key share its hits, so the key is charged once.
             if added:
                 charges.setdefault(key, (view, rule.policy, added, dropped))
         kept = watch.store() if watch is not None and writes else []
@@ -164,7 +166,7 @@ class MemoryStore(SingleNode):
     def _look(self, key: str, policy: Policy, now: int, writes: bool) -> View:
         window = self._windows.get(key)
         if window is None:
-            # It is kept only when it is charged.
+            # `_keep` stores it if it is charged.
             window = _new_window(key, policy)
         else:
             self._windows.move_to_end(key)
@@ -232,12 +234,13 @@ def _new_window(key: str, policy: Policy) -> Any:
     return _WINDOWS.get(policy.algorithm, Log)(key, policy)
 
 
-def _stored(
+def _stored_hits(
     keys: tuple[str, ...], rules: tuple[WindowRule, ...], refuses: list[bool], admitted: bool
 ) -> dict[str, tuple[int, int | None]]:
-    """Return the hits that a request adds to each key, and the count that refusals may reach.
+    """Return the hits that a request adds to each key, and the count that they may reach.
 
-    That is None, for no bound, where a policy admits the request.
+    The second number is None, for no bound, if the hits are those of an admitted request. A
+    refused request that counts never raises the count above the limit.
     """
     stored: dict[str, tuple[int, int | None]] = {}
     for key, rule, refused in zip(keys, rules, refuses, strict=True):
@@ -251,13 +254,13 @@ def _stored(
     return stored
 
 
-def _answer(
+def _window_reply(
     view: View, rule: WindowRule, refused: bool, added: int, dropped: int
 ) -> tuple[int, int, int, int]:
-    """Whether it admits, what remains, retry and reset."""
+    """Return the fields of a window's `WindowReply`."""
     limit, cost, retry = rule.policy.limit, rule.cost, 0
     if not cost:
-        # A request that costs nothing sees the window as it was.
+        # A request without a cost gets the window as it was before this call.
         added = dropped = 0
     if refused:
         retry = -1 if cost > limit else view.passes(limit, cost, added)

@@ -1,4 +1,4 @@
-"""What a store is asked, and what it answers."""
+"""The protocol that every store implements: the calls that it runs, and its replies."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from ..exceptions import StoreError
 from ..policies import Policy
 
 PATIENCE = 5.0
-"""Seconds for a call that looks at many keys and belongs to no request."""
+"""Seconds for a call that reads many keys and that no request waits for."""
 
 
 class WindowRule(NamedTuple):
-    """What a request asks of one window, without the window's key."""
+    """What a request asks of one window: everything except the window's key."""
 
     policy: Policy
     cost: int
     observed: bool = False
     count_rejected: bool = False
     recent: bool = False
-    """Count the hits of the last `lease_seconds` alone: those that may not be used yet."""
+    """Count only the hits of the last `lease_seconds`: some of them may be leased units that no
+    request has used yet."""
     watches: int = 0
-    """For a penalty: how many of the rules just before it are those of its profile's windows."""
+    """For a penalty: the number of rules just before it that belong to its profile's windows."""
     unreported: tuple[int, ...] = ()
-    """For a penalty: the age of each refusal that the shield has answered, in microseconds."""
+    """For a penalty: the age in microseconds of each refusal that the shield has answered and
+    the store does not know yet."""
 
 
 class Ahead(NamedTuple):
-    """What a call takes ahead from one window, and what it gives back to it before."""
+    """The units that a call takes ahead from one window, and those that it gives back first."""
 
     most: int = 0
-    """Units to take at most, beside the cost."""
+    """The largest number of units to take, in addition to the cost."""
     share: int = 1
-    """The divisor of its share: it takes at most what is left, divided by this."""
+    """Take at most the units that are left, divided by this number."""
     returned: int = 0
-    """Units to give back."""
+    """The number of units to give back."""
     stamp: int = 0
-    """The store's clock when those were taken."""
+    """The store's clock when the units to give back were taken."""
 
 
 class WindowRules(tuple[WindowRule, ...]):
-    """Rules that many calls use, with the bytes that a store has prepared from them."""
+    """Rules that many calls share, and the bytes that a store has prepared from them."""
 
     prepared: Any = None
 
@@ -56,67 +58,67 @@ class WindowReply(NamedTuple):
     remaining: int
     """Hits left after this call."""
     retry: int
-    """Until a call of the same cost would pass; 0 if this one does, -1 for never."""
+    """Until a call of the same cost is admitted; 0 if this call is, -1 for never."""
     reset: int
-    """Until the oldest hit leaves; 0 if there is none."""
+    """Until the oldest hit leaves the window; 0 if the window has no hits."""
 
 
 _WIDTH = len(WindowReply._fields)
 
 
 Fields: TypeAlias = "tuple[int, ...]"
-"""A `Reply`, perhaps as a plain tuple: to make it one takes time."""
+"""The fields of a `Reply`. They may be a plain tuple, which saves the time to make a `Reply`."""
 
 
 class Reply(tuple[int, ...]):
-    """The answer to a check: admitted (1 or 0), the store's clock, then each window's reply.
+    """The reply to a check: admitted (1 or 0), the store's clock, then each window's fields.
 
-    It is one flat tuple of integers, as the script packs it, because most of them are read once
-    and by position.
+    It is one flat tuple of integers in the order in which the script packs them, because most
+    replies are read once and by position.
     """
 
     __slots__ = ()
 
     granted: tuple[int, ...] = ()
-    """The units that each window gave ahead, if some were asked for."""
+    """The units that the call took ahead from each window; empty if it asked for none."""
     admitted = property(itemgetter(0))
     clock = property(itemgetter(1))
     admits = property(itemgetter(slice(2, None, _WIDTH)))
-    """Of all windows, in their order; the same for the next two."""
+    """The field `admits` of each window, in order. The next two properties are similar."""
     remaining = property(itemgetter(slice(3, None, _WIDTH)))
     retries = property(itemgetter(slice(4, None, _WIDTH)))
 
     def window(self, position: int) -> WindowReply:
-        """Return what the store says about the window at a position."""
-        at = 2 + _WIDTH * position
-        return WindowReply(*self[at : at + _WIDTH])
+        """Return the fields of the window at a position."""
+        start = 2 + _WIDTH * position
+        return WindowReply(*self[start : start + _WIDTH])
 
     def windows(self) -> Iterator[tuple[int, ...]]:
-        """Return the fields of each window's `WindowReply`, as plain tuples."""
+        """Return the fields of every window, as plain tuples in the order of `WindowReply`."""
         fields = iter(self[2:])
         return zip(*[fields] * _WIDTH, strict=True)
 
 
 class GrantingReply(Reply):
-    """The answer to a check that takes units ahead; they count as units that are left."""
+    """The reply to a check that takes units ahead. `remaining` includes the units taken ahead."""
 
 
 class Evaluate(NamedTuple):
-    """Look at every window; if all admit and `writes`, charge all. The answer is a `Reply`."""
+    """Look at every window. If all admit and `writes` is true, charge all. Returns a `Reply`."""
 
     keys: tuple[str, ...]
     rules: tuple[WindowRule, ...]
     writes: bool
     within: float | None = None
-    """Seconds that the answer may take, if that is less than the store's own limit."""
+    """Seconds that the call may take, if that is less than the store's own limit."""
     ahead: tuple[Ahead, ...] = ()
-    """For each window, what to take ahead; only with `writes`, and if the store `lends`."""
+    """The units to take ahead from each window. Needs `writes`, and a store that `lends`."""
 
 
 class Refund(NamedTuple):
-    """Take back hits that were charged when the store's clock said `stamp`.
+    """Give back hits that were charged when the store's clock was `stamp`.
 
-    The answer: for each charge, the hits taken back.
+    Returns, for each charge, the number of hits that were given back.
     """
 
     charges: tuple[Charge, ...]
@@ -125,7 +127,7 @@ class Refund(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Delete whole windows. The answer is the number of windows that existed."""
+    """Delete whole windows. Returns a list with one item: the number of windows that existed."""
 
     keys: tuple[str, ...]
     within: float | None = None
@@ -139,12 +141,12 @@ class Batch(NamedTuple):
 
     calls: tuple[Call, ...]
     answers: list[Any]
-    """Filled with each call's answer or StoreError. It is filled as well when the caller is
-    cancelled meanwhile, so that the caller knows what was charged."""
+    """Filled with each call's result or StoreError, even if the caller is cancelled while it
+    waits. So the caller always knows what was charged."""
 
 
 class Store(Protocol):
-    """Where windows live. Raises nothing but StoreError."""
+    """A place where windows are stored. It raises only StoreError."""
 
     source: str
     """The `source` of this store's decisions."""
@@ -152,7 +154,7 @@ class Store(Protocol):
     """Whether a check can take units ahead."""
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
-        """Charge all windows if all admit: nearly every call is this one."""
+        """Charge all windows if all admit, and return the reply. Most calls are of this kind."""
         ...
 
     async def acharge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
@@ -160,7 +162,7 @@ class Store(Protocol):
         ...
 
     def run(self, call: Call) -> Any:
-        """Return the answer to any call."""
+        """Run a call of any kind and return its result."""
         ...
 
     async def arun(self, call: Call) -> Any:
@@ -168,31 +170,31 @@ class Store(Protocol):
         ...
 
     def run_many(self, calls: Sequence[Call], within: float = PATIENCE) -> list[Any]:
-        """Return the answer to each call or its StoreError, if possible in one round trip.
+        """Return each call's result or its StoreError, if possible in one round trip.
 
-        Only for work that no request waits for: it may take `within` seconds.
+        Use it only for work that no request waits for: it may take `within` seconds.
         """
         ...
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
-        """Return the positions of keys that one call can hold together; None for all of them."""
+        """Group the positions of keys by the calls that they need; None if one call is enough."""
         ...
 
     def node(self, key: str) -> str:
-        """Return the name of the part of the store that holds the key, and that fails as one."""
+        """Return the name of the node that holds a key. A node works or fails as a whole."""
         ...
 
     def nodes(self) -> Sequence[str]:
-        """Return the names of all parts that there are now."""
+        """Return the names of all current nodes."""
         ...
 
     def close(self, node: str = "") -> None:
-        """Close idle connections, of one node or of all; event loops close their own."""
+        """Close the idle connections to one node or to all; event loops close their own."""
         ...
 
 
 class SingleNode:
-    """Part of a store whose windows all lie in one place."""
+    """A mixin for stores that keep all windows in one place."""
 
     def groups(self, keys: tuple[str, ...]) -> list[list[int]] | None:
         return None
@@ -205,10 +207,10 @@ class SingleNode:
 
 
 class DividedStore(Store, Protocol):
-    """A store whose `groups` may say that no one call can hold all keys."""
+    """A store that may need several calls for the windows of one check: see `groups`."""
 
     def run_together(self, calls: Sequence[Call]) -> Sequence[Any | StoreError]:
-        """Return the answers to calls that all have the same time limit, or their errors."""
+        """Return the results of calls that have the same time limit, or their errors."""
         ...
 
     async def arun_together(self, calls: Sequence[Call]) -> Sequence[Any | StoreError]:

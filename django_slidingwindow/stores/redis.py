@@ -1,4 +1,4 @@
-"""Windows in Redis, on the server that a django-redis alias names."""
+"""Windows in Redis, on the server of a django-redis alias."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .protocol import PATIENCE, Call, Fields, SingleNode, WindowRules
 
 
 class AliasStore:
-    """Part of a store whose windows are in Redis, where a django-redis alias says."""
+    """The base class of stores that keep their windows where a django-redis alias points."""
 
     source = REDIS
     lends = True
@@ -34,18 +34,21 @@ class AliasStore:
         clock: Callable[[], int] | None = None,
         budget: float | None = None,
     ) -> None:
-        """`clock` in microseconds, for tests; `budget` in seconds bounds every call."""
+        """`budget` is the time limit of every call, in seconds.
+
+        `clock` returns microseconds and replaces the server's clock, for tests.
+        """
         self.alias = alias
         self._clock = clock
         self._budget = budget
         self._set_up()
 
     def _set_up(self) -> None:
-        """Make what a kind of store needs beside that."""
+        """Initialize the attributes of a subclass."""
 
 
 class RedisStore(AliasStore, SingleNode):
-    """The windows of one alias. Connects on first use, so a process can start without Redis."""
+    """The windows of one alias. It connects on first use, so a process can start without Redis."""
 
     def _set_up(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +63,9 @@ class RedisStore(AliasStore, SingleNode):
             (reply,) = server.exchange(payload, 1, deadline)
             if type(reply) is bytes:
                 return prepared.unpack(reply)
-            reply = self._settle(server, Command(payload, keys, prepared.script), reply, deadline)
+            reply = self._final_reply(
+                server, Command(payload, keys, prepared.script), reply, deadline
+            )
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         charged: Fields = checked(reply)
@@ -76,7 +81,7 @@ class RedisStore(AliasStore, SingleNode):
             if type(reply) is bytes:
                 return prepared.unpack(reply)
             command = Command(payload, keys, prepared.script)
-            reply = await self._asettle(server, command, reply, deadline)
+            reply = await self._afinal_reply(server, command, reply, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         charged: Fields = checked(reply)
@@ -88,7 +93,7 @@ class RedisStore(AliasStore, SingleNode):
         deadline = server.settings.deadline(call.within)
         try:
             (reply,) = server.exchange(command.payload, 1, deadline)
-            reply = self._settle(server, command, reply, deadline)
+            reply = self._final_reply(server, command, reply, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         return checked(reply)
@@ -99,7 +104,7 @@ class RedisStore(AliasStore, SingleNode):
         deadline = server.settings.deadline(call.within)
         try:
             (reply,) = await server.aexchange(command.payload, 1, deadline)
-            reply = await self._asettle(server, command, reply, deadline)
+            reply = await self._afinal_reply(server, command, reply, deadline)
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         return checked(reply)
@@ -114,28 +119,30 @@ class RedisStore(AliasStore, SingleNode):
         try:
             replies = server.exchange(payload, len(commands), deadline)
             replies = [
-                self._settle(server, command, reply, deadline)
+                self._final_reply(server, command, reply, deadline)
                 for command, reply in zip(commands, replies, strict=True)
             ]
         except (RedisError, OSError) as error:
             raise store_error(error) from error
         return [checked_or_error(reply) for reply in replies]
 
-    def _settle(self, server: Server, command: Command, reply: Any, deadline: float) -> Any:
-        """Return the final reply to a command, after the server has learned its script."""
+    def _final_reply(self, server: Server, command: Command, reply: Any, deadline: float) -> Any:
+        """Return the first reply to a command, or the reply after loading a missing script."""
         return drive(
             known_script(command, reply),
             lambda payload: server.exchange(payload, 1, deadline)[0],
         )
 
-    async def _asettle(self, server: Server, command: Command, reply: Any, deadline: float) -> Any:
+    async def _afinal_reply(
+        self, server: Server, command: Command, reply: Any, deadline: float
+    ) -> Any:
         async def send(payload: bytes) -> Any:
             return (await server.aexchange(payload, 1, deadline))[0]
 
         return await adrive(known_script(command, reply), send)
 
     def scan(self, cursor: str, match: str, count: int) -> tuple[str, list[str]]:
-        """Return the next cursor and some keys that match; "0" begins and ends."""
+        """Return the next cursor and some keys that match; "0" begins and ends a scan."""
         server = self._server or self._find_server()
         try:
             return scan(server, cursor, match, count)
@@ -143,11 +150,11 @@ class RedisStore(AliasStore, SingleNode):
             raise store_error(error) from error
 
     def client(self) -> Any:
-        """Return a redis-py client of the server that holds the windows."""
+        """Return a redis-py client for the server that holds the windows."""
         return client_of(self.alias)
 
     def close(self, node: str = "") -> None:
-        """Close idle connections, of one node or of all; event loops close their own."""
+        """Close idle connections; event loops close their own."""
         if self._server is not None:
             self._server.close()
 
@@ -177,5 +184,5 @@ def scan(server: Server, cursor: str, match: str, count: int) -> tuple[str, list
     reply = server.exchange(payload, 1, time.monotonic() + PATIENCE)[0]
     if isinstance(reply, Exception):
         raise reply
-    after, found = reply
-    return text(after), [text(key) for key in found]
+    next_cursor, keys = reply
+    return text(next_cursor), [text(key) for key in keys]

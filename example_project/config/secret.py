@@ -1,4 +1,4 @@
-"""A SECRET_KEY that nobody else knows, for a project that was given none."""
+"""A random SECRET_KEY for a project that has none in its environment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def kept_secret(path: Path) -> str:
-    """Return the secret in the file; make both if there is none. Only this user can read it."""
+    """Return the secret in the file, which is made if it is missing. Only this user can read it."""
     if not path.exists():
         handle, new = tempfile.mkstemp(dir=path.parent)  # mode 0600
         with open(handle, "w") as file:
             file.write(secrets.token_urlsafe(50))
-        # Another process may be here as well: the first one wins, and nobody reads half a file.
+        # Another process may do the same: the first one wins, and no process reads half a file.
         with suppress(FileExistsError):
             os.link(new, path)
         os.unlink(new)

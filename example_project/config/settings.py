@@ -1,4 +1,4 @@
-"""A small SaaS API with limits. What this app needs stands first, and is there to be copied."""
+"""A small SaaS API with limits. The settings of this app come first, and are made to be copied."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from config.secret import kept_secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# 1. A cache alias of django-redis: the windows live in that server.
+# 1. A cache alias of django-redis: the windows are stored in that server.
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
@@ -22,29 +22,29 @@ CACHES = {
 #    tenant_free, tenant_paid, endpoint_expensive and endpoint_lightweight.
 SLIDING_WINDOW = {
     "PROFILES": {
-        # Several rates at once: each must admit. The view counts failures alone. Who goes on after
-        # three refusals is blocked, longer with each offence.
+        # Several rates at once: each must admit. The view only counts failures. A client that goes
+        # on after three refusals is blocked, each time for longer.
         "login": {
             "axis": "ip",
             "rates": ["5/m", "20/h"],
             "penalty": {"after": "3/10m", "steps": ["1m", "10m", "1d"]},
         },
-        # At most two reports of a tenant are made at once, and those of dead processes end.
+        # A tenant can make two reports at once. Slots of a dead process are free after 30 s.
         "report_slots": {"axis": "tenant", "inflight": 2, "hold": "30s"},
-        # No view: a job waits here before it calls a service that has a quota.
+        # Not for a view: a job waits for this limit before it calls a service with a quota.
         "upstream": {"axis": "global", "rates": ["2/s", "30/m"]},
-        # A limit on trial: it counts and logs what it would refuse, and refuses nothing. It logs
-        # admitted requests as well, so that the admin can tell what another limit would do.
+        # A limit on trial: it counts, and logs what it would refuse, but refuses nothing. It also
+        # logs admitted requests, so that the admin can show what another limit would do.
         "tenant_soon": {"axis": "tenant", "rate": "40/m", "mode": "observe", "log": "all"},
     },
-    # Who a tenant is, only the project knows: a function of the request.
+    # Only the project knows its tenants: this function returns the tenant of a request.
     "IDENTITIES": {"tenant": "shop.tenants.identity"},
     # The middleware applies these to all views, in one call with their own limits.
     "RULES": [
         {"path": r"^/api/", "profiles": ["ip_public", "tenant_soon"]},
     ],
-    # Behind a proxy, name it; otherwise X-Forwarded-For is ignored, as it must be. A server
-    # in front of Django must not read it either: uvicorn has proxy_headers for that.
+    # Behind a proxy, name it here. Otherwise X-Forwarded-For is ignored, because clients can forge
+    # it. The server must not read it either: for uvicorn, set proxy_headers to False.
     # "TRUSTED_PROXIES": ["10.0.0.0/8"],
 }
 
@@ -73,10 +73,10 @@ MIDDLEWARE = [
     "django_slidingwindow.middleware.RateLimitMiddleware",
 ]
 
-# The rest is any Django project's.
+# The rest is as in any Django project.
 DATABASES = {"default": dj_database_url.config(default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}")}
-# Safe as it is: DEBUG=1 asks for error pages that show code and settings, and without a
-# SECRET_KEY of the environment each copy of this project makes its own.
+# The defaults are safe. DEBUG=1 turns on error pages that show code and settings. Without a
+# SECRET_KEY in the environment, each copy of this project makes its own.
 DEBUG = os.environ.get("DEBUG") == "1"
 SECRET_KEY = os.environ.get("SECRET_KEY") or kept_secret(BASE_DIR / ".secret_key")
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]

@@ -1,4 +1,4 @@
-"""What the page shows beside the headers of the app: who decided, and when."""
+"""Headers for the page, beside those of the app: the source of a decision, and its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plug of the Redis that `./scripts/demo` has started; a real one has none here."""
+"""The Redis server that `./scripts/demo` has started, which the page can stop; None for others."""
 
 from __future__ import annotations
 

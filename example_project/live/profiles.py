@@ -18,7 +18,7 @@ LIMITS = {
 }
 MAX_COST = 5
 IN_FLIGHT = "live_in_flight"
-# How many requests run at once if the page asks for that limit, and how long each then takes.
+# The limit on requests in flight, and the seconds that each request takes with this limit.
 AT_ONCE, SECONDS = 3, 0.5
 
 
@@ -27,7 +27,7 @@ def name_of(algorithm: str, limit: str) -> str:
 
 
 def register() -> None:
-    """An app brings its own profiles; a project may replace them by name in its settings."""
+    """Register the profiles of this app. A project can replace them by name in its settings."""
     for algorithm in ALGORITHMS:
         for name, limit in LIMITS.items():
             config = {"axis": "ip", "algorithm": algorithm, **limit}
@@ -40,7 +40,7 @@ def limits_in_flight(request: HttpRequest) -> bool:
 
 
 def chosen(request: HttpRequest) -> list[str]:
-    """The profiles that a request of the page asks for."""
+    """Return the profiles that a request of the page has chosen."""
     algorithm = request.GET.get("algorithm", "")
     limit = request.GET.get("limit", "")
     name = name_of(

@@ -1,4 +1,4 @@
-"""The page at /, and what it asks of the server."""
+"""The page at /, and the views that it calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_slidingwindow.exceptions import StoreError
 from . import plug as plugs
 from . import profiles
 
-# What the page suggests to type; {host} is where it is served.
+# Commands that the page suggests. {host} is the address of the page.
 CALLS = (
     ("A public page, by address", "curl -i {host}/status/"),
     (
@@ -59,7 +59,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @rate_limit(profile=profiles.chosen, cost=profiles.cost)
 async def hit(request: HttpRequest) -> JsonResponse:
-    """What the page's buttons fire at. It takes a while if requests in flight are limited."""
+    """Answer the buttons of the page. This takes a while if requests in flight are limited."""
     if profiles.limits_in_flight(request):
         await asyncio.sleep(profiles.SECONDS)
     return JsonResponse({"hello": "world"})
@@ -67,10 +67,10 @@ async def hit(request: HttpRequest) -> JsonResponse:
 
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
-    """Forgets this client's windows of the page."""
+    """Reset the windows of this client."""
     for algorithm in profiles.ALGORITHMS:
         for limit in profiles.LIMITS:
-            # While the plug is pulled: Redis comes back empty anyway.
+            # Redis may be stopped. It is empty after its next start anyway.
             with suppress(StoreError):
                 limits.reset(profiles.name_of(algorithm, limit), request.META["REMOTE_ADDR"])
     return HttpResponse(status=204)
@@ -78,7 +78,7 @@ def reset(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def plug(request: HttpRequest) -> JsonResponse:
-    """Pulls the plug of the embedded Redis, or puts it back."""
+    """Stop the embedded Redis, or start it again."""
     if plugs.server is None:
         raise Http404("Redis is not embedded")
     if request.POST.get("on") == "true":

@@ -20,7 +20,7 @@ class ApiKey(APIKeyHeader):
 
 
 api = NinjaAPI(title="Example API", auth=ApiKey(), throttle=[ProfileThrottle(plan)])
-# Headers on every response; and async operations are charged without blocking.
+# Adds headers to every response, and charges async operations without blocking.
 api.add_decorator(throttled, mode="view")
 
 

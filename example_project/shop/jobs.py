@@ -1,4 +1,4 @@
-"""Work outside of requests: it waits for the upstream's quota instead of being refused."""
+"""Work outside of requests, which waits for the quota of an upstream service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def start_report(report: Report) -> None:
 
 def _make(number: int) -> None:
     try:
-        # However many jobs and hosts there are: together they stay within the quota.
+        # All jobs on all hosts together stay within the quota.
         decision = limits.acquire("upstream", "tax-office", timeout=30)
         state = "done" if decision.allowed else "upstream too busy"
         Report.objects.filter(pk=number).update(state=state)

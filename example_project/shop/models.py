@@ -6,12 +6,12 @@ from django.db import models
 
 
 def digest(api_key: str) -> str:
-    # A long random key needs no slow hash, but it is not stored as it is either.
+    # Keys are stored as a hash. A fast one is enough, because keys are long and random.
     return hashlib.sha256(api_key.encode()).hexdigest()
 
 
 class Tenant(models.Model):
-    """A customer of ours, who has an API key."""
+    """A customer with an API key."""
 
     class Plan(models.TextChoices):
         FREE = "free"
@@ -30,7 +30,7 @@ class Tenant(models.Model):
 
 
 class Report(models.Model):
-    """An expensive report: made by a job, which has to ask an upstream with a quota."""
+    """An expensive report. A job makes it, and calls an upstream service with a quota."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="reports")
     state = models.CharField(max_length=20, default="waiting")

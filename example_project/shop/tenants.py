@@ -1,4 +1,4 @@
-"""Who sends a request, and which limit the plan gives them."""
+"""Find the tenant of a request, and the limit of the tenant's plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .models import Tenant, digest
 
 
 def tenant_of(request: HttpRequest) -> Tenant | None:
-    """The tenant of the API key, looked up once a request."""
+    """Return the tenant of the API key. It is looked up once for each request."""
     if not hasattr(request, "tenant"):
         key = request.headers.get("X-API-Key")
         found = Tenant.objects.filter(key_digest=digest(key)).first() if key else None
@@ -28,7 +28,7 @@ def identity(request: HttpRequest) -> str | None:
 
 
 def plan(request: HttpRequest) -> str | None:
-    """The profile of the tenant's plan."""
+    """Return the profile of the tenant's plan."""
     tenant = tenant_of(request)
     return f"tenant_{tenant.plan}" if tenant else None
 
@@ -42,7 +42,7 @@ def tenant_required(view: Callable[..., HttpResponseBase]) -> Callable[..., Http
 
 
 def paid_plan_required(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Turn away strangers (401) and tenants on the free plan (403)."""
+    """Refuse requests without a known key (401), and tenants on the free plan (403)."""
 
     @wraps(view)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

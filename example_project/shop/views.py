@@ -1,4 +1,4 @@
-"""Views as projects have them, each with a limit."""
+"""Typical views of a project, each with a limit."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def status(request: HttpRequest) -> HttpResponse:
     return HttpResponse("All systems work.\n", content_type="text/plain")
 
 
-# What is left of the caller's own limits, for an account page. A look costs nothing.
+# Shows what is left of the caller's own limits, for an account page. It charges nothing.
 limits = limits_view(["ip_public", plan])
 
 
 @rate_limit(profile=plan)
 @tenant_required
 def orders(request: HttpRequest) -> JsonResponse:
-    """The plan of the tenant decides: tenant_free or tenant_paid."""
+    """The plan of the tenant decides which profile is used: tenant_free or tenant_paid."""
     return JsonResponse({"orders": [{"number": 1, "total": "99.00"}]})
 
 
@@ -55,7 +55,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 
 @rate_limit(profile=plan)
 async def rates(request: HttpRequest) -> JsonResponse:
-    """An async view: the check does not block the event loop, either."""
+    """An async view: the check does not block the event loop."""
     if await sync_to_async(tenant_of)(request) is None:
         return unknown_key()
     await asyncio.sleep(0.01)
@@ -89,7 +89,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 class Customers(APIView):
-    """Django REST framework."""
+    """A view of Django REST framework."""
 
     authentication_classes = (ApiKeyAuthentication,)
     permission_classes = (IsAuthenticated,)
@@ -103,7 +103,7 @@ def _failed(response: HttpResponseBase) -> bool:
     return response.status_code == 401
 
 
-@csrf_exempt  # it sets no cookie: there is nothing to forge
+@csrf_exempt  # the view sets no cookie, so there is nothing to forge
 @require_POST
 @rate_limit("login", charge_when=_failed)
 def login(request: HttpRequest) -> JsonResponse:
@@ -121,10 +121,10 @@ def login(request: HttpRequest) -> JsonResponse:
 @rate_limit("endpoint_expensive", "report_slots")
 @rate_limit(profile=plan)
 def reports(request: HttpRequest) -> JsonResponse:
-    """Expensive for all together, two at once of a tenant, and counted by plan: all or none.
+    """Three limits, charged together: of the endpoint, two at once for a tenant, and of the plan.
 
-    Only tenants share the window of the endpoint: strangers are turned away above the limit,
-    and are counted by their address alone, by the middleware's rule.
+    Requests without a known key are refused before these limits, so only tenants use up the window
+    of the endpoint. The rule of the middleware counts the others by address.
     """
     report = Report.objects.create(tenant=tenant_of(request))
     start_report(report)
@@ -139,5 +139,5 @@ def report(request: HttpRequest, number: int) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """What Prometheus reads; no rule covers it, so it is never limited."""
+    """Metrics for Prometheus. No rule covers this path, so it is never limited."""
     return HttpResponse(generate_latest(), content_type=CONTENT_TYPE_LATEST)

@@ -23,8 +23,8 @@ from django_slidingwindow import limits
 from django_slidingwindow.models import Rejection, Usage
 from tests.support.browser import next_page
 from tests.support.content_security import errors, strict
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("browser")]
 
@@ -40,7 +40,7 @@ PROFILES = {
 
 @pytest.fixture(autouse=True)
 def _settings() -> Iterator[None]:
-    """Profiles, and a strict Content Security Policy."""
+    """Configure profiles and a strict Content Security Policy."""
     policy = strict(settings.MIDDLEWARE)
     with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}, **policy):
         yield
@@ -48,7 +48,7 @@ def _settings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def live_server(django_db_setup: None) -> Iterator[LiveServer]:
-    """A server with the middleware of the policy, which a server loads when it starts."""
+    """Return a server with the middleware of the policy, which is loaded when the server starts."""
     with override_settings(**strict(settings.MIDDLEWARE)):
         server = LiveServer("localhost")
     yield server
@@ -156,7 +156,7 @@ def log() -> None:
 
 @pytest.fixture
 def usage_log() -> None:
-    """Fill the usage log with a day of three tenants; one was refused."""
+    """Fill the usage log with a day of three tenants. Some requests of one tenant were refused."""
     now = timezone.now().replace(second=0, microsecond=0)
     stored = HOSTILE.replace("\x1b", "%1B").replace("\u202e", "%E2%80%AE")
     Usage.objects.bulk_create(
@@ -177,7 +177,7 @@ def usage_log() -> None:
 
 @pytest.fixture
 def blocked(redis: Any) -> None:
-    """Block 203.0.113.9 in `login`, and nobody else."""
+    """Block 203.0.113.9 in `login`. Other identifiers have hits, but are not blocked."""
     for _ in range(7):
         limits.check("login", "203.0.113.9")
     for count, who in ((99, "acme"), (60, "umbrella"), (7, HOSTILE)):
@@ -207,7 +207,7 @@ def test_log_shows_a_chart_and_links_to_offenders(operator: Operator) -> None:
 
 
 @pytest.mark.usefixtures("redis")
-def test_pages_have_a_strict_policy(operator: Operator) -> None:
+def test_browser_enforces_the_content_security_policy(operator: Operator) -> None:
     operator.open("changelist")
     operator.browser.execute_script("document.body.innerHTML = '<p style=\"color: red\">'")
     assert any("Content Security Policy" in error for error in errors(operator.browser))
@@ -340,7 +340,7 @@ def test_pages_escape_a_hostile_identifier(operator: Operator) -> None:
 
 
 @pytest.mark.usefixtures("usage_log", "redis")
-def test_usage_of_a_profile_leads_to_an_identifier_over_time(viewer: Operator) -> None:
+def test_usage_of_a_profile_links_to_an_identifier_over_time(viewer: Operator) -> None:
     viewer.open("usage", seen_as="usage-profile")
     assert viewer.all("select[name=profile] option:checked")[0].text == "stripe"
     assert [cell.text for cell in viewer.all("#windows tbody th")] == [

@@ -1,4 +1,4 @@
-"""The admin of overrides: permissions, form errors, history and the buttons on other pages."""
+"""The admin of overrides: permissions, form errors, history and the links on other pages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from django.utils import timezone
 
 from django_slidingwindow import limits
 from django_slidingwindow.admin import OverrideAdmin
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.models import Override
-from tests.support.rejections import row
+from tests.support.rejection_factories import row
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis")]
 
@@ -46,7 +46,7 @@ def _profiles(settings: Any) -> Iterator[None]:
         "LATENCY_BUDGET": 5.0,
     }
     yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
 
 
 def address(page: str, *args: Any, model: str = "override") -> str:
@@ -54,7 +54,7 @@ def address(page: str, *args: Any, model: str = "override") -> str:
 
 
 def filled(**values: str) -> dict[str, str]:
-    """What the form sends."""
+    """Return the data that the form sends."""
     form = {"profile": "api", "identifier": "acme", "action": "block", "limit": "", "note": ""}
     return {**form, "until_0": "", "until_1": "", **values}
 
@@ -64,7 +64,7 @@ def errors(response: Any) -> dict[str, list[str]]:
     return dict(response.context["adminform"].form.errors)
 
 
-def test_added_override_is_obeyed_at_once_and_in_the_history(admin_client: Client) -> None:
+def test_added_override_applies_at_once_and_is_in_the_history(admin_client: Client) -> None:
     response = admin_client.post(address("add"), filled(note="abuse", until_0="2999-01-01"))
     assert "until" in errors(response)
     until = {"until_0": "2999-01-01", "until_1": "12:00"}
@@ -77,7 +77,7 @@ def test_added_override_is_obeyed_at_once_and_in_the_history(admin_client: Clien
     assert str(entry) == "Added “api acme: block”."
 
 
-def test_edited_ended_and_deleted_override(admin_client: Client) -> None:
+def test_override_can_be_edited_ended_and_deleted(admin_client: Client) -> None:
     override = Override.objects.create(profile="api", identifier="acme", action="block")
     change = address("change", override.pk)
     form = filled(action="limit", limit="9", note="x")
@@ -88,7 +88,7 @@ def test_edited_ended_and_deleted_override(admin_client: Client) -> None:
     assert admin_client.post(change, {**form, "_end": "End now"}).status_code == 302
     assert limits.check("api", "acme").limit == 4
     assert 'name="_end"' not in admin_client.get(change).content.decode()
-    # It has ended, and may be noted on all the same.
+    # An override that has ended can still be edited, if its end is not changed.
     override.refresh_from_db()
     moment = timezone.localtime(override.until)
     old = {"until_0": f"{moment:%Y-%m-%d}", "until_1": f"{moment:%H:%M:%S}"}
@@ -103,14 +103,14 @@ def test_edited_ended_and_deleted_override(admin_client: Client) -> None:
     assert len(messages) == 4
 
 
-def test_new_override_has_no_profile_until_one_is_chosen(admin_client: Client) -> None:
+def test_form_of_a_new_override_has_no_default_profile(admin_client: Client) -> None:
     form = admin_client.get(address("add")).context["adminform"].form
     assert form["profile"].value() is None
     assert form.fields["profile"].choices[0] == ("", "---------")
     assert "profile" in errors(admin_client.post(address("add"), filled(profile="")))
 
 
-def test_list_links_to_the_other_pages_for_those_who_may_see_them(client: Client) -> None:
+def test_list_links_to_other_pages_when_the_user_may_view_them(client: Client) -> None:
     user = User.objects.create_user("staff", is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_override"))
     client.force_login(user)
@@ -124,7 +124,7 @@ def test_list_links_to_the_other_pages_for_those_who_may_see_them(client: Client
     assert [link for link in others if link in page] == others
 
 
-def test_action_ends_what_is_in_force(admin_client: Client) -> None:
+def test_end_now_ends_only_overrides_in_force(admin_client: Client) -> None:
     first = Override.objects.create(profile="api", identifier="acme", action="block")
     ended = timezone.now() - timedelta(days=1)
     second = Override.objects.create(profile="api", action="block", until=ended)
@@ -137,7 +137,7 @@ def test_action_ends_what_is_in_force(admin_client: Client) -> None:
     assert LogEntry.objects.get().object_id == str(first.pk)
 
 
-def test_list_and_its_filters(admin_client: Client) -> None:
+def test_list_applies_the_filters_and_escapes_text(admin_client: Client) -> None:
     Override.objects.create(profile="api", identifier=HOSTILE, action="block")
     Override.objects.create(profile="login", action="limit", limit="9/m", until=timezone.now())
 
@@ -173,38 +173,38 @@ def test_list_and_its_filters(admin_client: Client) -> None:
         ({"identifier": "a\x00b"}, "identifier"),
     ],
 )
-def test_bad_input_gets_an_error_at_its_field(
+def test_form_shows_an_error_at_the_invalid_field(
     admin_client: Client, values: dict[str, str], field: str
 ) -> None:
     assert field in errors(admin_client.post(address("add"), filled(**values)))
     assert not Override.objects.exists()
 
 
-def test_override_of_a_removed_profile_can_be_seen(admin_client: Client) -> None:
+def test_form_shows_the_profile_when_it_was_removed(admin_client: Client) -> None:
     override = Override.objects.create(profile="gone", action="block")
     page = admin_client.get(address("change", override.pk)).content.decode()
     assert '<option value="gone" selected>' in page
 
 
-@pytest.mark.parametrize("hours", ["", "0", "-1", "x", "9" * 30])
-def test_form_ignores_hours_that_make_no_sense(admin_client: Client, hours: str) -> None:
+@pytest.mark.parametrize("hours", ["", "0", "-1", "x", "9" * 30, "000000001999999999"])
+def test_form_ignores_invalid_hours(admin_client: Client, hours: str) -> None:
     page = admin_client.get(address("add"), {"hours": hours, "profile": "login"})
     initial = page.context["adminform"].form.initial
     assert "until" not in initial
     assert initial["profile"] == "login"
 
 
-# The buttons on other pages
+# The links on other pages
 
 
 def links(client: Client, url: str) -> list[str]:
-    """Return the targets of the buttons that a page has."""
+    """Return the links of a page to the form of a new override."""
     page = client.get(url).content.decode()
     assert "<script>alert(1)" not in page
     return [html.unescape(one) for one in re.findall(rf'href="({address("add")}[?][^"]*)"', page)]
 
 
-def test_buttons_of_a_live_key_fill_in_the_form(admin_client: Client) -> None:
+def test_live_key_links_to_filled_in_forms(admin_client: Client) -> None:
     key = limits.check("api", HOSTILE).key
     url = address("key", model="rejection") + "?key=" + key.replace("%", "%25")
     limit, exempt, block = links(admin_client, url)
@@ -239,7 +239,9 @@ def test_live_key_shows_the_limit_in_force(admin_client: Client) -> None:
     assert re.search(r">limit, ends in (2 h|1 h 59 min)[^<]*</a>", page)
 
 
-def test_buttons_of_a_rejection(admin_client: Client, settings: Any) -> None:
+def test_rejection_links_to_filled_in_forms_unless_identifiers_are_hashed(
+    admin_client: Client, settings: Any
+) -> None:
     saved = row(profile="api", axis="tenant", identifier="a%1Bb", override="limit")
     saved.save()
     url = address("change", saved.pk, model="rejection")
@@ -252,7 +254,7 @@ def test_buttons_of_a_rejection(admin_client: Client, settings: Any) -> None:
     assert links(admin_client, url) == []
 
 
-def test_buttons_and_tiers_of_a_profile(admin_client: Client) -> None:
+def test_profiles_page_links_to_forms_and_shows_tiers(admin_client: Client) -> None:
     url = address("profiles", model="rejection")
     found = links(admin_client, url)
     assert [one for one in found if "profile=broken" in one] == []
@@ -262,7 +264,7 @@ def test_buttons_and_tiers_of_a_profile(admin_client: Client) -> None:
     assert "internal: no limit" in page
 
 
-def test_permissions_are_checked_at_each_button_and_page(client: Client) -> None:
+def test_pages_and_links_need_their_permissions(client: Client) -> None:
     override = Override.objects.create(profile="api", identifier="acme", action="block")
     saved = row(profile="api")
     saved.save()
@@ -295,7 +297,7 @@ def test_permissions_are_checked_at_each_button_and_page(client: Client) -> None
     assert [len(links(client, page)) for page in pages[1:]] == [3, 3]
 
 
-def test_site_without_overrides_has_no_buttons(admin_client: Client) -> None:
+def test_profiles_page_has_no_links_when_overrides_are_not_registered(admin_client: Client) -> None:
     admin.site.unregister(Override)
     try:
         page = admin_client.get(address("profiles", model="rejection")).content.decode()

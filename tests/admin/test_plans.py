@@ -1,4 +1,4 @@
-"""The admin with a large log: few queries, each with an index, and none that counts."""
+"""The admin with a large log: few queries, each uses an index, and none counts rows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ DIALECTS = {
 
 
 def picked(text: str) -> str:
-    """Return `n % 5|a|b` as a CASE expression: a for 0, and the last one for all others."""
+    """Return `n % 5|a|b|c` as a CASE expression: a for 0, b for 1, and c for all others."""
     number, *names = text.split("|")
     cases = " ".join(f"WHEN {i} THEN '{name}'" for i, name in enumerate(names[:-1]))
     return f"CASE {number} {cases} ELSE '{names[-1]}' END"
@@ -110,7 +110,7 @@ def fill(alias: str, rows: int) -> None:
 
 
 class Watched:
-    """Watch the queries of pages on the log's database."""
+    """The queries that pages run on the log's database."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

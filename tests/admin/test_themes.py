@@ -18,7 +18,7 @@ from tests.support.demo import Demo
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-SETTINGS = "tests.support.theme_settings"
+SETTINGS = "tests.support.sites.theme_settings"
 LOG = "/admin/django_slidingwindow/rejection/"
 OVERRIDES = "/admin/django_slidingwindow/override/"
 KEY = "?key=throttle:ip:{127.0.0.1}:login:c60"
@@ -58,8 +58,8 @@ TEXTS = """.sw-drill a, .sw-summary h2, .sw-panel h2, .sw-legend li, .sw-table t
 .sw-table a, .sw-tool a, .sw-pages a, .sw-title, .sw-subtitle, .sw-facts dt, .sw-facts dd, .sw-note,
 .sw-button, .sw-search label, .sw-search input, .sw-buttons input, .errornote, .readonly,
 .form-row label, .form-row input, .form-row select"""
-# The fields of a form that have no visible edge.
-BARE = """
+# The fields of a form that have no visible border.
+WITHOUT_BORDER = """
 return [...document.querySelectorAll("form .vTextField, form .vDateField, form .vTimeField")]
   .filter((field) => parseFloat(getComputedStyle(field).borderTopWidth) < 1)
   .map((field) => field.name);
@@ -73,7 +73,7 @@ class Operator:
         self.browser, self.demo, self.theme = browser, demo, theme
         login = demo.url + "/admin/login/?next=" + LOG
         browser.get(login)
-        # Of the test before.
+        # Delete the session of the previous test.
         browser.delete_all_cookies()
         browser.get(login)
         browser.find_element(By.NAME, "username").send_keys("demo")
@@ -160,17 +160,17 @@ def test_operator_reads_the_log_and_unblocks_a_client(operator: Operator) -> Non
     operator.look("profiles")
 
 
-def test_operator_makes_and_ends_an_override(operator: Operator) -> None:
+def test_operator_adds_and_ends_an_override(operator: Operator) -> None:
     operator.open_overrides()
     operator.look("overrides")
     operator.leave(operator.all("a[href*='/override/add/']")[-1])
     operator.look("override-add")
-    assert operator.browser.execute_script(BARE) == []
+    assert operator.browser.execute_script(WITHOUT_BORDER) == []
 
     operator.open_overrides("add/?profile=login&identifier=127.0.0.1&action=block")
     operator.leave(operator.all("[name=_continue]")[0])
     operator.look("override-change")
-    assert operator.browser.execute_script(BARE) == []
+    assert operator.browser.execute_script(WITHOUT_BORDER) == []
     refused = operator.demo.get("/api/login/", username="demo", password="?")
     assert refused.status == 429
     operator.leave(operator.all("[name=_end]")[0])

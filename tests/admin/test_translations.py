@@ -17,11 +17,11 @@ from django.utils import translation
 from django.utils.translation import to_language
 
 from django_slidingwindow import limits
-from django_slidingwindow.admin_views import wording
+from django_slidingwindow.admin_views import formatting
 from django_slidingwindow.exceptions import Text
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.registry import profile_problems
-from tests.support.rejections import row
+from tests.support.rejection_factories import row
 
 pytestmark = pytest.mark.django_db
 
@@ -33,9 +33,9 @@ PROFILES: dict[str, Any] = {
     "broken": {"axis": "ip", "rate": "many"},
 }
 PAGES = ("changelist", "change", "live", "key", "watched", "unblock", "profiles", "index")
-# Words that a page also shows for another reason: the code of a reason, and words of Django.
+# Words that a page also shows untranslated: the code of a reason, and texts of Django.
 OTHERS = {"limit", "all", "view"}
-# The least number of texts of ours on a page, so that the test cannot pass without any.
+# The minimum number of our texts on each page, so that the test cannot pass without any.
 MIN_TEXTS = {"changelist": 25, "change": 20, "live": 10, "key": 20, "watched": 20, "unblock": 8}
 
 
@@ -88,7 +88,7 @@ def translations(language: str) -> dict[str, set[str]]:
 
 @pytest.fixture
 def addresses(redis: Any) -> dict[str, str]:
-    """Return the address of each page, with something to see on it."""
+    """Return the address of each page, and fill the pages with data."""
     for _ in range(3):
         decision = limits.check("login", "203.0.113.9")
         watched = limits.check("watched", "203.0.113.9")
@@ -148,9 +148,9 @@ def test_numbers_and_dates_are_written_as_in_the_language(
     assert "2.000 / 1 h" in html("profiles", "de")
     day = Rejection.objects.get(hits=1_234).minute
     with translation.override("de"):
-        assert wording.day_of_month(day).startswith(f"{day.day}. ")
+        assert formatting.day_of_month(day).startswith(f"{day.day}. ")
     with translation.override("ja"):
-        assert wording.day_of_month(day) == f"{day.month}月{day.day}日"
+        assert formatting.day_of_month(day) == f"{day.month}月{day.day}日"
 
 
 def test_problem_of_a_profile_is_translated(
@@ -171,23 +171,25 @@ def test_message_after_unblocking_counts_windows(
 
 
 class TestTranslated:
-    def test_texts_inside_of_texts_are_translated(self) -> None:
+    def test_translated_also_translates_nested_texts(self) -> None:
         config = {"axis": "ip", "rate": "1/m", "skope": "a", "mode": "watch"}
         with translation.override("de"):
-            found = [wording.translated(text) for _, text in profile_problems("a", config)]
+            found = [formatting.translated(text) for _, text in profile_problems("a", config)]
         assert found == [
             "unbekannter Schlüssel: meinten Sie 'scope'?",
             "'watch' ist keiner von enforce, observe, deferred.",
         ]
 
-    def test_values_stay_as_they_are(self) -> None:
+    def test_translated_keeps_values(self) -> None:
         text = Text(
             "limit {value!r} is out of range: use 0 to {highest:,}.", value=-1, highest=9_999
         )
         with translation.override("pt-br"):
-            assert wording.translated(text) == "limit -1 está fora do intervalo: use de 0 a 9,999."
+            assert (
+                formatting.translated(text) == "limit -1 está fora do intervalo: use de 0 a 9,999."
+            )
 
-    def test_plain_text_stays_as_it_is(self) -> None:
+    def test_translated_keeps_plain_text(self) -> None:
         with translation.override("de"):
-            assert wording.translated("Search") == "Search"
-            assert wording.translated(Text("No module named '{x}'")) == "No module named '{x}'"
+            assert formatting.translated("Search") == "Search"
+            assert formatting.translated(Text("No module named '{x}'")) == "No module named '{x}'"

@@ -15,8 +15,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_slidingwindow.inspection import spans
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 pytestmark = pytest.mark.django_db
 
@@ -46,24 +46,24 @@ def minute(back: int) -> Any:
     return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=back)
 
 
-def test_profile_shows_percentiles_and_the_busiest(admin_client: Client) -> None:
+def test_profile_shows_percentiles_and_the_busiest_identifiers(admin_client: Client) -> None:
     for back in range(1, 21):
         usage_row(minute=minute(back), hits=back).save()
     usage_row(minute=minute(5), identifier="globex").save()
     row(profile="api", identifier="acme", minute=minute(5), hits=100).save()
     response = get(admin_client)
-    # The first one that logs all is chosen.
+    # By default, the page shows the first profile that logs all requests.
     assert response.context["chosen"] == "api"
     windows = {one.window: one for one in response.context["windows"]}
     assert list(windows) == ["10 / 1 min", "5 / 10 s", "500 / 1 h"]
-    # 21 minutes of an identifier: 1, 1, 2, 3, 4, 6, 7, …, 20, 105.
+    # The samples, sorted: 1, 1, 2, 3, 4, 6, 7, …, 20, 105.
     assert windows["10 / 1 min"].cells == [
         ("11", True),
         ("20", True),
         ("105", True),
         ("105", True),
     ]
-    # In a minute, 30 are admitted.
+    # 5 in 10 seconds are 30 in a minute.
     assert [above for _, above in windows["5 / 10 s"].cells] == [False, False, True, True]
     assert windows["5 / 10 s"].measured == "1 min"
     rows = response.context["busiest"]
@@ -81,14 +81,14 @@ def test_identifier_is_shown_over_time_with_its_limits(admin_client: Client, whe
     for back in range(1, 30):
         usage_row(minute=minute(back), hits=8).save()
     usage_row(minute=minute(5), identifier="globex", hits=999).save()
-    # Before the hour, but in the window of its first minutes.
+    # Before the hour that is shown, but in the windows of its first minutes.
     usage_row(minute=minute(62), hits=100).save()
     response = get(admin_client, profile="api", identifier=" acme ", when=when)
     charts = response.context["charts"]
     assert [chart.limit for chart in charts] == [10, 30, 500]
     assert [chart.limit_text for chart in charts] == ["10 / 1 min", "5 / 10 s", "500 / 1 h"]
     hour = charts[2].series[0].values
-    # The window that ends three minutes ago still holds it.
+    # The window that ended three minutes ago still held the 100 hits.
     assert max(hour) == 27 * 8 + 100
     if when == "1h":
         assert hour[0] == 100
@@ -102,7 +102,7 @@ def test_identifier_is_shown_over_time_with_its_limits(admin_client: Client, whe
     assert response.context["windows"] == response.context["busiest"] == []
 
 
-def test_limit_of_a_function_is_that_of_the_identifier(admin_client: Client) -> None:
+def test_chart_shows_the_identifiers_limit_when_a_function_returns_it(admin_client: Client) -> None:
     usage_row(profile="planned").save()
     response = get(admin_client, profile="planned", identifier="acme")
     assert [chart.limit for chart in response.context["charts"]] == [7]
@@ -113,14 +113,14 @@ def test_limit_of_a_function_is_that_of_the_identifier(admin_client: Client) -> 
 
 
 @override_settings(SLIDING_WINDOW={"PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"})
-def test_chart_has_no_line_if_the_limit_of_a_hash_is_not_known(admin_client: Client) -> None:
+def test_chart_has_no_limit_line_when_identifiers_are_hashed(admin_client: Client) -> None:
     usage_row(profile="planned", identifier="abc").save()
     response = get(admin_client, profile="planned", identifier="abc")
     assert [chart.limit for chart in response.context["charts"]] == [None]
     assert b"sw-limit" not in response.content
 
 
-def test_hostile_identifier_is_harmless(admin_client: Client) -> None:
+def test_page_escapes_hostile_text(admin_client: Client) -> None:
     usage_row(identifier=HOSTILE).save()
     for query in ({}, {"identifier": HOSTILE}, {"profile": HOSTILE}, {"when": HOSTILE}):
         content = get(admin_client, **{"profile": "api", **query}).content.decode()
@@ -132,13 +132,15 @@ def test_hostile_identifier_is_harmless(admin_client: Client) -> None:
     assert get(admin_client, profile="api", identifier=HOSTILE).context["total"].admitted == 1
 
 
-def test_unknown_profile_is_a_problem_of_the_page(admin_client: Client) -> None:
+def test_page_shows_the_problem_when_the_profile_is_unknown(admin_client: Client) -> None:
     response = get(admin_client, profile="apo")
     assert response.status_code == 200
     assert "did you mean &#x27;api&#x27;?" in response.content.decode()
 
 
-def test_remarks_say_what_is_missing(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_says_which_data_is_missing(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert b"The logs have no requests" in get(admin_client, profile="api").content
     assert b"logs refused requests only" in get(admin_client, profile="plain").content
     usage_row(identifier="", others=True, hits=1_234).save()
@@ -153,7 +155,7 @@ def test_remarks_say_what_is_missing(admin_client: Client, monkeypatch: pytest.M
     assert "too many rows" in get(admin_client, profile="api").content.decode()
 
 
-def test_page_needs_the_permission_of_the_log(client: Client) -> None:
+def test_page_needs_the_permission_to_view_the_log(client: Client) -> None:
     user = User.objects.create_user("viewer", is_staff=True)
     client.force_login(user)
     assert get(client).status_code == 403

@@ -1,4 +1,4 @@
-"""What if: the form on the page of profiles, and what it says."""
+"""What if: the form on the page of profiles, and its answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from django_slidingwindow.admin_views.what_if import between
 from django_slidingwindow.inspection.what_if import Bounds
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +41,7 @@ def minute(back: int) -> Any:
     return timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=back)
 
 
-def test_form_is_empty_at_first(admin_client: Client) -> None:
+def test_page_shows_an_empty_form_at_first(admin_client: Client) -> None:
     response = get(admin_client, profile="plain")
     assert response.context["answer"] is None
     assert not response.context["what_if"].is_bound
@@ -67,14 +67,14 @@ def test_answer_has_bounds_facts_and_identifiers(admin_client: Client) -> None:
     assert "beyond LOG_ROWS_PER_MINUTE" not in content
 
 
-def test_answer_of_several_rates(admin_client: Client) -> None:
+def test_answer_covers_several_rates(admin_client: Client) -> None:
     usage_row(minute=minute(30), hits=40).save()
     answer = get(admin_client, profile="planned", limit="40/m, 1000/h").context["answer"]
     assert answer.limit == "40 / 1 min, 1,000 / 1 h"
     assert answer.refused == "0"
 
 
-def test_profile_that_logs_refusals_says_what_that_means(admin_client: Client) -> None:
+def test_answer_has_lower_bounds_when_only_refusals_are_logged(admin_client: Client) -> None:
     row(profile="plain", identifier="acme", hits=5).save()
     response = get(admin_client, profile="plain", limit="60/m")
     answer = response.context["answer"]
@@ -85,14 +85,14 @@ def test_profile_that_logs_refusals_says_what_that_means(admin_client: Client) -
     assert "other reasons than the limit" not in response.content.decode()
 
 
-def test_refusals_that_another_limit_would_not_change_are_mentioned(admin_client: Client) -> None:
+def test_answer_mentions_refusals_for_other_reasons(admin_client: Client) -> None:
     row(profile="plain", identifier="acme", hits=5).save()
     row(profile="plain", identifier="acme", hits=1_234, reason="penalty").save()
     content = get(admin_client, profile="plain", limit="60/m").content.decode()
     assert "1,234 requests were refused for other reasons than the limit" in content
 
 
-def test_costs_and_lost_identifiers_are_mentioned(admin_client: Client) -> None:
+def test_page_mentions_costs_and_lost_identifiers(admin_client: Client) -> None:
     usage_row(hits=2, cost=9).save()
     usage_row(identifier="", others=True, hits=1_234).save()
     content = get(admin_client, profile="api", limit="60/m").content.decode()
@@ -114,7 +114,9 @@ def test_costs_and_lost_identifiers_are_mentioned(admin_client: Client) -> None:
         ({"when": "1y"}, "when"),
     ],
 )
-def test_wrong_input_is_explained(admin_client: Client, change: Any, field: str) -> None:
+def test_form_shows_an_error_at_the_invalid_field(
+    admin_client: Client, change: Any, field: str
+) -> None:
     query = {"profile": "api", "limit": "60/m", "when": "1h", **change}
     response = get(admin_client, **query)
     assert response.status_code == 200
@@ -125,7 +127,7 @@ def test_wrong_input_is_explained(admin_client: Client, change: Any, field: str)
     assert "<script>alert" not in content
 
 
-def test_hostile_identifier_is_harmless(admin_client: Client) -> None:
+def test_answer_escapes_a_hostile_identifier(admin_client: Client) -> None:
     usage_row(identifier=HOSTILE, hits=99).save()
     content = get(admin_client, profile="api", limit="60/m").content.decode()
     assert "<script>alert" not in content
@@ -141,5 +143,5 @@ def test_hostile_identifier_is_harmless(admin_client: Client) -> None:
         (Bounds(least=3, most=None), "at least 3"),
     ],
 )
-def test_bounds_are_written_shortly(bounds: Bounds, text: str) -> None:
+def test_between_returns_bounds_as_text(bounds: Bounds, text: str) -> None:
     assert between(bounds) == text

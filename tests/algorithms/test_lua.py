@@ -1,4 +1,4 @@
-"""Scripts on a server that forgets them, and what an operator can see of them."""
+"""Scripts on a server that forgets them, and their visible version."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def counted(store: RedisStore | ClientStore, policy: Policy) -> int:
 
 @contextmanager
 def scripts_flushed_all_the_time(redis_server: RedisServer) -> Iterator[threading.Event]:
-    """Set the event that it gives, to know that there was a flush since."""
+    """Flush the scripts again and again. Yield an event, which each flush sets."""
     stop, flushed = threading.Event(), threading.Event()
 
     def flush() -> None:
@@ -89,14 +89,14 @@ def test_each_set_of_algorithms_has_a_refund_script(
     call = check(*policies(algorithms), cost=3)
     stamp = store.run(call)[1]
     charges = tuple(
-        Charge(key, line.policy, 2) for key, line in zip(call.keys, call.rules, strict=True)
+        Charge(key, rule.policy, 2) for key, rule in zip(call.keys, call.rules, strict=True)
     )
     assert store.run(Refund(charges, stamp)) == [2] * len(algorithms)
     assert redis.script_exists(script("refund", algorithms).sha) == [True]
     assert [counted(store, policy) for policy in policies(algorithms)] == [1] * len(algorithms)
 
 
-def test_an_operator_sees_the_version_in_what_is_loaded(
+def test_loaded_script_begins_with_its_version(
     redis: Redis, store: RedisStore | ClientStore
 ) -> None:
     with redis.monitor() as monitor:
@@ -135,7 +135,7 @@ def test_scripts_flushed_before_a_pipeline_lose_nothing(
             assert reply[0] == 1
             assert len(reply[3::4]) == len(call.keys)
         assert store.run_many([]) == []
-        # Every key is in eight of the fifteen sets.
+        # Each key is in eight of the fifteen sets.
         least = min(remaining for reply in replies for remaining in reply[3::4])
         assert least == 1_000 - 8 * (1_000 - expected)
 
@@ -177,7 +177,7 @@ async def test_scripts_flushed_during_many_tasks_calls_lose_nothing(
     assert counted(store, policy) == 400
 
 
-def test_a_restarted_server_learns_the_scripts_again(
+def test_scripts_are_loaded_again_when_the_server_was_restarted(
     fresh_server: RedisServer, settings: Any
 ) -> None:
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}

@@ -11,14 +11,14 @@ from django_slidingwindow.policies import ALGORITHMS, Policy
 SETS = list(chain.from_iterable(combinations(sorted(ALGORITHMS), size) for size in range(1, 5)))
 
 
-def test_policies_name_the_algorithms_that_they_use_in_one_order() -> None:
+def test_algorithms_in_use_are_sorted() -> None:
     one, two = (Policy(limit=1, window=1, algorithm=name) for name in ("log", "compact"))
     assert in_use((one, two, one)) == in_use((two, one)) == ("compact", "log")
 
 
 @pytest.mark.parametrize("evaluator", ["evaluate", "refund"])
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
-def test_a_composed_source_says_its_version_and_holds_what_it_names(
+def test_source_names_its_version_and_has_the_named_algorithms(
     evaluator: str, algorithms: tuple[str, ...]
 ) -> None:
     composed = script(evaluator, algorithms)
@@ -33,7 +33,7 @@ def test_a_composed_source_says_its_version_and_holds_what_it_names(
 
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
 @pytest.mark.parametrize("leases", [False, True])
-def test_only_a_script_of_penalties_has_anything_of_them(
+def test_script_has_code_for_penalties_only_when_it_needs_it(
     algorithms: tuple[str, ...], leases: bool
 ) -> None:
     assert "penalt" not in script("evaluate", algorithms, leases=leases).source
@@ -44,7 +44,7 @@ def test_only_a_script_of_penalties_has_anything_of_them(
 
 
 @pytest.mark.parametrize("algorithms", SETS, ids="+".join)
-def test_only_a_script_that_takes_units_ahead_has_anything_of_leases(
+def test_script_has_code_for_leases_only_when_it_needs_it(
     algorithms: tuple[str, ...],
 ) -> None:
     assert "lease" not in script("evaluate", algorithms).source

@@ -1,4 +1,4 @@
-"""Slots of requests in flight: the same answers from Redis and from memory, by an oracle."""
+"""Slots of requests in flight: Redis and memory give the same replies, which an oracle checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from django_slidingwindow.stores.protocol import (
     WindowRules,
 )
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import SECOND, START, Clock, key_of
+from tests.support.clock import SECOND, START, Clock
+from tests.support.store_harness import key_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -40,7 +41,7 @@ FIVE = Policy(limit=5, window=HOLD, algorithm=SLOTS)
 
 
 class Bench:
-    """A store with a clock, asked as a limiter does."""
+    """A store with a clock, and the calls that a limiter makes."""
 
     def __init__(self, store: Any, clock: Clock, wait: Callable[[Any], Any] | None) -> None:
         self.store = store
@@ -94,11 +95,11 @@ def bench(kind: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
     store.close()
 
 
-def test_limit_is_admitted_and_no_more(bench: Bench) -> None:
+def test_slots_are_admitted_up_to_the_limit(bench: Bench) -> None:
     replies = [bench.take() for _ in range(7)]
     assert [reply.admitted for reply in replies] == [1] * 5 + [0] * 2
     assert list(replies[4])[2:] == [1, 0, 0, HOLD * SECOND]
-    # Nobody knows when a slot is given back: a refusal does not say how long to wait.
+    # It is not known when a slot is given back, so a refusal does not say how long to wait.
     assert list(replies[5])[2:] == [0, 0, 0, HOLD * SECOND]
 
 
@@ -195,7 +196,7 @@ def test_rate_and_slot_are_taken_together_or_not_at_all(bench: Bench, algorithm:
     assert (bench.left(rate), bench.left(two)) == (1, 0)
     assert bench.free(taken[0], policy=two) == 1
     assert bench.charge(keys, rules).admitted
-    # Now the rate refuses, and no slot stays behind.
+    # Now the rate refuses, and no slot is taken.
     assert bench.free(taken[1], policy=two) == 1
     assert not bench.charge(keys, rules).admitted
     assert (bench.left(rate), bench.left(two)) == (0, 1)
@@ -232,7 +233,7 @@ def test_key_is_gone_when_the_last_slot_is_free(redis: Redis) -> None:
     bench = Bench(RedisStore("default", clock=Clock()), Clock(), None)
     taken = bench.take().clock
     assert redis.zrange(key_of(FIVE), 0, -1) == [f"{taken.token}-1"]
-    # Half a second more, so that a busy key need not renew its expiry at each hit.
+    # Half a second more, so that a busy key does not need a new expiry for every hit.
     assert HOLD * 1000 <= redis.pttl(key_of(FIVE)) <= HOLD * 1000 + 1001
     bench.free(taken)
     assert not redis.exists(key_of(FIVE))
@@ -250,7 +251,7 @@ def test_foreign_members_count_and_leave_and_another_type_is_an_error(redis: Red
     bench.store.close()
 
 
-def test_right_that_is_missing_is_not_taken_for_a_damaged_value(fresh_server: RedisServer) -> None:
+def test_missing_right_is_not_reported_as_a_damaged_value(fresh_server: RedisServer) -> None:
     with fresh_server.client() as client:
         client.acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-zcard"])
         source = script("evaluate", (SLOTS,)).source
@@ -282,7 +283,7 @@ def test_taken_stays_itself_when_it_is_pickled() -> None:
 
 
 class Oracle:
-    """Slots by brute force: each is the call that took it, and when."""
+    """Slots by brute force. A slot is the number of the call that took it, and the time."""
 
     def __init__(self, clock: Clock, limit: int, hold: int) -> None:
         self.clock, self.limit, self.hold = clock, limit, hold
@@ -318,7 +319,7 @@ def test_random_calls_against_the_oracle(kind: str, seed: int, request: Any) -> 
     chance = random.Random(seed)
     bench, oracle = Bench(store, clock, None), Oracle(clock, 5, 10 * SECOND)
     five = Policy(limit=5, window=10, algorithm=SLOTS)
-    # Of each call that took slots: the call, what it answered, and the cost.
+    # For each call that took slots: its number, the clock of its reply, and the cost.
     taken: list[tuple[int, int, int]] = []
     for call in range(300):
         what = chance.random()
@@ -329,7 +330,7 @@ def test_random_calls_against_the_oracle(kind: str, seed: int, request: Any) -> 
             if reply.admitted:
                 taken.append((call, reply.clock, cost))
         elif what < 0.85 and taken:
-            # Also one that was given back before.
+            # The slots may have been given back before.
             earlier, stamp, cost = chance.choice(taken)
             assert bench.free(stamp, cost, five) == oracle.free(earlier)
         elif what < 0.88:

@@ -11,7 +11,7 @@ windows = st.integers(1_000, 400 * 86_400 * 1_000_000).map(lambda us: us / 1_000
 
 
 @given(windows)
-def test_a_stamp_of_four_bytes_never_wraps_within_a_window(window: float) -> None:
+def test_stamp_of_four_bytes_never_wraps_within_a_window(window: float) -> None:
     policy = Policy(limit=1, window=window)
     assert policy.window_us // tick_us(policy) <= 2**31
     assert tick_us(policy) >= 1

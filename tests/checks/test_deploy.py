@@ -356,7 +356,7 @@ def test_reports_missing_rights_to_inspect(become: Any) -> None:
     assert "may not run SCAN, MEMORY|USAGE on" in check_one("I118")
 
 
-def test_reports_that_info_is_not_allowed(become: Any) -> None:
+def test_reports_when_info_is_not_allowed(become: Any) -> None:
     become("~*", "+@all", "-info")
     assert "were not checked" in check_one("I119")
 
@@ -438,8 +438,8 @@ def test_documented_site_user_can_charge_when_the_clock_moves(become: Any, algor
     limiter = Limiter(store, fallback="deny")
     own = profile(algorithm)
     for cost in (1, 1, 100, 5, 60, 290):
-        claim = ProfileCheck(own, "x", own.policies, cost)
-        decision = limiter.charge(limiter.windows([claim]))
+        wanted = ProfileCheck(own, "x", own.policies, cost)
+        decision = limiter.charge(limiter.windows([wanted]))
         assert decision.source == "redis"
     assert limiter.refund(decision) == 290
 

@@ -29,7 +29,7 @@ from django_slidingwindow.checks.static import PROJECT_CHECKS
 from django_slidingwindow.checks.values import VALUES, known_keys
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard import usages
-from django_slidingwindow.guard.installed import require_installed
+from django_slidingwindow.guard.installation import require_installed
 from django_slidingwindow.guard.usages import Usage
 from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.policies import Policy, Profile
@@ -66,6 +66,10 @@ def one(messages: list[CheckMessage], number: str) -> str:
     assert numbers(messages) == [number], messages
     assert messages[0].hint
     return messages[0].msg
+
+
+def plan(identifier: str, request: object) -> str:
+    return "5/m"
 
 
 def no_arguments() -> str:
@@ -117,7 +121,7 @@ def test_unknown_key_has_a_suggestion(found: Any) -> None:
     assert "'FALBACK': did you mean 'FALLBACK'" in one(found(FALBACK="deny"), "E003")
 
 
-def test_key_is_unknown_when_it_is_not_text(settings: Any) -> None:
+def test_key_is_unknown_when_it_is_not_a_string(settings: Any) -> None:
     settings.SLIDING_WINDOW = {1: 2}
     assert "unknown key 1" in one(check_project(None), "E003")
 
@@ -324,6 +328,7 @@ def test_warns_when_the_client_waits_longer_than_the_budget(
     ("query", "pool", "names"),
     [
         ("", {"retry": Retry(NoBackoff(), 3)}, "retry"),
+        ("?retry=3", {}, "retry"),
         (
             "?retry_on_timeout=yes",
             {"retry_on_error": [OSError]},
@@ -491,9 +496,11 @@ def test_unknown_profile_of_a_view_has_a_suggestion() -> None:
 
 
 def test_checks_the_views_of_the_urlconf(found: Any, settings: Any) -> None:
-    settings.ROOT_URLCONF = "tests.support.limited_urls"
+    settings.ROOT_URLCONF = "tests.support.sites.unknown_profile_urls"
     text = one(found(), "E022")
-    assert text.startswith("tests.support.limited_urls.page uses the unknown profile 'nobody'")
+    assert text.startswith(
+        "tests.support.sites.unknown_profile_urls.page uses the unknown profile 'nobody'"
+    )
 
 
 def test_reports_a_choice_without_a_request_argument() -> None:
@@ -576,6 +583,11 @@ def test_reports_a_resolver_that_cannot_be_loaded(found: Any, value: object, tex
     message = one(found(IDENTITIES={"shop": value}), "E043")
     assert message.startswith("SLIDING_WINDOW['IDENTITIES']['shop']: ")
     assert text in message
+
+
+def test_reports_a_rate_whose_module_raises(found: Any) -> None:
+    config = {"axis": "ip", "rate": "tests.support.broken_module.rate"}
+    assert "ZeroDivisionError" in one(found(PROFILES={"a": config}), "E021")
 
 
 @pytest.mark.parametrize("value", [f"{__name__}.no_arguments", CallableObject()])
@@ -758,6 +770,16 @@ def test_require_installed_passes_before_apps_are_loaded(monkeypatch: Any) -> No
     require_installed()
 
 
+@pytest.mark.parametrize("limit", [{"rate": "5/m"}, {"rate": plan, "algorithm": "log"}])
+def test_algorithms_in_use_include_slots_when_requests_in_flight_are_limited(
+    settings: Any, limit: dict[str, Any]
+) -> None:
+    user = {"PROFILES": {"a": {"axis": "ip", **limit, "inflight": 5}}}
+    settings.SLIDING_WINDOW = user
+    own = limit.get("algorithm", "compact")
+    assert Project.read(user).algorithms() == {"compact", own, "slots"}
+
+
 def test_check_command_runs_these_checks(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"FALBACK": "deny"}
     with pytest.raises(SystemCheckError, match=r"E003"):
@@ -830,7 +852,7 @@ def test_reports_a_lease_of_the_counter(found: Any) -> None:
         ({"mode": "deferred"}, "['mode']: cannot be deferred with inflight: a slot is taken"),
     ],
 )
-def test_reports_slots_that_nobody_asks_for(found: Any, options: Any, text: str) -> None:
+def test_reports_lease_and_deferred_mode_with_inflight(found: Any, options: Any, text: str) -> None:
     config = {"axis": "ip", "rate": "10000/d", "inflight": 5, **options}
     (message,) = [each for each in found(PROFILES={"a": config}) if each.id.endswith("E037")]
     assert text in message.msg

@@ -13,8 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_slidingwindow.drill.outage import BLACKHOLE
-from django_slidingwindow.management import drilling
-from django_slidingwindow.management.drilling import EXAMPLE
+from django_slidingwindow.management.subcommands import drill
+from django_slidingwindow.management.subcommands.drill import EXAMPLE
 from tests.support.demo import ROOT, environment
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.servers import RedisServer
 
 QUICK = ("--seconds", "0.3", "--requests", "12")
-pytestmark = [pytest.mark.urls("tests.support.drill_urls"), pytest.mark.django_db]
+pytestmark = [pytest.mark.urls("tests.support.sites.drill_urls"), pytest.mark.django_db]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def fails(*arguments: str) -> tuple[int, str]:
     return caught.value.returncode, str(caught.value)
 
 
-def test_text_says_what_was_kept_and_that_others_are_not_affected() -> None:
+def test_plain_lists_kept_promises_and_the_affected_process() -> None:
     text = run("--path", "/page/", *QUICK)
     assert "Redis refused connections for this process alone" in text
     assert f"(process {os.getpid()}). Other processes of the site were not affected." in text
@@ -74,7 +74,7 @@ def test_json_is_one_object() -> None:
     assert [phase["phase"] for phase in found["phases"]] == ["before", "outage", "after"]
 
 
-def test_black_hole_is_named(settings: SettingsWrapper) -> None:
+def test_plain_describes_a_black_hole(settings: SettingsWrapper) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 0.4}
     text = run("--path", "/page/", "--way", BLACKHOLE, "--seconds", "0.2", "--requests", "1")
     assert "Redis answered nothing for this process alone" in text
@@ -83,7 +83,7 @@ def test_black_hole_is_named(settings: SettingsWrapper) -> None:
     assert "recovery: " not in text
 
 
-def test_broken_promise_is_exit_code_1() -> None:
+def test_drill_exits_1_when_a_promise_is_broken() -> None:
     stream = io.StringIO()
     with pytest.raises(CommandError, match=r"^Broken promises: answered\.$") as caught:
         call_command("slidingwindow", "drill", "--path", "/fragile/", *QUICK, stdout=stream)
@@ -92,14 +92,14 @@ def test_broken_promise_is_exit_code_1() -> None:
     assert "the first: /fragile/ 500" in stream.getvalue()
 
 
-def test_options_reach_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_become_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Any] = []
 
     def stop(plan: Any) -> None:
         plans.append(plan)
-        raise drilling.DrillError("stopped")
+        raise drill.DrillError("stopped")
 
-    monkeypatch.setattr(drilling, "rehearse", stop)
+    monkeypatch.setattr(drill, "rehearse", stop)
     options = ["--method", "head", "--ip", "2001:DB8::1", "--header", "X-API-Key: a:b"]
     assert fails("--path", "/é/?a=1", "--path", "/b/", *options) == (2, "stopped")
     ((first, second),) = [plan.calls for plan in plans]
@@ -109,9 +109,11 @@ def test_options_reach_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("hosts", [[], ["*"]])
-def test_host_is_localhost_if_none_is_named(hosts: list[str], settings: SettingsWrapper) -> None:
+def test_host_is_localhost_when_allowed_hosts_names_none(
+    hosts: list[str], settings: SettingsWrapper
+) -> None:
     settings.ALLOWED_HOSTS = hosts
-    assert drilling._host() == "localhost"
+    assert drill._host() == "localhost"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_host_is_localhost_if_none_is_named(hosts: list[str], settings: Settings
         (["--path", "/page/", "--method", "G T"], "'G T' is not a method"),
     ],
 )
-def test_wrong_options_are_exit_code_2(arguments: list[str], problem: str) -> None:
+def test_drill_exits_2_when_an_option_is_invalid(arguments: list[str], problem: str) -> None:
     code, text = fails(*arguments)
     assert code == 2
     assert problem in text
@@ -147,12 +149,12 @@ def test_wrong_options_are_exit_code_2(arguments: list[str], problem: str) -> No
         ("--way", "flood", "invalid choice: 'flood'"),
     ],
 )
-def test_wrong_values_are_refused(option: str, value: str, problem: str) -> None:
+def test_parser_rejects_invalid_values(option: str, value: str, problem: str) -> None:
     _, text = fails("--path", "/page/", option, value)
     assert problem in text
 
 
-def test_redis_that_is_away_already_is_exit_code_3(
+def test_drill_exits_3_when_redis_is_already_down(
     fresh_server: RedisServer, settings: SettingsWrapper
 ) -> None:
     location = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}

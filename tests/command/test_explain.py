@@ -14,7 +14,7 @@ from django.urls import path
 
 from django_slidingwindow import limits
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.models import Override
 from django_slidingwindow.overrides.watcher import watcher
@@ -28,6 +28,7 @@ OURS = "django_slidingwindow.middleware.RateLimitMiddleware"
 PROFILES: dict[str, Any] = {
     "burst": {"axis": "ip", "rate": "2/m"},
     "api": {"axis": "tenant", "rates": ["100/h", "1000/d"]},
+    "busy": {"axis": "ip", "inflight": 5, "hold": "10s"},
     "each": {"axis": "user+endpoint", "rate": "5/h", "mode": "observe"},
 }
 
@@ -63,7 +64,7 @@ def _settings(settings: Any) -> Iterator[None]:
         "LATENCY_BUDGET": 60,
     }
     yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
 
 
 def run(*arguments: str) -> str:
@@ -84,7 +85,7 @@ def fails(*arguments: str) -> tuple[int, str]:
     return caught.value.returncode, str(caught.value)
 
 
-def test_json_says_everything(redis: Redis) -> None:
+def test_json_has_the_whole_explanation(redis: Redis) -> None:
     ada = User.objects.create(username="ada")
     forwarded = ["--ip", "10.0.0.1", "--header", "X-Forwarded-For: 2001:db8::1, 10.0.0.2"]
     record = found("get", "/orders/?page=2", "--user", "ada", "--tenant", "acme", *forwarded)
@@ -124,7 +125,7 @@ def test_json_says_everything(redis: Redis) -> None:
     assert redis.dbsize() == 0
 
 
-def test_people_read_the_same() -> None:
+def test_plain_prints_the_explanation() -> None:
     text = run("GET", "/orders/", "--tenant", "acme", "--ip", "2001:db8::7")
     for expected in (
         "request    GET /orders/",
@@ -139,7 +140,7 @@ def test_people_read_the_same() -> None:
     assert "view       -" in run("GET", "/nowhere/")
 
 
-def test_refusal_is_printed_and_exits_with_1() -> None:
+def test_explain_exits_1_when_the_request_would_be_refused() -> None:
     for _ in range(2):
         limits.check("burst", "203.0.113.9")
     arguments = ["GET", "/orders/", "--tenant", "acme", "--ip", "203.0.113.9"]
@@ -156,7 +157,7 @@ def test_refusal_is_printed_and_exits_with_1() -> None:
     assert row.split()[:5] == ["burst", "2", "/", "1", "min"]
 
 
-def test_window_that_only_observes_is_shown_as_observed() -> None:
+def test_plain_shows_a_full_window_as_observed_when_it_only_observes() -> None:
     for _ in range(6):
         limits.check("each", "ip:127.0.0.1+orders@tests.command.test_explain.orders")
     text = run("GET", "/orders/", "--tenant", "acme")
@@ -165,7 +166,7 @@ def test_window_that_only_observes_is_shown_as_observed() -> None:
     assert "Admitted." in text
 
 
-def test_identity_that_needs_the_real_request_is_named(caplog: Any) -> None:
+def test_refusal_names_the_profile_when_its_identity_fails(caplog: Any) -> None:
     code, text = fails("GET", "/orders/")
     assert (code, text) == (1, "Refused with 503 by api (identity_error): no retry can pass.")
     assert "only real requests have a tenant" in caplog.text
@@ -174,13 +175,13 @@ def test_identity_that_needs_the_real_request_is_named(caplog: Any) -> None:
     )
 
 
-def test_choice_that_fails_is_named(settings: Any) -> None:
+def test_refusal_names_the_choice_when_it_fails(settings: Any) -> None:
     settings.ROOT_URLCONF = (path("chosen/", rate_limit(profile=tenant)(orders)),)
     code, text = fails("GET", "/chosen/")
     assert (code, text) == (1, "Refused with 503 by a choice: no retry can pass.")
 
 
-def test_overrides_of_the_database_are_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_applies_overrides_in_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     Override.objects.create(profile="api", identifier="acme", action="block")
     code, text = fails("GET", "/orders/", "--tenant", "acme")
     assert (code, text) == (1, "Refused with 429 by api (block): no retry can pass.")
@@ -190,7 +191,7 @@ def test_overrides_of_the_database_are_applied(monkeypatch: pytest.MonkeyPatch) 
     assert unknown[-1].startswith("The overrides could not be read")
 
 
-def test_overrides_are_not_read_where_there_are_none(
+def test_explain_reads_no_overrides_when_they_are_off(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "OVERRIDES_SECONDS": 0}
@@ -198,12 +199,12 @@ def test_overrides_are_not_read_where_there_are_none(
     assert "overrides" not in str(found("GET", "/plain/")["unknown"])
 
 
-def test_project_without_rules(settings: Any) -> None:
+def test_plain_prints_no_rules_when_there_are_none(settings: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": []}
     assert "RULE " not in run("GET", "/orders/", "--tenant", "acme")
 
 
-def test_while_redis_is_away_the_windows_are_unknown(settings: Any) -> None:
+def test_windows_are_unknown_when_redis_is_down(settings: Any) -> None:
     away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
     settings.CACHES = {**settings.CACHES, "away": away}
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "CACHE": "away", "FALLBACK": "allow"}
@@ -226,7 +227,7 @@ def test_while_redis_is_away_the_windows_are_unknown(settings: Any) -> None:
         (("GET",), "PATH"),
     ],
 )
-def test_wrong_arguments_exit_with_2(
+def test_explain_exits_2_when_an_argument_is_invalid(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str
 ) -> None:
     with pytest.raises((CommandError, SystemExit)) as caught:
@@ -235,7 +236,7 @@ def test_wrong_arguments_exit_with_2(
     assert problem in capsys.readouterr().err
 
 
-def test_wrong_settings_exit_with_2(settings: Any) -> None:
+def test_explain_exits_2_when_a_setting_is_invalid(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"RULES": [{"path": "^/", "profiles": ["unknown"]}]}
     code, text = fails("GET", "/orders/")
     assert code == 2
@@ -251,7 +252,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "manage.py slidingwindow explain GET /api/orders/ --user 7 --ip 203.0.113.9" in text
 
 
-def test_terminal_is_safe_from_strange_requests() -> None:
+def test_plain_escapes_a_hostile_request() -> None:
     arguments = ["--ip", "10.0.0.1", "--header", "X-Forwarded-For:\x1b[31m\u202e"]
     text = run("GET", "/plain/%1B%5B31m", *arguments)
     assert "\x1b" not in text
@@ -261,3 +262,9 @@ def test_terminal_is_safe_from_strange_requests() -> None:
     unknown = run("GET", "/plain/", "--ip", "")
     assert "client     unknown: REMOTE_ADDR is not an address" in unknown
     assert "hops       REMOTE_ADDR - (no address)" in unknown
+
+
+def test_explain_shows_a_limit_on_requests_in_flight(settings: Any) -> None:
+    rules = [{"path": "^/plain/", "profiles": ["busy"]}]
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": rules}
+    assert "5 in flight" in run("GET", "/plain/")

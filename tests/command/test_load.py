@@ -17,8 +17,8 @@ from django.core.management import CommandError, call_command
 
 from django_slidingwindow.load.client import Answer, Client
 from django_slidingwindow.load.report import record
-from django_slidingwindow.management import loading
-from django_slidingwindow.management.loading import EXAMPLE
+from django_slidingwindow.management.subcommands import load
+from django_slidingwindow.management.subcommands.load import EXAMPLE
 from django_slidingwindow.policies import Policy
 from tests.support.demo import Demo
 from tests.support.servers.redis import HOST, free_port, wait_until
@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 
 LIMIT = ("--limit", "10/2s")
 SERVERS = {
-    "gunicorn": ["gunicorn", "tests.support.load_site", "--threads", "8"],
-    "uvicorn": ["uvicorn", "tests.support.load_site:asgi", "--log-level", "error"],
+    "gunicorn": ["gunicorn", "tests.support.sites.load", "--threads", "8"],
+    "uvicorn": ["uvicorn", "tests.support.sites.load:asgi", "--log-level", "error"],
 }
 PROFILES: dict[str, Any] = {
     "sliding": {"axis": "ip", "rates": ["10/2s", "1000/h"]},
     "plans": {"axis": "ip", "rate": "tests.command.test_load.plan"},
+    "busy": {"axis": "ip", "inflight": 5, "hold": "10s"},
+    "busy_too": {"axis": "ip", "rate": "100/m", "inflight": 5, "hold": "10s"},
 }
 
 
-# Each server is started once, for all tests that ask it.
+# These tests run in one process, so that each server is started only once.
 on_a_site = pytest.mark.xdist_group("load")
 
 
@@ -59,7 +61,7 @@ def _profiles(settings: SettingsWrapper) -> None:
 
 @pytest.fixture(scope="module", params=SERVERS)
 def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[str]:
-    """The address of a site on gunicorn or uvicorn."""
+    """Yield the address of a site on gunicorn or uvicorn."""
     port = free_port()
     at = ["--bind", f"{HOST}:{port}"] if request.param == "gunicorn" else ["--port", str(port)]
     process = subprocess.Popen(
@@ -71,7 +73,7 @@ def site(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[
 
     def answers() -> bool:
         try:
-            # The first request of a site takes long, so that nothing could be said about limits.
+            # The first request to a site is slow. Send it before the test, which measures times.
             for name in ("sliding", "fixed"):
                 opener.open(f"http://{HOST}:{port}/{name}/").close()
             return True
@@ -100,7 +102,7 @@ def fails(*arguments: str) -> tuple[int, str]:
 
 
 def measured(*arguments: str) -> dict[str, Any]:
-    """The object that is printed, whatever the exit code."""
+    """Return the JSON object of a test, also if the exit code is 1."""
     stream = io.StringIO()
     try:
         call_command("slidingwindow", "load", *arguments, "--json", stdout=stream)
@@ -137,7 +139,7 @@ def test_fixed_window_admits_more_than_its_limit(site: str, redis: Redis) -> Non
 
 
 @on_a_site
-def test_fields_that_lie_are_found(site: str) -> None:
+def test_load_counts_fields_that_are_wrong(site: str) -> None:
     text = run(f"{site}/refused/", "--limit", "10/2s", "--rate", "20", "--seconds", "1")
     assert "0 admitted" in text
     assert "limit in the fields of responses: 7" in text
@@ -146,20 +148,20 @@ def test_fields_that_lie_are_found(site: str) -> None:
 
 
 @on_a_site
-def test_nothing_is_proven_if_nothing_is_refused(site: str) -> None:
+def test_load_says_that_nothing_is_proven_when_nothing_is_refused(site: str) -> None:
     text = run(f"{site}/seen/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert "3 requests in" in text
     assert "Nothing was refused: the limit was not reached, so nothing is proven." in text
 
 
 @on_a_site
-def test_page_that_is_not_there_is_exit_code_2(site: str) -> None:
+def test_load_exits_2_when_the_page_is_missing(site: str) -> None:
     code, text = fails(f"{site}/nowhere/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert code == 2
     assert text == ("No request was admitted, or refused with 429: 404 x 3. See URL and --header.")
 
 
-def test_site_that_does_not_answer_is_exit_code_3() -> None:
+def test_load_exits_3_when_the_site_does_not_answer() -> None:
     code, text = fails(f"http://{HOST}:{free_port()}/", *LIMIT, "--rate", "3", "--seconds", "1")
     assert code == 3
     assert text.startswith("The site does not answer: ConnectionRefusedError")
@@ -177,14 +179,14 @@ def test_example_project_stays_within_its_limit(tmp_path: Path) -> None:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Give the command these answers, as (sent, came, status)."""
+    """Return a function that replaces all requests by answers: (sent, received, status)."""
 
     def give(*answers: tuple[float, float, int]) -> None:
         def boundary(self: Any, size: int, window: float) -> None:
             made = (Answer(sent, came, status, HTTPMessage()) for sent, came, status in answers)
             self._client.answers.extend(made)
 
-        monkeypatch.setattr(loading.Pattern, "boundary", boundary)
+        monkeypatch.setattr(load.Pattern, "boundary", boundary)
 
     return give
 
@@ -196,7 +198,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ([(0, 0.5), (1, 1.5), (2.2, 3)], "2 to 3  within the limit, as far as", "unsure"),
     ],
 )
-def test_bounds_are_shown(
+def test_plain_prints_bounds(
     spans: list[tuple[float, float]], shown: str, verdict: str, answered: Callable[..., None]
 ) -> None:
     answered(*[(sent, came, 200) for sent, came in spans])
@@ -207,12 +209,12 @@ def test_bounds_are_shown(
     assert found["verdict"] == verdict
 
 
-def test_more_than_the_limit_is_exit_code_1(answered: Callable[..., None]) -> None:
+def test_load_exits_1_when_more_than_the_limit_is_admitted(answered: Callable[..., None]) -> None:
     answered(*[(i / 10, i / 10 + 0.01, 200) for i in range(3)])
     assert fails("http://127.0.0.1/", "--limit", "2/2s") == (1, "More than the limit was admitted.")
 
 
-def test_record_of_nothing() -> None:
+def test_record_has_zeros_when_there_are_no_answers() -> None:
     found = record("http://127.0.0.1/", [], [Policy.parse("2/s")])
     assert (found["requests"], found["seconds"], found["slowest"]) == (0, 0.0, 0.0)
 
@@ -225,6 +227,7 @@ def test_record_of_nothing() -> None:
         (["http://127.0.0.1/", "--limit", "many"], "rate 'many' has no '/'"),
         (["http://127.0.0.1/", "--profile", "slidin"], "did you mean 'sliding'?"),
         (["http://127.0.0.1/", "--profile", "plans"], "depend on the identifier: use --limit"),
+        (["http://127.0.0.1/", "--profile", "busy"], "busy limits only requests in flight"),
         (["http://127.0.0.1/", "--limit", "9000/m"], "A burst of 9,900 requests is too large"),
         (
             ["http://127.0.0.1/", "--limit", "9/h"],
@@ -233,7 +236,7 @@ def test_record_of_nothing() -> None:
         (["http://127.0.0.1/", *LIMIT, "--seconds", "3"], "two windows, 4 s, and this test ends"),
     ],
 )
-def test_wrong_options_are_exit_code_2(arguments: list[str], problem: str) -> None:
+def test_load_exits_2_when_an_option_is_invalid(arguments: list[str], problem: str) -> None:
     code, text = fails(*arguments)
     assert code == 2
     assert problem in text
@@ -249,7 +252,7 @@ def test_wrong_options_are_exit_code_2(arguments: list[str], problem: str) -> No
         ([*LIMIT, "--rate", "1001"], "is not a number above 0 and up to 1000"),
     ],
 )
-def test_wrong_values_are_refused(arguments: list[str], problem: str) -> None:
+def test_parser_rejects_invalid_values(arguments: list[str], problem: str) -> None:
     _, text = fails("http://127.0.0.1/", *arguments)
     assert problem in text
 
@@ -261,7 +264,7 @@ def test_wrong_values_are_refused(arguments: list[str], problem: str) -> None:
         ("http://shop.example/", [], ["--yes-this-is-my-site"]),
     ],
 )
-def test_own_site_is_asked(
+def test_load_sends_requests_to_an_own_site(
     url: str,
     hosts: list[str],
     more: list[str],
@@ -273,7 +276,7 @@ def test_own_site_is_asked(
     assert "1 requests in" in run(url, *LIMIT, *more)
 
 
-def test_sizes_and_times_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burst_and_duration_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     clients: list[Client] = []
 
@@ -283,14 +286,15 @@ def test_sizes_and_times_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch) 
         seen.append((*arguments, round(client.end - client.clock())))
         client.answers.append(Answer(0, 1, 200))
 
-    monkeypatch.setattr(loading.Pattern, "boundary", keep)
-    monkeypatch.setattr(loading.Pattern, "steady", keep)
+    monkeypatch.setattr(load.Pattern, "boundary", keep)
+    monkeypatch.setattr(load.Pattern, "steady", keep)
     url = "http://127.0.0.1/"
     run(url, "--limit", "100/m")
+    run(url, "--profile", "busy_too")
     run(url, "--limit", "5/m", "--burst", "7", "--seconds", "120")
     run(url, "--limit", "9000/m", "--rate", "2.5")
     run(url, "--limit", "9000/h", "--rate", "2.5")
-    assert seen == [(110, 60, 190), (7, 60, 120), (2.5, 120), (2.5, 600)]
+    assert seen == [(110, 60, 190), (110, 60, 190), (7, 60, 120), (2.5, 120), (2.5, 600)]
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
-from django_slidingwindow.replay.wording import share_text
+from django_slidingwindow.replay.texts import share_text
 from tests.command.test_slidingwindow import Terminal
 from tests.support.docs_pages import DOCS
 
@@ -54,7 +54,7 @@ def line(second: int, ip: str = "203.0.113.9", path: str = "/a") -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
-    """Three requests in ten seconds, one of another client, and a damaged line."""
+    """Return a log: three requests in ten seconds, one of another client, and a damaged line."""
     file = tmp_path / "access.log"
     other = line(5, "2001:db8::1")
     file.write_text(line(0) + line(4) + "rubbish\x1b[31m\n" + other + line(9))
@@ -112,7 +112,7 @@ def test_json_is_one_object_per_candidate(log: str) -> None:
     assert (second["try"], second["refused_least"], second["refused_most"]) == ("1/4s,3/m", 0, 1)
 
 
-def test_table_is_for_people(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_prints_a_table(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = run(log, "--try", "1/5s", "--try", "1/4s", "--try", "9/m", "--suggest", "0%")
     assert re.search(r"^1/4s +4 +0 to 1 +0\.00% +2 +0 ", printed, re.MULTILINE)
     assert re.search(r"^1/5s +4 +1 +25\.00% +2 +1 +50\.00% +1 s +-$", printed, re.MULTILINE)
@@ -127,7 +127,7 @@ def test_table_is_for_people(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in printed
 
 
-def test_rest_of_the_remarks(tmp_path: Path) -> None:
+def test_plain_prints_remarks(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     stamps = (9.5, 8, 7, 1)
     rows = [{"time": stamp, "ip": "::1", "status": 200} for stamp in stamps]
@@ -150,7 +150,7 @@ def test_share_above_zero_is_never_shown_as_zero() -> None:
     assert list(map(share_text, shares)) == ["0.00%", "<0.01%", "0.10%", "100.00%"]
 
 
-def test_fixed_window_lets_more_through(tmp_path: Path) -> None:
+def test_fixed_window_admits_more(tmp_path: Path) -> None:
     file = tmp_path / "edge.log"
     edge = [f'::1 - - [17/Nov/2026:00:0{i}:{s} +0000] "-" 200 1' for i, s in ((0, 59), (1, "01"))]
     file.write_text("\n".join(text for text in edge for _ in range(10)))
@@ -164,11 +164,11 @@ def test_fixed_window_lets_more_through(tmp_path: Path) -> None:
     assert re.search(r"10 \(20/10\)$", run(str(file), "--try", "10/m"), re.MULTILINE)
 
 
-def test_profile_brings_rates_axis_and_algorithm(log: str) -> None:
+def test_profile_sets_rates_axis_and_algorithm(log: str) -> None:
     own, tried = found(log, "--profile", "login", "--try", "1/m")
     assert (own["try"], own["profile"], own["algorithm"]) == ("2/60s,20/3600s", "login", "log")
     assert (tried["algorithm"], tried["profile"]) == ("log", None)
-    # Refusals count, and what another policy then counts is not known.
+    # There are no bounds for several policies with `count_rejected`.
     assert (own["refused"], own["refused_least"], own["refused_most"]) == (1, None, None)
     assert "login: 2/60s,20/3600s" in run(log, "--profile", "login")
     (chosen,) = found(log, "--profile", "plans", "--try", "1/m", "--algorithm", "counter")
@@ -177,7 +177,7 @@ def test_profile_brings_rates_axis_and_algorithm(log: str) -> None:
     assert tried["algorithm"] == "buckets"
 
 
-def test_options_of_reading(tmp_path: Path) -> None:
+def test_options_set_how_logs_are_read(tmp_path: Path) -> None:
     conf, file = tmp_path / "nginx.conf", tmp_path / "a.log"
     conf.write_text("log_format mine '$remote_addr [$time_local] $http_x_tenant';\n")
     file.write_text("::1 [17.11.2026 04:00] acme\n::1 [17.11.2026 05:00] acme\n")
@@ -192,7 +192,7 @@ def test_options_of_reading(tmp_path: Path) -> None:
         run(str(file), "--try", "1/d", "--log-format", "$msec $status")
 
 
-def test_filters_are_joined(log: str) -> None:
+def test_filters_combine(log: str) -> None:
     arguments = ("--try", "0/s", "--path", "^/a", "--method", "GET", "--status", "2xx")
     (record,) = found(log, *arguments, "--until", "2026-11-17T03:12:05Z")
     assert (record["requests"], record["filtered"]) == (2, 2)
@@ -220,7 +220,9 @@ def test_filters_are_joined(log: str) -> None:
         (["/gone", "--try", "1/s"], "cannot read /gone"),
     ],
 )
-def test_wrong_options_exit_2(log: str, arguments: list[str], problem: str) -> None:
+def test_replay_exits_2_when_an_option_is_invalid(
+    log: str, arguments: list[str], problem: str
+) -> None:
     code, text = fails(log, *arguments)
     assert code == 2
     assert problem in text
@@ -236,14 +238,12 @@ def test_wrong_options_exit_2(log: str, arguments: list[str], problem: str) -> N
         (["--algorithm", "leaky"], "invalid choice"),
     ],
 )
-def test_wrong_values_are_errors_of_the_parser(
-    log: str, arguments: list[str], problem: str
-) -> None:
+def test_parser_rejects_invalid_values(log: str, arguments: list[str], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         run(log, "--try", "1/s", *arguments)
 
 
-def test_nothing_to_replay_exits_1(tmp_path: Path) -> None:
+def test_replay_exits_1_when_there_is_no_request(tmp_path: Path) -> None:
     file = tmp_path / "empty.log"
     file.write_text("")
     assert fails(str(file), "--try", "1/s") == (1, "There is no request to replay.")
@@ -275,7 +275,7 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert named - django == set(re.findall(r"(?<=`)--[a-z-]+", chapter)) - django
 
 
-def test_page_needs_nothing_else_and_runs_nothing(tmp_path: Path, log: str) -> None:
+def test_page_is_self_contained_and_has_no_scripts(tmp_path: Path, log: str) -> None:
     html = tmp_path / "report.html"
     run(log, "--try", "1/4s", "--try", "9/m", "--suggest", "0%", "--html", str(html))
     text = html.read_text()
@@ -296,7 +296,7 @@ urlpatterns = [path("search/", rate_limit("search", methods="GET")(page_of_a_sit
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("redis")
 def test_replay_refuses_what_the_site_refused(tmp_path: Path) -> None:
-    """The log of real requests, and the rejection log that Redis's decisions have filled."""
+    """Compare a replay of real requests with the rejection log that the site has written."""
     profile = {"axis": "ip", "rates": ["4/m", "9/h"]}
     settings = {"PROFILES": {"search": profile}, "LATENCY_BUDGET": 30.0, "SHIELD_SECONDS": 0}
     lines = []
@@ -320,7 +320,7 @@ def test_replay_refuses_what_the_site_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    """A page about some days, with a hostile identifier and a hostile line."""
+    """Return a report about some days, with a hostile identifier and a hostile line."""
     file, html = tmp_path / "a.json", tmp_path / "report.html"
     rows = [
         {"time": 1_794_885_000 + 600 * i + j, "ip": HOSTILE if i % 3 else f"198.51.100.{i % 50}"}
@@ -333,7 +333,7 @@ def report(tmp_path: Path) -> Path:
 
 
 @pytest.mark.xdist_group("browser")
-def test_page_in_a_browser(chromium: WebDriver, report: Path) -> None:
+def test_page_is_readable_in_a_browser(chromium: WebDriver, report: Path) -> None:
     chromium.execute_cdp_cmd("Network.enable", {})
     chromium.execute_cdp_cmd(
         "Network.emulateNetworkConditions",

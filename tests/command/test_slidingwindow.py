@@ -22,8 +22,8 @@ from django.test import override_settings
 
 from django_slidingwindow import limits
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.inspection import profiles as overview
-from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.inspection import windows
+from django_slidingwindow.inspection.profiles import profiles as all_profiles
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.console import text
 from django_slidingwindow.registry import register, unregister
@@ -119,7 +119,7 @@ class TestKeys:
         acme = found["acme"]
         assert acme["blocked"] is True
         assert (acme["hits"], acme["limit"], acme["use"], acme["profile"]) == (4, 4, 1.0, "api")
-        assert set(acme) == {*inspection.KeyState.__dataclass_fields__}
+        assert set(acme) == {*windows.KeyState.__dataclass_fields__}
 
     def test_plain_prints_a_header_and_a_line_per_window(self):
         header, *lines = plain("keys", "--profile", "api")
@@ -149,7 +149,7 @@ class TestKeys:
         assert printed.count("identifier") == 2
         assert printed.count("throttle:tenant:{t") == 600
 
-    def test_error_comes_without_a_header(self):
+    def test_error_is_printed_without_a_header(self):
         stream = io.StringIO()
         with pytest.raises(CommandError, match="unknown rate-limit profile 'nope'"):
             call_command("slidingwindow", "keys", "--profile", "nope", stdout=stream)
@@ -218,7 +218,7 @@ class TestKeys:
             check=True,
         )
         assert done.stdout.split()[0] == "USE"
-        # It has a new database, without tables.
+        # Its database has no tables, so it logs that it cannot read the overrides.
         assert [line for line in done.stderr.splitlines() if "the overrides" not in line] == []
 
 
@@ -275,12 +275,12 @@ class TestShow:
             assert "4, at most 4 of them leased and not used yet" in printed
             assert objects("show", "--profile", "leased", "--id", "acme")[0]["leased"] == 4
 
-    def test_keys_and_show_say_who_is_in_flight_and_since_when(self, redis):
+    def test_keys_and_show_print_requests_in_flight_and_their_age(self, redis):
         profiles = {"slots": {"axis": "tenant", "rate": "9/m", "inflight": 2, "hold": "1h"}}
         key = "throttle:tenant:{acme}:slots:i3600"
         with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             with limits.hold("slots", "acme"), limits.hold("slots", "acme"):
-                # The oldest one has begun five minutes ago.
+                # Make the oldest request five minutes old.
                 ((member, began),) = redis.zrange(key, 0, 0, withscores=True)
                 redis.zadd(key, {member: began - 300_000_000})
                 (listed,) = [line for line in plain("keys") if line.endswith("i3600")]
@@ -327,7 +327,7 @@ class TestReset:
         assert not limits.check("api", "acme").allowed
 
     def test_reset_prints_not_found_when_the_window_has_expired(self, monkeypatch):
-        monkeypatch.setattr(inspection, "reset_key", lambda key: False)
+        monkeypatch.setattr(windows, "reset_key", lambda key: False)
         assert plain("reset", self.key, "--yes")[1].startswith("not found")
 
     def test_reset_exits_2_when_there_is_no_terminal(self, monkeypatch):
@@ -337,7 +337,7 @@ class TestReset:
                 2,
                 "Cannot ask for confirmation without a terminal: use --yes or --dry-run.",
             )
-        assert inspection.describe(self.key) is not None
+        assert windows.describe(self.key) is not None
 
     @pytest.mark.parametrize(
         ("answer", "left"), [("y", False), ("YES", False), ("n", True), ("", True)]
@@ -351,7 +351,7 @@ class TestReset:
         else:
             run("reset", self.key)
         terminal.close()
-        assert (inspection.describe(self.key) is not None) is left
+        assert (windows.describe(self.key) is not None) is left
         assert f"{self.key}: 4 hits\nDelete this window? [y/N] " in capsys.readouterr().err
 
 
@@ -415,7 +415,7 @@ class TestProfiles:
     def test_registered_profile_has_its_own_origin(self):
         register("of_an_app", {"axis": "ip", "rate": "1/s"})
         try:
-            origins = {state.name: state.origin for state in overview.profiles()}
+            origins = {state.name: state.origin for state in all_profiles()}
         finally:
             unregister("of_an_app")
         assert origins["of_an_app"] == "registered"
@@ -463,7 +463,7 @@ class TestWatch:
         def interrupted(*arguments: object, **options: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(inspection, "keys_top", interrupted)
+        monkeypatch.setattr(windows, "keys_top", interrupted)
         terminal = Terminal()
         call_command("slidingwindow", "watch", stdout=terminal.screen)
         assert terminal.close().endswith("\x1b[?25h\x1b[?1049l")
@@ -507,7 +507,7 @@ def test_command_exits_3_when_redis_refuses_the_command(monkeypatch):
     def refused(*args: object, **options: object) -> None:
         raise StoreError("NOSUCH: command", outage=False)
 
-    monkeypatch.setattr(inspection, "walk", refused)
+    monkeypatch.setattr(windows, "walk", refused)
     assert fails("keys") == (3, "Redis refused the command: NOSUCH: command")
 
 
@@ -665,7 +665,7 @@ call_command("slidingwindow", "profiles")
 """
 
 
-def test_project_needs_no_users() -> None:
+def test_command_works_when_the_project_has_no_users() -> None:
     command = [sys.executable, "-c", _WITHOUT_USERS]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

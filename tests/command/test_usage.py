@@ -14,8 +14,8 @@ from django.test import override_settings
 from django.utils import timezone
 
 from django_slidingwindow.inspection import spans
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +49,7 @@ def fill() -> None:
     row(profile="api", identifier="acme", minute=minute(3), hits=4).save()
 
 
-def test_profile_has_percentiles_of_each_window_and_the_busiest() -> None:
+def test_plain_prints_percentiles_and_the_busiest_identifiers() -> None:
     fill()
     printed = run("--profile", "api")
     lines = printed.splitlines()
@@ -98,7 +98,7 @@ def test_identifier_has_a_record_for_each_minute_and_view() -> None:
 
 
 @pytest.mark.parametrize("output", ["plain", "rich"])
-def test_hostile_identifiers_and_views_are_harmless(output: str) -> None:
+def test_output_escapes_hostile_identifiers_and_views(output: str) -> None:
     usage_row(identifier=HOSTILE, view="\x1b[2J").save()
     printed = run("--profile", "api", "--format", output)
     printed += run("--profile", "api", "--id", HOSTILE, "--format", output)
@@ -107,26 +107,26 @@ def test_hostile_identifiers_and_views_are_harmless(output: str) -> None:
     assert "\x1b[2J" not in printed
 
 
-def test_lost_identifiers_are_mentioned() -> None:
+def test_usage_mentions_lost_identifiers() -> None:
     usage_row(identifier="", others=True, hits=5).save()
     printed = run("--profile", "api")
     assert "5 of them are beyond LOG_ROWS_PER_MINUTE" in printed
 
 
-def test_profile_that_logs_refusals_says_so() -> None:
+def test_usage_mentions_that_the_profile_logs_only_refusals() -> None:
     row(profile="plain", identifier="acme", hits=3).save()
     printed = run("--profile", "plain")
     assert "logs refused requests only" in printed
     assert "logs refused requests only" not in run("--profile", "plain", "--json")
 
 
-def test_too_many_rows_are_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_mentions_when_there_are_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     fill()
     monkeypatch.setattr(spans, "MOST_ROWS", 20)
     assert "The logs have too many rows" in run("--profile", "api")
 
 
-def test_times_are_accepted() -> None:
+def test_since_accepts_times() -> None:
     usage_row(minute=minute(90)).save()
     naive = timezone.make_naive(minute(100)).isoformat()
     assert run("--profile", "api", "--since", naive)
@@ -136,7 +136,7 @@ def test_times_are_accepted() -> None:
 
 
 @override_settings(USE_TZ=False)
-def test_times_are_accepted_without_time_zones() -> None:
+def test_since_accepts_times_when_use_tz_is_off() -> None:
     usage_row(minute=minute(90)).save()
     assert run("--profile", "api", "--since", minute(100).isoformat())
     assert run("--profile", "api", "--since", timezone.make_aware(minute(100)).isoformat())
@@ -150,7 +150,7 @@ def test_times_are_accepted_without_time_zones() -> None:
         (["--profile", "apo"], 2, "did you mean 'api'"),
     ],
 )
-def test_errors_have_exit_codes(arguments: list[str], code: int, problem: str) -> None:
+def test_usage_exits_1_or_2_when_it_fails(arguments: list[str], code: int, problem: str) -> None:
     with pytest.raises(CommandError, match=problem) as raised:
         run(*arguments)
     assert raised.value.returncode == code
@@ -164,7 +164,7 @@ def test_errors_have_exit_codes(arguments: list[str], code: int, problem: str) -
         ([], "--profile"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: list[str], problem: str) -> None:
+def test_parser_rejects_invalid_arguments(arguments: list[str], problem: str) -> None:
     # In a process of its own, argparse exits with 2.
     with pytest.raises(CommandError, match=problem):
         run(*arguments)

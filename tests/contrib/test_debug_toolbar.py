@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from django_slidingwindow.signals import limit_checked
-from tests.support.installing import installed
+from tests.support.installed_apps import installed
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 PANEL = "django_slidingwindow.contrib.debug_toolbar.RateLimitPanel"
 HISTORY = "debug_toolbar.panels.history.HistoryPanel"
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
-URLS = "tests.support.toolbar_urls"
+URLS = "tests.support.sites.toolbar_urls"
 LIMITS: dict[str, Any] = {
-    # A busy machine is not an outage.
+    # A large budget: a busy machine must not look like an outage.
     "LATENCY_BUDGET": 5.0,
     "PROFILES": {
         "site": {"axis": "ip", "rate": "100/m"},
@@ -50,9 +50,8 @@ LIMITS: dict[str, Any] = {
 
 @pytest.fixture
 def toolbar(redis: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A site that shows the toolbar to clients on this host."""
-    # Not by override_settings: the toolbar reads it while it is installed, and would hear of it
-    # before that.
+    """Set up a site that shows the toolbar to clients on this host."""
+    # Not by override_settings, because the toolbar must find this setting when it is installed.
     monkeypatch.setattr(settings, "DEBUG_TOOLBAR_PANELS", [HISTORY, PANEL], raising=False)
     with (
         installed("debug_toolbar"),
@@ -76,7 +75,7 @@ def with_rules(**options: Any) -> Any:
 
 
 def stats_of(response: Any) -> dict[str, Any]:
-    """What the panel has recorded, as it comes back from the toolbar's store."""
+    """Return the values that the panel has recorded, from the toolbar's store."""
     from debug_toolbar.toolbar import StoredDebugToolbar
 
     stored = StoredDebugToolbar.from_store(response.headers["djdt-request-id"])
@@ -85,14 +84,14 @@ def stats_of(response: Any) -> dict[str, Any]:
 
 
 def shown_of(response: Any) -> str:
-    """The text of the panel, as the browser asks for it."""
+    """Return the text of the panel, as the browser loads it."""
     query = {"request_id": response.headers["djdt-request-id"], "panel_id": "RateLimitPanel"}
     content: str = Client().get("/__debug__/render_panel/", query).json()["content"]
     return unescape(content)
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_panel_shows_what_a_request_met_and_why() -> None:
+def test_panel_shows_checks_and_what_requires_them() -> None:
     with with_rules():
         response = Client().get("/decorated/")
         stats = stats_of(response)
@@ -113,7 +112,7 @@ def test_panel_shows_what_a_request_met_and_why() -> None:
         "retry_after": "",
         "outcome": "allowed",
     }
-    assert rows["narrow"]["why"].startswith("rate_limit at tests.support.toolbar_urls:")
+    assert rows["narrow"]["why"].startswith("rate_limit at tests.support.sites.toolbar_urls:")
     assert rows["narrow"]["why"] == rows["watched"]["why"]
     for text in ("RULES[0]", "127.0.0.1", "100 / 1 min", "throttle:ip:{127.0.0.1}:site:c60"):
         assert text in shown
@@ -121,7 +120,7 @@ def test_panel_shows_what_a_request_met_and_why() -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_refusals_name_window_source_and_wait() -> None:
+def test_panel_shows_window_source_and_wait_of_a_refusal() -> None:
     client = Client()
     admitted, observed, refused, shielded = [client.get("/decorated/") for _ in range(4)]
     assert [r.status_code for r in (admitted, observed, refused)] == [200, 200, 429]
@@ -135,7 +134,7 @@ def test_refusals_name_window_source_and_wait() -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_shield_decides_without_redis() -> None:
+def test_panel_shows_that_the_shield_decided_without_redis() -> None:
     client = Client()
     answers = [client.get("/chosen/") for _ in range(4)]
     stats = stats_of(answers[-1])
@@ -150,18 +149,18 @@ def test_shield_decides_without_redis() -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("/drf/", "ProfileThrottle at tests.support.toolbar_urls:"),
+        ("/drf/", "ProfileThrottle at tests.support.sites.toolbar_urls:"),
         ("/drf/view/", "ProfileThrottle, rate_limit_profiles of the view"),
-        ("/ninja/orders", "ProfileThrottle at tests.support.toolbar_urls:"),
+        ("/ninja/orders", "ProfileThrottle at tests.support.sites.toolbar_urls:"),
     ],
 )
-def test_throttles_are_named(url: str, why: str) -> None:
+def test_panel_names_throttles(url: str, why: str) -> None:
     (check,) = stats_of(Client().get(url))["checks"]
     assert check["rows"][0]["why"].startswith(why)
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_calls_of_limits_are_shown_with_the_request_that_made_them() -> None:
+def test_panel_shows_calls_of_limits() -> None:
     with with_rules():
         stats = stats_of(Client().get("/calling/"))
     rule, call = stats["checks"]
@@ -172,7 +171,7 @@ def test_calls_of_limits_are_shown_with_the_request_that_made_them() -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-async def test_async_requests_are_watched() -> None:
+async def test_panel_shows_checks_of_async_requests() -> None:
     stats = stats_of(await AsyncClient().get("/async/"))
     decorated, call = stats["checks"]
     assert decorated["rows"][0]["profile"] == "narrow"
@@ -191,7 +190,7 @@ async def test_async_requests_are_watched() -> None:
         ("/posted/", {"RULES": []}, "No limit was checked."),
     ],
 )
-def test_request_without_limits_says_why(url: str, options: Any, note: str) -> None:
+def test_panel_says_why_a_request_has_no_limits(url: str, options: Any, note: str) -> None:
     with with_rules(**options):
         response = Client().get(url)
         assert stats_of(response)["checks"] == []
@@ -207,7 +206,7 @@ def test_request_without_limits_says_why(url: str, options: Any, note: str) -> N
         ("/broken/", 503, "refused"),
     ],
 )
-def test_profile_without_a_window_has_a_row(url: str, status: int, outcome: str) -> None:
+def test_panel_has_a_row_for_a_profile_without_windows(url: str, status: int, outcome: str) -> None:
     response = Client().get(url)
     assert response.status_code == status
     ((row,),) = [check["rows"] for check in stats_of(response)["checks"]]
@@ -217,14 +216,14 @@ def test_profile_without_a_window_has_a_row(url: str, status: int, outcome: str)
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_refund_is_shown_and_the_check_is_not_shown_twice() -> None:
+def test_panel_shows_a_check_once_when_it_was_refunded() -> None:
     (check,) = stats_of(Client().get("/refunded/"))["checks"]
     assert check["ms"] > 0
     assert (check["rows"][0]["remaining"], check["rows"][0]["outcome"]) == (2, "allowed")
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_secrets_stay_hashed() -> None:
+def test_panel_shows_secrets_only_as_a_hash() -> None:
     response = Client().get("/key/", headers={"X-API-Key": "hunter2"})
     ((row,),) = [check["rows"] for check in stats_of(response)["checks"]]
     assert row["identifier"]
@@ -232,7 +231,7 @@ def test_secrets_stay_hashed() -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_outage_is_shown(fresh_server: RedisServer) -> None:
+def test_panel_shows_an_outage(fresh_server: RedisServer) -> None:
     fresh_server.kill()
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     with override_settings(CACHES=caches, SLIDING_WINDOW={**LIMITS, "FALLBACK": "allow"}):
@@ -244,7 +243,7 @@ def test_outage_is_shown(fresh_server: RedisServer) -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_nobody_listens_unless_the_toolbar_watches() -> None:
+def test_panel_is_connected_only_when_the_toolbar_records() -> None:
     heard: list[int] = import_module(URLS).LISTENERS
     heard.clear()
     for address in ("127.0.0.1", "203.0.113.9"):
@@ -254,7 +253,7 @@ def test_nobody_listens_unless_the_toolbar_watches() -> None:
 
 
 @pytest.mark.usefixtures("toolbar")
-def test_instrumentation_may_be_switched_twice() -> None:
+def test_panel_connects_once_when_it_is_enabled_twice() -> None:
     from django_slidingwindow.contrib.debug_toolbar import RateLimitPanel
 
     panel = RateLimitPanel(None, None)
@@ -267,14 +266,14 @@ def test_instrumentation_may_be_switched_twice() -> None:
     assert len(limit_checked.receivers) == before
 
 
-# Since its version 7 the toolbar is in a shadow DOM.
+# From version 7 on, the toolbar is in a shadow DOM.
 FIND = """const root = document.getElementById("djDebugRoot");
 return (root ? root.shadowRoot : document).querySelector("#djDebug:not(.djdt-hidden)");"""
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The site as it is configured now, with its static files."""
+    """Serve the site with its current settings and static files, and yield its address."""
     server = LiveServerThread("127.0.0.1", StaticFilesHandler)
     server.start()
     server.is_ready.wait()
@@ -287,7 +286,7 @@ def served() -> Iterator[str]:
 
 @pytest.mark.usefixtures("toolbar")
 @pytest.mark.xdist_group("browser")
-def test_panel_in_a_browser(chromium: WebDriver) -> None:
+def test_panel_works_in_a_browser(chromium: WebDriver) -> None:
     with with_rules(), served() as site:
         for _ in range(3):
             chromium.get(f"{site}/decorated/")

@@ -37,7 +37,7 @@ SEEN = []
 
 
 class HeaderAuthentication(BaseAuthentication):
-    """Believe the name that the client sends; Django's own middleware does not know it."""
+    """Trust the user that the client names. Django's own middleware does not know this user."""
 
     def authenticate(self, request):
         name = request.headers.get("X-User")
@@ -151,7 +151,7 @@ class Subclassed(View):
 
 
 class Calling(View):
-    """A view that answers by another, for the same request of Django's."""
+    """A view that calls another view with the same Django request."""
 
     throttle_classes = [ProfileThrottle("narrow")]
 
@@ -200,11 +200,11 @@ def parsed(text):
     "url",
     ["OneThrottle", "OneOfTheView", "of_a_function", "Subclassed", "Calling"],
 )
-def test_limit_holds_to_the_request(client, url):
+def test_throttle_refuses_exactly_above_the_limit(client, url):
     assert [client.get(f"/{url}/").status_code for _ in range(4)] == [200, 200, 429, 429]
 
 
-def test_headers_are_on_success_and_refusal_alike(client):
+def test_headers_are_on_admitted_and_refused_responses(client):
     first, second, third = (client.get("/OneThrottle/") for _ in range(3))
     assert parsed(first["RateLimit-Policy"]) == {"narrow": {"q": 2, "w": 60}}
     assert [parsed(r["RateLimit"])["narrow"]["r"] for r in (first, second, third)] == [1, 0, 0]
@@ -213,7 +213,7 @@ def test_headers_are_on_success_and_refusal_alike(client):
     assert third["Retry-After"] == str(parsed(third["RateLimit"])["narrow"]["t"])
 
 
-def test_headers_of_the_view_stay():
+def test_headers_of_the_view_are_kept():
     with limits_in_memory():
         response = Client().get("/OwnHeaders/")
     assert response["Cache-Control"] == "max-age=60"
@@ -223,14 +223,14 @@ def test_headers_of_the_view_stay():
     assert parsed(response["RateLimit"])["narrow"]["r"] == 1
 
 
-def test_refusal_is_left_to_the_rejection_log(client, caplog):
+def test_refusal_is_not_logged_by_django(client, caplog):
     for _ in range(3):
         last = client.get("/OneThrottle/")
     assert last.status_code == 429
     assert not [record for record in caplog.records if record.name == "django.request"]
 
 
-def test_retry_after_is_true_to_the_second():
+def test_retry_after_is_exact_to_the_second():
     clock = FrozenClock()
     clock.advance(0.25)
     with limits_in_memory(clock):
@@ -250,14 +250,14 @@ def test_retry_after_is_true_to_the_second():
 def test_several_profiles_are_charged_in_one_script_call(client, redis, url):
     response = client.get(f"/{url}/")
     assert set(parsed(response["RateLimit"])) == {"narrow", "wide"}
-    # The first call of a script may have to load it.
+    # The first call may also load the script.
     redis.config_resetstat()
     client.get(f"/{url}/")
     assert script_calls(redis) == 1
 
 
 @pytest.mark.parametrize("url", ["TwoThrottles", "OfTheView"])
-def test_refusal_by_one_throttle_spends_nothing_of_the_others(client, url):
+def test_refusal_by_one_throttle_charges_no_other_profile(client, url):
     assert [client.get(f"/{url}/").status_code for _ in range(6)] == [200] * 2 + [429] * 4
     assert limits.peek("wide", "127.0.0.1", cost=0).remaining == 3
 
@@ -269,30 +269,30 @@ def test_view_without_profiles_is_not_limited(client, redis):
     assert script_calls(redis) == 0
 
 
-def test_profile_may_be_chosen_for_each_request(client):
+def test_function_chooses_profiles_for_each_request(client):
     assert set(parsed(client.get("/Chosen/")["RateLimit"])) == {"wide"}
     chosen = client.get("/Chosen/", {"profile": "narrow"})
     assert set(parsed(chosen["RateLimit"])) == {"wide", "narrow"}
 
 
-def test_view_may_choose_its_profiles_by_a_method(client):
+def test_method_of_the_view_chooses_profiles(client):
     assert "RateLimit" not in client.get("/ChosenOfTheView/")
     chosen = client.get("/ChosenOfTheView/", {"profile": "narrow"})
     assert set(parsed(chosen["RateLimit"])) == {"narrow"}
 
 
-def test_cost_is_charged_as_a_whole_or_not_at_all(client):
+def test_cost_is_charged_completely_or_not_at_all(client):
     assert [client.get("/Costly/").status_code for _ in range(2)] == [200, 429]
     assert limits.peek("wide", "127.0.0.1", cost=0).remaining == 2
 
 
-def test_methods_that_are_not_named_are_free(client):
+def test_other_methods_are_not_charged(client):
     assert [client.get("/PostsAlone/").status_code for _ in range(4)] == [200] * 4
     assert [client.post("/PostsAlone/").status_code for _ in range(3)] == [200, 200, 429]
 
 
 @pytest.mark.parametrize("url", ["PerUser", "LazilyAuthenticated"])
-def test_user_is_the_one_that_drf_has_authenticated(client, url):
+def test_user_is_authenticated_by_drf(client, url):
     def statuses(user):
         return [client.get(f"/{url}/", headers={"X-User": user}).status_code for _ in range(3)]
 
@@ -310,7 +310,7 @@ def test_throttle_never_sees_failed_authentication(client):
     assert statuses == [403] * 4
 
 
-def test_rule_limits_guessing(client, settings):
+def test_rule_limits_failed_authentication(client, settings):
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
     settings.SLIDING_WINDOW = {
         **settings.SLIDING_WINDOW,
@@ -320,7 +320,7 @@ def test_rule_limits_guessing(client, settings):
     assert statuses == [403, 403, 429, 429]
 
 
-def test_decorator_may_limit_guessing_alone(redis):
+def test_decorator_limits_only_failed_authentication(redis):
     failed = rate_limit("narrow", charge_when=lambda response: response.status_code == 403)
     view = failed(View.as_view())
     right = [view(RequestFactory().get("/", headers={"X-User": "1"})) for _ in range(4)]
@@ -335,23 +335,23 @@ def test_decision_is_on_the_request(client):
     assert SEEN[0].remaining == 1
 
 
-def test_refusal_for_ever_has_no_retry_after(client):
+def test_refusal_has_no_retry_after_when_the_limit_is_zero(client):
     response = client.get("/Closed/")
     assert response.status_code == 429
     assert "Retry-After" not in response
 
 
-def test_throttles_of_others_go_on_as_before(client):
+def test_other_throttles_still_work(client):
     assert client.get("/WithAnother/", {"other": "refuses"}).status_code == 429
     assert client.get("/WithAnother/").status_code == 200
     assert client.get("/WithAnother/").status_code == 429
 
 
-def test_throttle_that_was_not_asked_has_no_time_to_wait():
+def test_wait_is_none_when_nothing_was_checked():
     assert ProfileThrottle("narrow").wait() is None
 
 
-def test_denied_while_the_store_is_away_is_503(fresh_server):
+def test_response_is_503_when_redis_is_down_and_the_fallback_denies(fresh_server):
     caches = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
@@ -360,7 +360,7 @@ def test_denied_while_the_store_is_away_is_503(fresh_server):
     }
     fresh_server.stop()
     with override_settings(CACHES=caches):
-        # The first ones find out that it is away, the others know.
+        # The first requests fail to reach Redis. Then the breaker opens.
         responses = [Client().get("/Denying/") for _ in range(5)]
     for response in responses:
         assert response.status_code == 503
@@ -369,7 +369,7 @@ def test_denied_while_the_store_is_away_is_503(fresh_server):
         assert response.json() == {"detail": "Service unavailable."}
 
 
-def test_limits_that_are_off_cost_nothing(client, redis):
+def test_throttles_do_not_call_redis_when_limits_are_disabled(client, redis):
     with limits_disabled():
         responses = [client.get("/TwoThrottles/") for _ in range(4)]
     assert [response.status_code for response in responses] == [200] * 4
@@ -377,7 +377,7 @@ def test_limits_that_are_off_cost_nothing(client, redis):
     assert script_calls(redis) == 0
 
 
-def test_throttle_may_stand_in_the_settings_of_a_project_that_imports_a_view_first():
+def test_default_throttle_classes_may_name_the_throttle():
     code = (
         "from django.conf import settings\n"
         "name = 'django_slidingwindow.contrib.drf.ProfileThrottle'\n"

@@ -1,4 +1,4 @@
-"""What is measured, for Prometheus and OpenTelemetry alike, and what the docs say of it."""
+"""The metrics in Prometheus and in OpenTelemetry, and their documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
 from django_slidingwindow.registry import registry
 
-# A busy machine is not an outage.
+# A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PROFILES = {
@@ -42,7 +42,7 @@ def profiles():
 
 
 class Prometheus:
-    """Reads the metrics back as {prometheus name with labels: value}."""
+    """Reads the metrics as {Prometheus name with labels: value}."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -124,7 +124,7 @@ def test_near_limit_counts_admissions_from_80_percent_on(measured):
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1, 1), (0.2, 5), (0, None), (None, None)])
-def test_near_limit_goes_by_the_setting(measured, share, expected):
+def test_near_limit_follows_the_setting(measured, share, expected):
     settings = {**PATIENT, "PROFILES": PROFILES, "NEAR_SHARE": share}
     with override_settings(SLIDING_WINDOW=settings):
         for _ in range(8):
@@ -135,7 +135,7 @@ def test_near_limit_goes_by_the_setting(measured, share, expected):
     assert crossings == (None if expected is None else 1)
 
 
-def test_observing_profile_is_named_though_another_one_decided(measured):
+def test_refusals_name_the_observing_profile_when_another_decided(measured):
     profiles = [registry.get(name) for name in ("api", "seen")]
     limiter = limits.get_limiter()
     windows = limiter.windows([ProfileCheck(one, SECRET, one.policies) for one in profiles])
@@ -197,7 +197,7 @@ def test_no_label_holds_an_identifier(measured):
     assert not [name for name in measured() if SECRET in name]
 
 
-def test_a_real_outage_is_measured(fresh_server, measured):
+def test_real_outage_is_measured(fresh_server, measured):
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     with override_settings(CACHES=caches):
         fresh_server.kill()
@@ -221,7 +221,7 @@ def test_installing_twice_counts_once():
         exporter.close()
 
 
-def test_uninstalled_metrics_are_gone_and_may_come_back():
+def test_metrics_are_removed_by_uninstall_and_can_be_installed_again():
     exporter = Prometheus()
     exporter.close()
     limits.check("api", SECRET)
@@ -252,7 +252,7 @@ print(generate_latest(registry).decode())
 """
 
 
-def test_multiprocess_mode_adds_the_processes_up(tmp_path):
+def test_multiprocess_mode_adds_up_all_processes(tmp_path):
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     environment["PYTHONPATH"] = str(DOCS.parent)
     done = subprocess.run(
@@ -268,7 +268,7 @@ def test_multiprocess_mode_adds_the_processes_up(tmp_path):
 
 
 def exposed() -> set[str]:
-    """Every series name that Prometheus can be asked for."""
+    """Return the names of all series that Prometheus has."""
     exporter = Prometheus()
     signals.send(signals.store_degraded, None, alias="default", error=OSError("gone"))
     limits.check("api", SECRET)
@@ -282,7 +282,7 @@ def named(text: str) -> set[str]:
     return set(re.findall(r"\bslidingwindow_\w+", text))
 
 
-def test_dashboard_names_only_metrics_that_exist_and_all_of_them():
+def test_dashboard_names_exactly_the_existing_metrics():
     text = (DOCS / "grafana-dashboard.json").read_text()
     panels = json.loads(text)["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -291,7 +291,7 @@ def test_dashboard_names_only_metrics_that_exist_and_all_of_them():
     assert families == {metric.prometheus_name for metric in metrics.METRICS}
 
 
-def test_alert_rules_name_only_metrics_and_labels_that_exist():
+def test_alert_rules_name_only_existing_metrics_and_labels():
     rules = yaml.safe_load((DOCS / "alert-rules.yml").read_text())["groups"][0]["rules"]
     labels = {label for metric in metrics.METRICS for label in metric.labels} | {"le"}
     for rule in rules:
@@ -323,18 +323,18 @@ def test_units_of_leases_are_counted_when_they_end(measured):
             limits.check("leased", SECRET)
         limits.get_limiter().close()
         values = measured()
-    # Of two units both were used, then one of six.
+    # The process took two units and used both. Then it took six and used one.
     assert values["slidingwindow_lease_granted_total{profile=leased}"] == 8
     assert values["slidingwindow_lease_used_total{profile=leased}"] == 3
     assert values["slidingwindow_lease_returned_total{profile=leased}"] == 5
     assert values["slidingwindow_checks_total{outcome=allowed,profile=leased}"] == 6
-    # What remains beside a lease is not known.
+    # Decisions of a lease do not know what remains in Redis.
     assert "slidingwindow_near_limit_total{profile=leased}" not in values
 
 
 def test_hits_of_deferred_profiles_are_counted_when_they_are_sent(measured):
     profiles = {"later": {"axis": "tenant", "rate": "3/d", "mode": "deferred"}}
-    # They are sent by this test alone.
+    # The interval is long, so that only this test sends them.
     with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "DEFERRED_SECONDS": 3600}):
         for identifier, number in (("calm", 2), ("hasty", 5)):
             for _ in range(number):
@@ -363,11 +363,11 @@ def test_slots_of_requests_in_flight_are_counted_when_they_are_taken_and_freed(m
             during = measured()
         stays = limits.check("export", SECRET)
         limits.reset("export", SECRET)
-        # It is not there any more.
+        # The reset has already deleted the slot.
         assert limits.refund(stays) == 0
         assert limits.check("penalized", SECRET).allowed
         for _ in range(3):
-            # A penalty refuses, whatever is free.
+            # The penalty refuses, even if a slot is free.
             assert limits.check("penalized", SECRET).reason == "penalty"
         values = measured()
     assert during["slidingwindow_inflight_taken_total{profile=export}"] == 3
@@ -379,7 +379,7 @@ def test_slots_of_requests_in_flight_are_counted_when_they_are_taken_and_freed(m
     assert "slidingwindow_inflight_refusals_total{profile=penalized}" not in values
 
 
-def test_slots_of_the_fallback_are_counted_as_well(fresh_server, measured):
+def test_slots_of_the_fallback_are_counted(fresh_server, measured):
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
     profiles = {"export": {"axis": "tenant", "inflight": 1}}
     fresh_server.kill()

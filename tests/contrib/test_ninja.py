@@ -43,7 +43,7 @@ PROFILES = {
 
 
 def token(request):
-    """The identity of the axis `token`: what ninja's authentication has found."""
+    """Return the identifier of the axis `token`, which ninja's authentication has set."""
     return request.auth
 
 
@@ -72,7 +72,7 @@ def profile_of(request):
 
 
 def make_api(name, *decorators):
-    """The same operations in each API, sync and async."""
+    """Return an API. All APIs have the same operations, sync and async."""
     api = NinjaAPI(urls_namespace=name, throttle=[ProfileThrottle("narrow")])
     for decorator in decorators:
         api.add_decorator(decorator, mode="view")
@@ -148,7 +148,7 @@ def _project():
 
 @pytest.fixture(params=["wrapped", "middleware"])
 def prefix(request, settings):
-    """Both ways to have async operations charged."""
+    """Return the prefix of an API whose async operations are charged, in one of both ways."""
     if request.param == "wrapped":
         return "/wrapped"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
@@ -157,7 +157,7 @@ def prefix(request, settings):
 
 @pytest.fixture(params=["wsgi", "asgi"])
 def get(request, redis):
-    """The response to a GET, through Django's sync or async handler."""
+    """Return a function that sends a GET through Django's sync or async handler."""
     redis.config_resetstat()
     if request.param == "wsgi":
         return Client().get
@@ -173,7 +173,7 @@ def parsed(text):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_limit_holds_to_the_request_and_the_headers_say_so(get, prefix, kind):
+def test_throttle_refuses_exactly_above_the_limit_and_sets_headers(get, prefix, kind):
     answers = [get(f"{prefix}/{kind}/plain") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
     assert answers[0].json() == {"profile": "narrow"}
@@ -184,7 +184,7 @@ def test_limit_holds_to_the_request_and_the_headers_say_so(get, prefix, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_refusal_is_ninjas_own_and_is_not_cached(get, kind):
+def test_refusal_has_the_body_of_ninja_and_is_not_cached(get, kind):
     for _ in range(2):
         get(f"/wrapped/{kind}/plain")
     refused = get(f"/wrapped/{kind}/plain")
@@ -197,7 +197,7 @@ def test_refusal_is_ninjas_own_and_is_not_cached(get, kind):
 def test_several_profiles_are_charged_in_one_script_call(get, redis, prefix, kind, url):
     first = get(f"{prefix}/{kind}/{url}")
     assert set(parsed(first["RateLimit"])) == {"narrow", "wide"}
-    # The first call of a script may have to load it.
+    # The first call may also load the script.
     redis.config_resetstat()
     get(f"{prefix}/{kind}/{url}")
     assert script_calls(redis) == 1
@@ -206,21 +206,21 @@ def test_several_profiles_are_charged_in_one_script_call(get, redis, prefix, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_profile_may_be_chosen_for_each_request(get, prefix, kind):
+def test_function_chooses_profiles_for_each_request(get, prefix, kind):
     assert set(parsed(get(f"{prefix}/{kind}/chosen")["RateLimit"])) == {"wide"}
     chosen = get(f"{prefix}/{kind}/chosen?profile=narrow")
     assert set(parsed(chosen["RateLimit"])) == {"wide", "narrow"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cost_is_charged_as_a_whole_or_not_at_all(get, prefix, kind):
+def test_cost_is_charged_completely_or_not_at_all(get, prefix, kind):
     assert [get(f"{prefix}/{kind}/costly").status_code for _ in range(2)] == [200, 429]
     assert limits.peek("wide", "127.0.0.1", cost=0).remaining == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("url", ["posts", "free"])
-def test_operation_that_demands_nothing_is_not_limited(get, redis, prefix, kind, url):
+def test_operation_without_requirements_is_not_limited(get, redis, prefix, kind, url):
     answers = [get(f"{prefix}/{kind}/{url}") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert "RateLimit" not in answers[0]
@@ -228,13 +228,13 @@ def test_operation_that_demands_nothing_is_not_limited(get, redis, prefix, kind,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_refusal_for_ever_has_no_retry_after(get, prefix, kind):
+def test_refusal_has_no_retry_after_when_the_limit_is_zero(get, prefix, kind):
     answer = get(f"{prefix}/{kind}/closed")
     assert answer.status_code == 429
     assert "Retry-After" not in answer
 
 
-def test_operations_that_share_a_path_have_limits_of_their_own(redis, prefix):
+def test_operations_at_one_path_have_separate_limits(redis, prefix):
     client = Client()
     assert [client.get(f"{prefix}/shared").status_code for _ in range(3)] == [200, 200, 429]
     assert [client.post(f"{prefix}/shared").status_code for _ in range(2)] == [200, 200]
@@ -243,7 +243,7 @@ def test_operations_that_share_a_path_have_limits_of_their_own(redis, prefix):
 
 
 @pytest.mark.parametrize("url", ["sync/token", "async/token", "async/sync_token"])
-def test_identity_sees_what_ninja_has_authenticated(get, url):
+def test_identity_reads_what_ninja_has_authenticated(get, url):
     def statuses(value):
         headers = {"Authorization": f"Bearer {value}"}
         return [get(f"/wrapped/{url}", headers=headers).status_code for _ in range(3)]
@@ -254,7 +254,7 @@ def test_identity_sees_what_ninja_has_authenticated(get, url):
 
 
 @pytest.mark.parametrize("url", ["sync/token", "async/token", "async/sync_token"])
-def test_rule_limits_guessing_which_no_throttle_sees(get, settings, url):
+def test_rule_limits_failed_authentication(get, settings, url):
     settings.MIDDLEWARE = [MIDDLEWARE]
     settings.SLIDING_WINDOW = {
         **settings.SLIDING_WINDOW,
@@ -266,7 +266,7 @@ def test_rule_limits_guessing_which_no_throttle_sees(get, settings, url):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_denied_while_the_store_is_away_is_503(fresh_server, kind):
+def test_response_is_503_when_redis_is_down_and_the_fallback_denies(fresh_server, kind):
     backend = "django_redis.cache.RedisCache"
     fresh_server.stop()
     with override_settings(CACHES={"default": {"BACKEND": backend, "LOCATION": fresh_server.url}}):
@@ -278,7 +278,7 @@ def test_denied_while_the_store_is_away_is_503(fresh_server, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_retry_after_is_true_to_the_second(kind):
+def test_retry_after_is_exact_to_the_second(kind):
     clock = FrozenClock()
     clock.advance(0.25)
     with limits_in_memory(clock):
@@ -294,20 +294,20 @@ def test_retry_after_is_true_to_the_second(kind):
         assert client.get(f"/wrapped/{kind}/plain").status_code == 200
 
 
-async def test_async_operation_that_nobody_charges_is_an_error_and_never_unlimited(redis):
+async def test_async_operation_raises_when_nothing_charges_it(redis):
     with pytest.raises(ImproperlyConfigured, match="add_decorator"):
         await AsyncClient().get("/bare/async/plain")
     assert not redis.keys()
 
 
-def test_exempt_client_is_exempt_in_an_async_operation(settings, redis):
+def test_async_operation_is_not_charged_when_the_client_is_exempt(settings, redis):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "EXEMPT": ["127.0.0.1"]}
     assert [Client().get("/bare/async/plain").status_code for _ in range(4)] == [200] * 4
     assert not redis.keys()
 
 
-async def test_charge_of_other_profiles_does_not_settle_those_of_an_async_operation(rf):
+async def test_async_operation_raises_when_only_other_profiles_are_charged(rf):
     request = rf.get("/")
     with limits_in_memory():
         wide = ProfileThrottle("wide").requirements
@@ -319,13 +319,13 @@ async def test_charge_of_other_profiles_does_not_settle_those_of_an_async_operat
             ProfileThrottle(choose).allow_request(request)
 
 
-def test_sync_operation_needs_neither_middleware_nor_wrapper(get):
+def test_throttle_charges_a_sync_operation_itself(get):
     answers = [get("/bare/sync/plain") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert int(answers[2]["Retry-After"]) in range(1, 61)
 
 
-def test_operations_that_nobody_charges_can_be_listed():
+def test_uncharged_operations_lists_async_operations():
     found = set(uncharged_operations(get_resolver(__name__).url_patterns))
     assert f"{__name__}.make_api.<locals>.shared_post" in found
     assert all("async" in name or name.endswith("shared_post") for name in found)
@@ -333,7 +333,7 @@ def test_operations_that_nobody_charges_can_be_listed():
     assert list(uncharged_operations([path("", HttpResponse)])) == []
 
 
-def test_view_that_closes_over_what_is_not_there_yet_is_none_of_ninjas():
+def test_operations_of_is_empty_when_a_closure_has_no_value():
     def view(request):
         return later
 
@@ -342,7 +342,7 @@ def test_view_that_closes_over_what_is_not_there_yet_is_none_of_ninjas():
     assert operations_of(view) == ()
 
 
-def test_middleware_leaves_alone_what_the_wrapper_charges():
+def test_middleware_charges_only_async_operations_without_throttled():
     def requirements(prefix, url):
         return requirements_of(get_resolver(__name__).resolve(f"/{prefix}/{url}").func)
 
@@ -355,8 +355,8 @@ def test_middleware_leaves_alone_what_the_wrapper_charges():
     assert requirement.methods == frozenset()
 
 
-def test_waits_of_two_requests_at_once_do_not_mix():
-    """ninja has one throttle for all requests, and asks it for the wait without the request."""
+def test_concurrent_requests_have_separate_waits():
+    """ninja has one throttle for all requests, and calls `wait` without the request."""
     throttle = ProfileThrottle("narrow")
     barrier = threading.Barrier(2)
     waits = {}
@@ -383,8 +383,8 @@ def test_waits_of_two_requests_at_once_do_not_mix():
     assert waits == {"203.0.113.1": 40, "203.0.113.2": 60}
 
 
-async def test_async_operation_does_not_block_the_loop(redis):
-    """Two hundred requests at once, while another task goes on."""
+async def test_async_operation_does_not_block_the_event_loop(redis):
+    """Send 200 concurrent requests, while another task must go on."""
     beats = 0
     done = False
 
@@ -403,7 +403,7 @@ async def test_async_operation_does_not_block_the_loop(redis):
     assert beats > 10
 
 
-def test_limits_that_are_off_cost_nothing(get, redis, prefix):
+def test_throttles_do_not_call_redis_when_limits_are_disabled(get, redis, prefix):
     with limits_disabled():
         answers = [get(f"{prefix}/async/two") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 4
@@ -411,12 +411,12 @@ def test_limits_that_are_off_cost_nothing(get, redis, prefix):
     assert script_calls(redis) == 0
 
 
-def test_even_an_uncharged_async_operation_works_while_limits_are_off():
+def test_uncharged_async_operation_works_when_limits_are_disabled():
     with limits_disabled():
         assert Client().get("/bare/async/plain").status_code == 200
 
 
-def test_decorator_of_one_operation_is_enough():
+def test_throttled_works_as_decorator_of_one_operation():
     api = NinjaAPI(urls_namespace="one")
 
     @api.get("/x", throttle=[ProfileThrottle("narrow")])
@@ -432,7 +432,7 @@ def test_decorator_of_one_operation_is_enough():
         assert asyncio.run(statuses()) == [200, 200, 429]
 
 
-def test_ninjas_own_test_client_works():
+def test_throttle_works_with_the_test_client_of_ninja():
     api = NinjaAPI(urls_namespace="tested")
 
     @api.get("/x", throttle=[ProfileThrottle("narrow")])
@@ -443,14 +443,14 @@ def test_ninjas_own_test_client_works():
         assert [TestClient(api).get("/x").status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_throttle_charges_alone_where_no_url_was_resolved(rf):
+def test_throttle_charges_itself_when_no_url_was_resolved(rf):
     throttle = ProfileThrottle("narrow")
     with limits_in_memory():
         assert [throttle.allow_request(rf.get("/")) for _ in range(3)] == [True, True, False]
         assert throttle.wait() == 60
 
 
-def test_wrapper_finds_the_operation_behind_other_decorators():
+def test_throttled_finds_the_operation_behind_other_decorators():
     def other(run):
         @wraps(run)
         def wrapper(request, **kwargs):
@@ -464,16 +464,16 @@ def test_wrapper_finds_the_operation_behind_other_decorators():
         assert [client.get("/sync/plain").status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_wrapper_on_anything_else_is_an_error():
+def test_throttled_raises_when_it_decorates_a_function():
     with pytest.raises(ConfigError, match='mode="view"'):
         throttled(lambda request: None)
 
 
-def test_throttle_without_a_profile_is_an_error():
+def test_throttle_raises_when_it_has_no_profile():
     with pytest.raises(TypeError, match="needs a profile"):
         ProfileThrottle()
 
 
-def test_profiles_of_throttles_are_known_to_the_checks():
+def test_throttle_declares_its_profiles():
     found = [usage for usage in usages() if usage.view.startswith(f"{__name__}:")]
     assert ("per_token",) in [usage.profiles for usage in found]

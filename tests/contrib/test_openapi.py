@@ -17,9 +17,9 @@ from ninja.decorators import decorate_view
 from django_slidingwindow.contrib import ninja, openapi
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard.requirements import Requirement
-from tests.support.installing import installed
+from tests.support.installed_apps import installed
 
-URLS = "tests.support.spectacular_urls"
+URLS = "tests.support.sites.spectacular_urls"
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 PROFILES = {
     "narrow": {"axis": "ip", "rates": ["2/m", "1000/d"]},
@@ -38,7 +38,7 @@ PROBLEM = {"$ref": "#/components/schemas/RateLimitProblem"}
 
 @pytest.fixture(scope="module", autouse=True)
 def _site() -> Iterator[None]:
-    """A project with drf-spectacular and nothing set for it but its schema class."""
+    """Set up a project with drf-spectacular, and set only its schema class."""
     drf = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
     with (
         installed("rest_framework", "drf_spectacular"),
@@ -48,7 +48,7 @@ def _site() -> Iterator[None]:
 
 
 def as_read(schema: Any) -> dict[str, Any]:
-    """The schema as a client reads it."""
+    """Return the schema as a client reads it."""
     read: dict[str, Any] = json.loads(json.dumps(schema))
     return read
 
@@ -86,7 +86,7 @@ def spectacular(**limits: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schema(_site: None) -> dict[str, Any]:
-    """The schema of all views, under the usual settings."""
+    """Return the schema of all views, with the usual settings."""
     return spectacular()
 
 
@@ -95,7 +95,7 @@ def responses_of(schema: dict[str, Any]) -> Responses:
     return lambda name, method="get": schema["paths"][f"/{name}/"][method]["responses"]
 
 
-def test_schemas_are_valid_and_their_references_lead_somewhere(schema: dict[str, Any]) -> None:
+def test_schemas_are_valid_and_their_references_exist(schema: dict[str, Any]) -> None:
     for made in (schema, ninja_schema(API), ninja_schema(PLAIN)):
         validate_schema(made)
         found = {*references(made)}
@@ -114,7 +114,7 @@ def test_throttled_operation_shows_429_and_the_fields(schema: dict[str, Any]) ->
         },
     }
     assert headers(responses["200"]) == DRAFT | LEGACY
-    # DRF checks permissions before it asks throttles.
+    # DRF checks permissions before it calls throttles.
     assert headers(responses["403"]) == set()
     shown = schema["components"]["headers"]
     assert shown["RateLimit-Policy"]["example"] == '"ip_public";q=120;w=60'
@@ -122,7 +122,9 @@ def test_throttled_operation_shows_429_and_the_fields(schema: dict[str, Any]) ->
 
 
 @pytest.mark.usefixtures("redis")
-def test_description_is_what_a_client_gets(schema: dict[str, Any], responses_of: Responses) -> None:
+def test_description_equals_what_a_client_gets(
+    schema: dict[str, Any], responses_of: Responses
+) -> None:
     with override_settings(ROOT_URLCONF=URLS):
         client = Client()
         admitted, _, refused = [client.get("/Own/") for _ in range(3)]
@@ -183,7 +185,7 @@ def test_decorator_and_throttle_are_shown_together(responses_of: Responses) -> N
     assert {*refused["content"]} == {"application/json", "application/problem+json"}
 
 
-def test_body_is_left_out_where_the_project_makes_it(
+def test_body_is_left_out_when_the_project_makes_its_own(
     responses_of: Responses, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "content" not in responses_of("OwnHandler")["429"]
@@ -192,7 +194,7 @@ def test_body_is_left_out_where_the_project_makes_it(
     assert "get_throttles failed: no request" in capsys.readouterr().err
 
 
-def test_response_that_the_project_describes_stays(responses_of: Responses) -> None:
+def test_response_is_kept_when_the_project_describes_it(responses_of: Responses) -> None:
     refused = responses_of("Described")["429"]
     assert refused["description"] == "Slow down."
     assert refused["content"]["application/json"]["schema"] == {"type": "string"}
@@ -211,7 +213,7 @@ def test_excluded_operation_stays_excluded(schema: dict[str, Any]) -> None:
         (["x"], {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}),
     ],
 )
-def test_fields_are_those_of_the_setting(styles: list[str], names: set[str]) -> None:
+def test_fields_follow_the_setting(styles: list[str], names: set[str]) -> None:
     schema = spectacular(HEADERS=styles)
     responses = schema["paths"]["/Own/"]["get"]["responses"]
     assert headers(responses["200"]) == names
@@ -287,7 +289,7 @@ def test_ninja_operation_shows_429_and_the_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["own", "router/in"])
-def test_ninja_throttles_of_operation_and_router_win(name: str) -> None:
+def test_ninja_throttles_of_operation_and_router_replace_those_of_the_api(name: str) -> None:
     shown = ninja_responses(name)["429"]["description"]
     assert shown == "Too many requests. Limits: 5 in 1 min 30 s by user."
 
@@ -298,17 +300,17 @@ def test_ninja_operation_without_limits_shows_nothing(name: str) -> None:
     assert headers(ninja_responses(name)["200"]) == set()
 
 
-def test_ninja_response_that_the_project_describes_stays() -> None:
+def test_ninja_response_is_kept_when_the_project_describes_it() -> None:
     refused = ninja_responses("described")["429"]
     assert refused["description"] == "Too Many Requests"
     assert "RateLimit" in headers(refused)
 
 
-def test_ninja_fields_are_shown_where_something_sets_them() -> None:
+def test_ninja_fields_are_shown_when_something_sets_them() -> None:
     assert headers(ninja_responses("of-api", PLAIN)["429"]) == {"Retry-After"}
     with override_settings(MIDDLEWARE=[MIDDLEWARE]):
         assert "RateLimit" in headers(ninja_responses("of-api", PLAIN)["429"])
-        # The middleware charges it, and so refuses it as well.
+        # The middleware charges the operation, so the refusal has the middleware's body.
         refused = ninja_responses("async", PLAIN)["429"]
         assert refused["content"] == {"application/problem+json": {"schema": PROBLEM}}
 

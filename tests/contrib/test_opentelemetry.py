@@ -1,4 +1,4 @@
-"""Spans of checks, by the real SDK. The metrics are in test_metrics."""
+"""Spans of checks, made by the real SDK. The tests of metrics are in test_metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = "acme-the-identifier"
 TRACED = {
     "TRACES": True,
     "PROFILES": PROFILES,
-    # A busy machine is not an outage.
+    # A large budget: a busy machine must not look like an outage.
     "LATENCY_BUDGET": 5.0,
 }
 
@@ -48,7 +48,7 @@ def provider() -> Iterator[TracerProvider]:
 
 @pytest.fixture
 def spans(provider: TracerProvider, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that returns the finished spans of checks."""
+    """Return a function that returns the finished spans of checks."""
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(opentelemetry, "_tracer", provider.get_tracer("tested"))
@@ -63,7 +63,7 @@ def traced(spans: Any) -> Iterator[Any]:
         yield spans
 
 
-def test_check_that_asked_redis_is_a_span_below_the_current_one(
+def test_check_is_a_child_of_the_current_span_when_it_asks_redis(
     traced: Any, provider: TracerProvider
 ) -> None:
     with provider.get_tracer("site").start_as_current_span("request") as outer:
@@ -83,7 +83,7 @@ def test_check_that_asked_redis_is_a_span_below_the_current_one(
     assert outer.start_time <= span.start_time < span.end_time <= outer.end_time
 
 
-async def test_async_check_is_a_span_below_the_current_one(
+async def test_async_check_is_a_child_of_the_current_span(
     traced: Any, provider: TracerProvider
 ) -> None:
     with provider.get_tracer("site").start_as_current_span("request") as outer:
@@ -93,14 +93,14 @@ async def test_async_check_is_a_span_below_the_current_one(
     assert span.attributes["slidingwindow.source"] == "redis"
 
 
-def test_refusal_of_the_shield_is_no_span(traced: Any) -> None:
+def test_refusal_by_the_shield_makes_no_span(traced: Any) -> None:
     sources = [limits.check("api", SECRET).source for _ in range(4)]
     assert sources == ["redis"] * 3 + ["shield"]
     allowed = [span.attributes["slidingwindow.allowed"] for span in traced()]
     assert allowed == [True, True, False]
 
 
-def test_every_profile_of_a_check_is_named_once_and_no_identifier(traced: Any) -> None:
+def test_span_names_every_profile_once_and_no_identifier(traced: Any) -> None:
     profiles = [registry.get(name) for name in PROFILES]
     limiter = limits.get_limiter()
     limiter.charge(limiter.windows([ProfileCheck(one, SECRET, one.policies) for one in profiles]))
@@ -110,7 +110,9 @@ def test_every_profile_of_a_check_is_named_once_and_no_identifier(traced: Any) -
 
 
 @pytest.mark.parametrize("fallback", ["local", "allow"])
-def test_failed_redis_is_an_error(fresh_server: RedisServer, traced: Any, fallback: str) -> None:
+def test_span_is_an_error_when_redis_fails(
+    fresh_server: RedisServer, traced: Any, fallback: str
+) -> None:
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     fresh_server.kill()
     with override_settings(CACHES=caches, SLIDING_WINDOW={**TRACED, "FALLBACK": fallback}):
@@ -123,7 +125,7 @@ def test_failed_redis_is_an_error(fresh_server: RedisServer, traced: Any, fallba
     assert span.attributes["slidingwindow.profiles"] == ("api",)
 
 
-def test_nothing_listens_unless_the_setting_says_so(spans: Any) -> None:
+def test_receiver_is_connected_only_when_traces_is_set(spans: Any) -> None:
     before = len(limit_checked.receivers)
     with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES}):
         limits.check("api", SECRET)
@@ -135,12 +137,12 @@ def test_nothing_listens_unless_the_setting_says_so(spans: Any) -> None:
     assert spans() == []
 
 
-def test_setting_that_is_no_dict_is_left_to_the_checks() -> None:
+def test_trace_checks_ignores_a_setting_that_is_not_a_dict() -> None:
     with override_settings(SLIDING_WINDOW=None):
         _trace_checks()
 
 
-def test_traces_without_opentelemetry_are_a_wrong_configuration(
+def test_traces_raise_when_opentelemetry_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with override_settings(SLIDING_WINDOW=TRACED), monkeypatch.context() as patch:

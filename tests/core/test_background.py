@@ -90,7 +90,7 @@ def test_work_is_called_again_when_it_says_so() -> None:
     assert work.background.stop(60)
 
 
-def test_what_is_left_is_done_at_the_end() -> None:
+def test_stop_does_the_work_that_is_left() -> None:
     work = Work()
     work.background.stop()
     assert work.rounds == 0
@@ -262,7 +262,7 @@ def test_work_is_done_at_the_exit_if_no_thread_could_start(
     assert work.rounds == 1
 
 
-def test_two_that_wake_it_start_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_wakes_start_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     made: list[threading.Thread] = []
     make = threading.Thread
@@ -283,7 +283,7 @@ def test_two_that_wake_it_start_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     work.background.stop()
 
 
-def test_it_may_be_woken_while_the_same_thread_wakes_it() -> None:
+def test_wake_is_reentrant() -> None:
     """As `__del__` does, in the middle of any other call."""
     work = Work()
     with work.background._starting:
@@ -292,7 +292,7 @@ def test_it_may_be_woken_while_the_same_thread_wakes_it() -> None:
     work.background.stop()
 
 
-def test_a_call_that_was_interrupted_stops_no_later_one() -> None:
+def test_interrupted_wake_does_not_stop_later_ones() -> None:
     work = Work()
     # It was about to put this time into the queue.
     work.background._soonest = time.monotonic()

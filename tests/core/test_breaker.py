@@ -111,7 +111,7 @@ def test_only_one_probe_at_a_time(clock: Clock) -> None:
     assert not any(breaker.permits() for _ in range(10))
 
 
-def test_probe_that_succeeds_closes_and_tells_how_long_it_was_open(clock: Clock) -> None:
+def test_successful_probe_closes_and_returns_the_seconds_open(clock: Clock) -> None:
     breaker = opened(clock)
     clock.now += 2
     assert breaker.permits()
@@ -152,13 +152,13 @@ def test_jitter_only_shortens_the_delay_by_up_to_a_quarter(clock: Clock) -> None
     assert opened(clock, jitter=0.5).probe_in == pytest.approx(0.0875)
 
 
-def test_answer_of_a_straggler_does_not_close(clock: Clock) -> None:
+def test_late_answer_does_not_close_the_breaker(clock: Clock) -> None:
     breaker = opened(clock)
     assert breaker.succeeded() is None
     assert breaker.state == OPEN
 
 
-def test_failure_of_a_straggler_does_not_delay_the_probe(clock: Clock) -> None:
+def test_late_failure_does_not_delay_the_probe(clock: Clock) -> None:
     breaker = opened(clock)
     due = breaker.probe_in
     assert not breaker.failed()
@@ -184,7 +184,7 @@ def test_probe_that_never_reports_is_given_up(clock: Clock) -> None:
     assert breaker.permits()
 
 
-def test_whoever_waits_for_the_lock_while_it_closes_may_ask(clock: Clock) -> None:
+def test_caller_that_waits_while_the_breaker_closes_may_ask(clock: Clock) -> None:
     class Closing:
         """A lock that another thread held, and closed the breaker under it."""
 
@@ -200,7 +200,7 @@ def test_whoever_waits_for_the_lock_while_it_closes_may_ask(clock: Clock) -> Non
     assert breaker.permits()
 
 
-LANES = ("a", "b")
+NODES = ("a", "b")
 
 
 def breakers(clock: Clock) -> Breakers:
@@ -211,7 +211,7 @@ def fail(some: Breakers, node: str) -> int:
     return [some.failed(node) for _ in range(3)][-1]
 
 
-def test_one_lane_in_trouble_does_not_block_another(clock: Clock) -> None:
+def test_failing_node_does_not_block_another(clock: Clock) -> None:
     some = breakers(clock)
     assert fail(some, "a")
     assert not some.permit(["a"])
@@ -219,7 +219,7 @@ def test_one_lane_in_trouble_does_not_block_another(clock: Clock) -> None:
     assert some.state == OPEN
 
 
-def test_outage_lasts_from_the_first_lane_that_opens_to_the_last_that_closes(
+def test_outage_lasts_from_the_first_open_node_to_the_last(
     clock: Clock,
 ) -> None:
     some = breakers(clock)
@@ -230,23 +230,23 @@ def test_outage_lasts_from_the_first_lane_that_opens_to_the_last_that_closes(
     clock.now += 1
     assert some.permit(["a", "b"])
     assert some.state == HALF_OPEN
-    assert some.succeeded("b", lambda: LANES) is None
-    assert some.succeeded("a", lambda: LANES) == pytest.approx(4)
+    assert some.succeeded("b", lambda: NODES) is None
+    assert some.succeeded("a", lambda: NODES) == pytest.approx(4)
     assert some.state == CLOSED
     assert some.probe_in == 0.0
 
 
-def test_lane_that_has_left_does_not_keep_the_outage_open(clock: Clock) -> None:
+def test_removed_node_does_not_keep_the_outage_open(clock: Clock) -> None:
     some = breakers(clock)
     fail(some, "a")
     clock.now += 7
-    assert some.succeeded("b", lambda: LANES) is None
+    assert some.succeeded("b", lambda: NODES) is None
     assert some.succeeded("b", lambda: ["b", "c"]) == pytest.approx(7)
     assert some.state == CLOSED
     assert some.of("a").state == CLOSED, "should it come back, it starts anew"
 
 
-def test_whoever_may_not_ask_all_lanes_is_no_probe_for_the_others(clock: Clock) -> None:
+def test_caller_without_all_permits_does_not_probe(clock: Clock) -> None:
     some = breakers(clock)
     fail(some, "a")
     clock.now += 1
@@ -256,7 +256,7 @@ def test_whoever_may_not_ask_all_lanes_is_no_probe_for_the_others(clock: Clock) 
     assert some.permit(["a"])
 
 
-def test_next_probe_is_that_of_the_first_lane_that_is_due(clock: Clock) -> None:
+def test_next_probe_is_that_of_the_first_node_that_is_due(clock: Clock) -> None:
     some = breakers(clock)
     fail(some, "a")
     clock.now += 0.04
@@ -281,7 +281,7 @@ def test_outage_that_another_thread_has_ended_is_reported_once(clock: Clock) -> 
             pass
 
     some._lock = Ending()  # type: ignore[assignment]
-    assert some.succeeded("a", lambda: LANES) is None
+    assert some.succeeded("a", lambda: NODES) is None
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.3, 1.5, 5.0])

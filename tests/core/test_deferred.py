@@ -17,7 +17,7 @@ from django_slidingwindow import decisions, limits
 from django_slidingwindow.core import deferred as deferred_module
 from django_slidingwindow.core.background import Background
 from django_slidingwindow.core.breaker import CLOSED, OPEN
-from django_slidingwindow.core.health import Callbacks, Sent
+from django_slidingwindow.core.callbacks import Callbacks, Sent
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
@@ -129,7 +129,7 @@ def peek(limiter: Limiter, one: Profile, identifier: str = "acme") -> Decision:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_requests_are_refused_once_the_store_has_said_so(
+def test_requests_are_refused_after_the_store_replied(
     limiter: Limiter, store: Store, time: Time, sent: list[Sent], algorithm: str
 ) -> None:
     later = profile(algorithm=algorithm)
@@ -154,7 +154,7 @@ def test_requests_are_refused_once_the_store_has_said_so(
     assert charge(limiter, later).allowed
 
 
-def test_what_is_left_is_known_after_the_first_answer(limiter: Limiter, time: Time) -> None:
+def test_remaining_hits_are_known_after_the_first_reply(limiter: Limiter, time: Time) -> None:
     later = profile(limit=5)
     charge(limiter, later, cost=2)
     limiter.deferred.flush()
@@ -168,7 +168,7 @@ def test_what_is_left_is_known_after_the_first_answer(limiter: Limiter, time: Ti
     assert not charge(limiter, later).allowed
 
 
-def test_hits_that_wait_count_before_they_are_sent(limiter: Limiter) -> None:
+def test_unsent_hits_count_before_they_are_sent(limiter: Limiter) -> None:
     later = profile(limit=3)
     charge(limiter, later)
     limiter.deferred.flush()
@@ -176,12 +176,14 @@ def test_hits_that_wait_count_before_they_are_sent(limiter: Limiter) -> None:
 
 
 @pytest.mark.parametrize(("limit", "cost"), [(0, 1), (3, 4)])
-def test_what_can_never_pass_is_refused_at_once(limiter: Limiter, limit: int, cost: int) -> None:
+def test_request_that_can_never_pass_is_refused_at_once(
+    limiter: Limiter, limit: int, cost: int
+) -> None:
     decision = charge(limiter, profile(limit=limit), cost=cost)
     assert (decision.allowed, decision.retry_after) == (False, None)
 
 
-def test_a_cost_of_nothing_is_not_sent(limiter: Limiter, store: Store, sent: list[Sent]) -> None:
+def test_cost_of_zero_is_not_sent(limiter: Limiter, store: Store, sent: list[Sent]) -> None:
     assert charge(limiter, profile(), cost=0).allowed
     limiter.deferred.flush()
     assert (store.trips, sent) == (0, [])
@@ -238,7 +240,7 @@ class TestSeveralProfiles:
 
 
 class TestRefunds:
-    def test_of_what_was_not_sent(self, limiter: Limiter, sent: list[Sent]) -> None:
+    def test_refund_of_unsent_hits(self, limiter: Limiter, sent: list[Sent]) -> None:
         decision = charge(limiter, profile())
         assert limiter.refund(decision) == 1
         assert limiter.refund(decision) == 0
@@ -246,7 +248,7 @@ class TestRefunds:
         assert sent[0].charged == 0
         assert peek(limiter, profile()).remaining == 2
 
-    def test_of_what_was_sent(self, limiter: Limiter) -> None:
+    def test_refund_of_sent_hits(self, limiter: Limiter) -> None:
         decision = charge(limiter, profile())
         limiter.deferred.flush()
         assert limiter.refund(decision) == 1
@@ -254,14 +256,14 @@ class TestRefunds:
         limiter.deferred.flush()
         assert peek(limiter, profile()).remaining == 2
 
-    def test_of_what_is_on_its_way(self, limiter: Limiter, store: Store) -> None:
+    def test_refund_of_hits_under_way(self, limiter: Limiter, store: Store) -> None:
         decision = charge(limiter, profile())
         store.meanwhile = lambda: limiter.refund(decision)
         limiter.deferred.flush()
         limiter.deferred.flush()
         assert peek(limiter, profile()).remaining == 2
 
-    def test_of_a_window_that_is_not_known_any_more(
+    def test_refund_of_a_forgotten_window(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(deferred_module, "_MAX_KNOWN", 1)
@@ -273,7 +275,7 @@ class TestRefunds:
 
 
 class TestReset:
-    def test_what_is_known_is_forgotten(self, limiter: Limiter) -> None:
+    def test_reset_forgets_known_windows(self, limiter: Limiter) -> None:
         later = profile(limit=1)
         charge(limiter, later)
         limiter.deferred.flush()
@@ -284,7 +286,7 @@ class TestReset:
         limiter.reset(windows.keys)
         assert charge(limiter, later).allowed
 
-    def test_hits_that_wait_are_forgotten(self, limiter: Limiter, sent: list[Sent]) -> None:
+    def test_reset_drops_unsent_hits(self, limiter: Limiter, sent: list[Sent]) -> None:
         later = profile(limit=3)
         windows = limiter.windows([ProfileCheck(later, "acme", later.policies)])
         old = [charge(limiter, later) for _ in range(3)]
@@ -295,9 +297,7 @@ class TestReset:
         limiter.deferred.flush()
         assert (sent[0].charged, sent[0].over) == (3, 0)
 
-    def test_answer_from_before_the_reset_is_not_believed(
-        self, limiter: Limiter, store: Store
-    ) -> None:
+    def test_reply_from_before_a_reset_is_ignored(self, limiter: Limiter, store: Store) -> None:
         later = profile(limit=1)
         windows = limiter.windows([ProfileCheck(later, "acme", later.policies)])
         charge(limiter, later)
@@ -312,7 +312,7 @@ class TestReset:
         assert (charge(limiter, later).allowed, peek(limiter, later).remaining) == (True, 0)
         assert limiter.deferred._known[windows.keys[0], later.policies[0]].unsent == 2
 
-    def test_of_another_window_leaves_what_is_on_its_way(
+    def test_reset_of_another_window_keeps_charges_under_way(
         self, limiter: Limiter, store: Store
     ) -> None:
         later = profile(limit=1)
@@ -321,7 +321,7 @@ class TestReset:
         limiter.deferred.flush()
         assert not charge(limiter, later).allowed
 
-    def test_by_another_process_is_noticed(
+    def test_reset_by_another_process_is_noticed(
         self, limiter: Limiter, store: Store, time: Time
     ) -> None:
         later = profile(limit=1)
@@ -348,14 +348,14 @@ class TestTroubles:
         asleep: None,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setitem(deferred_module.Deferred.__init__.__kwdefaults__, "max_waiting", 2)
+        monkeypatch.setitem(deferred_module.Deferred.__init__.__kwdefaults__, "max_pending", 2)
         limiter = limiter_of(store, time, sent)
         for identifier in ("a", "b", "c", "a"):
             assert charge(limiter, profile(), identifier=identifier).allowed
         limiter.deferred.flush()
         assert (sent[0].charged, sent[0].lost) == (3, 1)
 
-    def test_little_is_known_about_many(
+    def test_number_of_known_windows_is_bounded(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(deferred_module, "_MAX_KNOWN", 2)
@@ -420,7 +420,7 @@ class TestTroubles:
         # It has charged nothing: one hit was before, and a peek counts itself in.
         assert peek(limiter, now).remaining == 7
 
-    def test_probe_that_is_not_sent_is_left_to_the_next(
+    def test_unsent_probe_is_left_to_the_next_caller(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now, later = profile(limit=1, name="now", mode="enforce"), profile()
@@ -436,7 +436,7 @@ class TestTroubles:
         assert limiter.breaker.state == CLOSED
 
     @pytest.mark.parametrize(("probe_at", "state"), [(0.0, CLOSED), (math.inf, OPEN)])
-    def test_look_at_a_full_window_is_the_probe_if_one_is_due(
+    def test_read_of_a_full_window_is_the_probe_if_one_is_due(
         self,
         limiter: Limiter,
         time: Time,
@@ -455,9 +455,7 @@ class TestTroubles:
         limiter.deferred.flush()
         assert limiter.breaker.state == state
 
-    def test_a_flush_waits_for_the_round_that_is_on_its_way(
-        self, limiter: Limiter, store: Store
-    ) -> None:
+    def test_flush_waits_for_the_batch_under_way(self, limiter: Limiter, store: Store) -> None:
         begun, answered = threading.Event(), threading.Event()
         store.meanwhile = lambda: (begun.set(), answered.wait(20))
         charge(limiter, profile())
@@ -472,7 +470,7 @@ class TestTroubles:
             each.join(20)
         assert store.trips == 1
 
-    def test_a_round_without_work_says_nothing(self, limiter: Limiter, sent: list[Sent]) -> None:
+    def test_flush_without_work_reports_nothing(self, limiter: Limiter, sent: list[Sent]) -> None:
         limiter.deferred.flush()
         assert sent == []
 

@@ -60,7 +60,7 @@ def test_each_algorithm_and_window_has_its_own_key(algorithm: str, ending: str) 
     assert make_key("throttle", "ip", "x", "y", policy) == f"throttle:ip:{{x}}:y:{ending}"
 
 
-def test_the_limit_is_no_part_of_a_key() -> None:
+def test_key_does_not_contain_the_limit() -> None:
     other = Policy(limit=1, window=86_400)
     assert make_key("t", "ip", "x", "y", DAY) == make_key("t", "ip", "x", "y", other)
 
@@ -161,7 +161,7 @@ def test_shortened_identifier_leads_back_to_its_escape(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "acme", "acme#1", "#" + "g" * 40, "a#" + "0" * 41])
-def test_identifier_that_is_not_shortened_has_no_such_escape(text: str) -> None:
+def test_escape_shortened_returns_none_for_other_identifiers(text: str) -> None:
     assert escape_shortened(text) is None
 
 
@@ -191,7 +191,7 @@ def test_key_beside_another_differs_in_its_policy_alone() -> None:
         "other:throttle:ip:{x}:y:c60",
     ],
 )
-def test_a_key_of_somebody_else_is_not_read(key: str) -> None:
+def test_key_of_another_app_is_not_parsed(key: str) -> None:
     assert parse_key(key, "throttle") is None
 
 

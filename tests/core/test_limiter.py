@@ -10,7 +10,7 @@ import pytest
 
 from django_slidingwindow import decisions
 from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN
-from django_slidingwindow.core.health import Callbacks
+from django_slidingwindow.core.callbacks import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
 from django_slidingwindow.core.windows import ProfileCheck
@@ -104,7 +104,7 @@ def profile(name: str = "p", limit: int = 3, window: float = 3600, **options: An
     return Profile(name=name, axis="tenant", policies=(policy,), **options)
 
 
-def claim(identifier: str = "a", cost: int = 1, **options: Any) -> ProfileCheck:
+def profile_check(identifier: str = "a", cost: int = 1, **options: Any) -> ProfileCheck:
     of = profile(**options)
     return ProfileCheck(of, identifier, of.policies, cost)
 
@@ -145,18 +145,16 @@ def overtaken(
     def fails(call: Call) -> None:
         if len(store.calls) == number:
             store.fails = then
-            other.charge(other.windows([claim("b", limit=1)]))
+            other.charge(other.windows([profile_check("b", limit=1)]))
 
     store.fails = fails
 
 
 class TestOutage:
-    def test_store_that_is_away_is_asked_three_times_and_then_left_alone(
-        self, store: Store
-    ) -> None:
+    def test_store_is_not_asked_after_three_failures(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
-        answers = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(8)]
+        answers = [limiter.charge(limiter.windows([profile_check(limit=10)])) for _ in range(8)]
         assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
         assert len(store.calls) == 3
         assert limiter.breaker.state == OPEN
@@ -166,20 +164,20 @@ class TestOutage:
         limiter = Limiter(store, callbacks=recorder.callbacks)
         away(store)
         for _ in range(8):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         recovers(limiter, store)
         for _ in range(3):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         others = [event for event in recorder.events if event[0] != "checked"]
         assert [name for name, _ in others] == ["degraded", "recovered"]
         assert others[0][1] == "it is away"
 
-    def test_check_tells_what_the_store_took_if_it_was_asked(self, store: Store) -> None:
+    def test_callback_gets_the_seconds_of_the_store_if_it_was_asked(self, store: Store) -> None:
         recorder = Recorder()
         limiter = Limiter(store, callbacks=recorder.callbacks)
         away(store)
         for _ in range(4):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         took = [seconds for name, seconds in recorder.events if name == "checked"]
         assert [seconds is None for seconds in took] == [False, False, False, True]
 
@@ -187,16 +185,16 @@ class TestOutage:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         recovers(limiter, store)
-        assert limiter.charge(limiter.windows([claim()])).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([profile_check()])).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
 
     def test_error_of_one_call_is_reported_and_is_not_an_outage(self, store: Store) -> None:
         recorder = Recorder()
         limiter = Limiter(store, callbacks=recorder.callbacks)
         store.fails = lambda call: SPOILED
-        answers = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([profile_check(limit=10)])) for _ in range(5)]
         assert {source for _, source in outcomes(answers)} == {decisions.LOCAL}
         assert len(store.calls) == 5
         assert limiter.breaker.state == CLOSED
@@ -204,18 +202,16 @@ class TestOutage:
             ("failed", str(SPOILED))
         ] * 5
         plain = Limiter(store)
-        assert plain.charge(plain.windows([claim()])).source == decisions.LOCAL
+        assert plain.charge(plain.windows([profile_check()])).source == decisions.LOCAL
 
-    def test_error_of_one_look_is_reported(self, store: Store) -> None:
+    def test_error_of_one_read_is_reported(self, store: Store) -> None:
         recorder = Recorder()
         store.fails = lambda call: SPOILED
         limiter = Limiter(store, callbacks=recorder.callbacks)
-        assert limiter.peek(limiter.windows([claim()])).source == decisions.LOCAL
+        assert limiter.peek(limiter.windows([profile_check()])).source == decisions.LOCAL
         assert recorder.events == [("failed", str(SPOILED))]
 
-    def test_what_is_no_error_of_the_store_is_raised_and_counts_for_nothing(
-        self, store: Store
-    ) -> None:
+    def test_other_exceptions_are_raised_and_are_not_failures(self, store: Store) -> None:
         limiter = Limiter(store)
 
         def interrupted(call: Call) -> StoreError | None:
@@ -224,36 +220,34 @@ class TestOutage:
         store.fails = interrupted
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt):
-                limiter.charge(limiter.windows([claim()]))
+                limiter.charge(limiter.windows([profile_check()]))
             with pytest.raises(KeyboardInterrupt):
-                asyncio.run(limiter.acharge(limiter.windows([claim()])))
+                asyncio.run(limiter.acharge(limiter.windows([profile_check()])))
         assert limiter.breaker.state == CLOSED
 
-    def test_look_that_fails_counts_but_one_that_succeeds_proves_nothing(
-        self, store: Store
-    ) -> None:
+    def test_failed_peek_counts_but_a_successful_one_proves_nothing(self, store: Store) -> None:
         limiter = Limiter(store)
         store.fails = lambda call: AWAY if isinstance(call, Evaluate) and call.writes else None
         for _ in range(3):
-            assert limiter.peek(limiter.windows([claim()])).source == decisions.REDIS
-            limiter.charge(limiter.windows([claim()]))
+            assert limiter.peek(limiter.windows([profile_check()])).source == decisions.REDIS
+            limiter.charge(limiter.windows([profile_check()]))
         assert limiter.breaker.state == OPEN
         store.fails = lambda call: SPOILED
         other = Limiter(store)
-        assert other.peek(other.windows([claim()])).source == decisions.LOCAL
+        assert other.peek(other.windows([profile_check()])).source == decisions.LOCAL
         away(store)
         for _ in range(3):
-            assert other.peek(other.windows([claim()])).source == decisions.LOCAL
+            assert other.peek(other.windows([profile_check()])).source == decisions.LOCAL
         assert other.breaker.state == OPEN
 
-    def test_look_is_no_probe(self, store: Store) -> None:
+    def test_peek_is_not_a_probe(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         recovers(limiter, store)
-        assert limiter.peek(limiter.windows([claim()])).source == decisions.LOCAL
-        assert limiter.charge(limiter.windows([claim()])).source == decisions.REDIS
+        assert limiter.peek(limiter.windows([profile_check()])).source == decisions.LOCAL
+        assert limiter.charge(limiter.windows([profile_check()])).source == decisions.REDIS
 
     async def test_probe_that_is_cancelled_leaves_the_next_one_to_another(
         self, store: Store
@@ -261,53 +255,53 @@ class TestOutage:
         limiter = Limiter(store)
         away(store)
         for _ in range(3):
-            await limiter.acharge(limiter.windows([claim()]))
+            await limiter.acharge(limiter.windows([profile_check()]))
         recovers(limiter, store)
-        probe = asyncio.ensure_future(limiter.acharge(limiter.windows([claim()])))
+        probe = asyncio.ensure_future(limiter.acharge(limiter.windows([profile_check()])))
         await asyncio.sleep(0)
         assert limiter.breaker.state == HALF_OPEN
         probe.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probe
         assert limiter.breaker.state == OPEN
-        assert (await limiter.acharge(limiter.windows([claim()]))).source == decisions.REDIS
+        assert (await limiter.acharge(limiter.windows([profile_check()]))).source == decisions.REDIS
 
     def test_local_windows_are_emptied_after_recovery(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
         for _ in range(4):
-            limiter.charge(limiter.windows([claim()]))
+            limiter.charge(limiter.windows([profile_check()]))
         assert len(limiter.local) == 1
         recovers(limiter, store)
-        limiter.charge(limiter.windows([claim()]))
+        limiter.charge(limiter.windows([profile_check()]))
         assert len(limiter.local) == 0
 
     def test_refund_of_a_local_charge_is_local(self, store: Store) -> None:
         limiter = Limiter(store)
         away(store)
-        decision = limiter.charge(limiter.windows([claim()]))
+        decision = limiter.charge(limiter.windows([profile_check()]))
         assert limiter.refund(decision) == 1
         assert limiter.refund(decision) == 0, "a receipt works once"
-        assert limiter.charge(limiter.windows([claim()])).remaining == 2
+        assert limiter.charge(limiter.windows([profile_check()])).remaining == 2
 
     def test_refund_of_a_charge_fails_silently_and_counts_as_a_failure(self, store: Store) -> None:
         limiter = Limiter(store)
-        charged = [limiter.charge(limiter.windows([claim(limit=10)])) for _ in range(5)]
+        charged = [limiter.charge(limiter.windows([profile_check(limit=10)])) for _ in range(5)]
         away(store)
         asked = len(store.calls)
         assert [limiter.refund(decision) for decision in charged] == [0] * 5
         assert len(store.calls) == asked + 3
         assert limiter.breaker.state == OPEN
 
-    def test_reset_says_that_the_store_is_away(self, store: Store) -> None:
+    def test_reset_raises_during_an_outage(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
         for _ in range(4):
-            limiter.charge(limiter.windows([claim()]))
-        assert limiter.charge(limiter.windows([claim()])).source == decisions.SHIELD
+            limiter.charge(limiter.windows([profile_check()]))
+        assert limiter.charge(limiter.windows([profile_check()])).source == decisions.SHIELD
         away(store)
         with pytest.raises(StoreError):
-            limiter.reset(limiter.windows([claim()]).keys)
-        assert limiter.charge(limiter.windows([claim()])).source == decisions.LOCAL, (
+            limiter.reset(limiter.windows([profile_check()]).keys)
+        assert limiter.charge(limiter.windows([profile_check()])).source == decisions.LOCAL, (
             "the shield is cleared"
         )
 
@@ -322,7 +316,9 @@ class TestFallback:
     ) -> None:
         limiter = Limiter(store, processes=processes)
         away(store)
-        answers = [limiter.charge(limiter.windows([claim(limit=limit)])) for _ in range(limit + 2)]
+        answers = [
+            limiter.charge(limiter.windows([profile_check(limit=limit)])) for _ in range(limit + 2)
+        ]
         assert sum(answer.allowed for answer in answers) == share
         assert answers[-1].reason == decisions.FALLBACK
         assert answers[-1].limit == share
@@ -332,20 +328,24 @@ class TestFallback:
     ) -> None:
         limiter = Limiter(store, processes=5)
         away(store)
-        assert limiter.charge(limiter.windows([claim(limit=10, cost=3)])).retry_after == 3600
-        assert limiter.charge(limiter.windows([claim(limit=10, cost=11)])).retry_after is None
+        assert (
+            limiter.charge(limiter.windows([profile_check(limit=10, cost=3)])).retry_after == 3600
+        )
+        assert (
+            limiter.charge(limiter.windows([profile_check(limit=10, cost=11)])).retry_after is None
+        )
 
     def test_allow_lets_in_and_charges_nothing(self, store: Store) -> None:
         limiter = Limiter(store, fallback="allow")
         away(store)
-        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([profile_check(limit=1)])) for _ in range(5)]
         assert outcomes(answers) == [(True, decisions.ALLOW)] * 5
         assert all(answer.receipt is None for answer in answers)
 
     def test_deny_refuses_for_a_moment(self, store: Store) -> None:
         limiter = Limiter(store, fallback="deny")
         away(store)
-        decision = limiter.charge(limiter.windows([claim()]))
+        decision = limiter.charge(limiter.windows([profile_check()]))
         assert outcomes([decision]) == [(False, decisions.DENY)]
         assert decision.reason == decisions.DENY
         assert decision.retry_after == pytest.approx(0.1)
@@ -365,8 +365,8 @@ class TestFallback:
     ) -> None:
         limiter = Limiter(store)
         away(store)
-        claims = [claim(name=f"p{i}", fallback=way) for i, way in enumerate(ways)]
-        decision = limiter.charge(limiter.windows(claims))
+        checks = [profile_check(name=f"p{i}", fallback=way) for i, way in enumerate(ways)]
+        decision = limiter.charge(limiter.windows(checks))
         assert outcomes([decision]) == [outcome]
         local = [f"p{i}" for i, way in enumerate(ways) if way in (None, "local")]
         if outcome[1] == decisions.LOCAL:
@@ -375,21 +375,21 @@ class TestFallback:
     def test_observing_profile_denies_nobody(self, store: Store) -> None:
         limiter = Limiter(store, fallback="allow")
         away(store)
-        decision = limiter.charge(limiter.windows([claim(fallback="deny", mode="observe")]))
+        decision = limiter.charge(limiter.windows([profile_check(fallback="deny", mode="observe")]))
         assert outcomes([decision]) == [(True, decisions.ALLOW)]
 
     def test_flood_of_identifiers_stays_bounded(self, store: Store) -> None:
         limiter = Limiter(store, local=MemoryStore(max_keys=100))
         away(store)
         for number in range(1000):
-            assert limiter.charge(limiter.windows([claim(identifier=str(number))])).allowed
+            assert limiter.charge(limiter.windows([profile_check(identifier=str(number))])).allowed
         assert len(limiter.local) == 100
 
 
 class TestShield:
     def test_refusal_is_answered_without_the_store(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([profile_check(limit=1)])) for _ in range(5)]
         assert outcomes(answers) == [
             (True, decisions.REDIS),
             (False, decisions.REDIS),
@@ -402,16 +402,21 @@ class TestShield:
 
     def test_refusal_for_good_stays_one(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        answers = [limiter.charge(limiter.windows([claim(limit=1, cost=2)])) for _ in range(2)]
+        answers = [
+            limiter.charge(limiter.windows([profile_check(limit=1, cost=2)])) for _ in range(2)
+        ]
         assert [answer.retry_after for answer in answers] == [None, None]
         assert answers[1].source == decisions.SHIELD
 
     def test_smaller_cost_and_larger_limit_ask_the_store(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        assert limiter.charge(limiter.windows([claim(cost=2)])).allowed
-        assert not limiter.charge(limiter.windows([claim(cost=2)])).allowed
-        assert limiter.charge(limiter.windows([claim(cost=1)])).source == decisions.REDIS
-        assert limiter.charge(limiter.windows([claim(cost=2, limit=5)])).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([profile_check(cost=2)])).allowed
+        assert not limiter.charge(limiter.windows([profile_check(cost=2)])).allowed
+        assert limiter.charge(limiter.windows([profile_check(cost=1)])).source == decisions.REDIS
+        assert (
+            limiter.charge(limiter.windows([profile_check(cost=2, limit=5)])).source
+            == decisions.REDIS
+        )
 
     @pytest.mark.parametrize(
         "options", [{"mode": "observe"}, {"count_rejected": True}, {"algorithm": "counter"}]
@@ -421,35 +426,37 @@ class TestShield:
     ) -> None:
         limiter = Limiter(store, shield=Shield(60))
         for _ in range(5):
-            limiter.charge(limiter.windows([claim(limit=1, **options)]))
+            limiter.charge(limiter.windows([profile_check(limit=1, **options)]))
         assert len(store.calls) == 5
 
     def test_refund_and_reset_clear_it(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
-        first = limiter.charge(limiter.windows([claim(limit=1)]))
-        limiter.charge(limiter.windows([claim(limit=1)]))
+        first = limiter.charge(limiter.windows([profile_check(limit=1)]))
+        limiter.charge(limiter.windows([profile_check(limit=1)]))
         limiter.refund(first)
-        assert limiter.charge(limiter.windows([claim(limit=1)])).allowed
-        assert not limiter.charge(limiter.windows([claim(limit=1)])).allowed
-        limiter.reset(limiter.windows([claim()]).keys)
-        assert limiter.charge(limiter.windows([claim(limit=1)])).allowed
+        assert limiter.charge(limiter.windows([profile_check(limit=1)])).allowed
+        assert not limiter.charge(limiter.windows([profile_check(limit=1)])).allowed
+        limiter.reset(limiter.windows([profile_check()]).keys)
+        assert limiter.charge(limiter.windows([profile_check(limit=1)])).allowed
 
     def test_refusal_of_the_fallback_is_not_remembered(self, store: Store) -> None:
         limiter = Limiter(store, shield=Shield(60))
         away(store)
-        answers = [limiter.charge(limiter.windows([claim(limit=1)])) for _ in range(5)]
+        answers = [limiter.charge(limiter.windows([profile_check(limit=1)])) for _ in range(5)]
         assert outcomes(answers)[1:] == [(False, decisions.LOCAL)] * 4
 
 
 class TestReceipt:
     def test_window_that_was_charged_nothing_is_not_on_the_receipt(self, store: Store) -> None:
         limiter = Limiter(store)
-        decision = limiter.charge(limiter.windows([claim("a", cost=0), claim("b")]))
+        decision = limiter.charge(limiter.windows([profile_check("a", cost=0), profile_check("b")]))
         assert decision.receipt is not None
         ((charges, _),) = decision.receipt.parts
         assert [charge.cost for charge in charges] == [1]
         assert (
-            limiter.charge(limiter.windows([claim("a", cost=0), claim("b", cost=0)])).receipt
+            limiter.charge(
+                limiter.windows([profile_check("a", cost=0), profile_check("b", cost=0)])
+            ).receipt
             is None
         )
 
@@ -457,18 +464,22 @@ class TestReceipt:
         self, store: Store
     ) -> None:
         limiter = Limiter(store)
-        claims = [claim(name="p", scope="s", limit=9), claim(name="q", scope="s", limit=5, cost=2)]
-        decision = limiter.charge(limiter.windows(claims))
+        checks = [
+            profile_check(name="p", scope="s", limit=9),
+            profile_check(name="q", scope="s", limit=5, cost=2),
+        ]
+        decision = limiter.charge(limiter.windows(checks))
         assert [verdict.remaining for verdict in decision.verdicts] == [7, 3]
         assert len({verdict.key for verdict in decision.verdicts}) == 1
         assert limiter.refund(decision) == 2
 
 
 class TestMemory:
-    def test_store_in_memory_decides_several_claims_at_once(self) -> None:
+    def test_store_in_memory_checks_several_profiles_at_once(self) -> None:
         limiter = Limiter(MemoryStore())
         answers = [
-            limiter.charge(limiter.windows([claim("a"), claim("b", limit=2)])) for _ in range(3)
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b", limit=2)]))
+            for _ in range(3)
         ]
         assert outcomes(answers) == [(True, decisions.LOCAL)] * 2 + [(False, decisions.LOCAL)]
 
@@ -488,69 +499,85 @@ class TestMemory:
         store = Away()
         limiter = Limiter(store)
         for name in "abc":
-            limiter.charge(limiter.windows([claim(name)]))
+            limiter.charge(limiter.windows([profile_check(name)]))
         assert limiter.breaker.state == OPEN
         store.away = False
         limiter.breaker.of("")._probe_at = 0.0
-        limiter.charge(limiter.windows([claim()]))
+        limiter.charge(limiter.windows([profile_check()]))
         assert limiter.breaker.state == CLOSED
 
 
 class TestAcquire:
     def test_waits_until_admitted(self, store: Store) -> None:
         limiter = Limiter(store)
-        limiter.charge(limiter.windows([claim(limit=1, window=0.05)]))
-        decision = limiter.acquire(limiter.windows([claim(limit=1, window=0.05)]))
+        limiter.charge(limiter.windows([profile_check(limit=1, window=0.05)]))
+        decision = limiter.acquire(limiter.windows([profile_check(limit=1, window=0.05)]))
         assert decision.allowed
 
-    async def test_does_not_wait_in_vain(self, store: Store) -> None:
+    async def test_acquire_gives_up_when_the_time_cannot_be_enough(self, store: Store) -> None:
         limiter = Limiter(store)
-        limiter.charge(limiter.windows([claim(limit=1)]))
-        assert not limiter.acquire(limiter.windows([claim(limit=1)]), timeout=1).allowed
-        assert not (await limiter.aacquire(limiter.windows([claim(limit=1, cost=2)]))).allowed
+        limiter.charge(limiter.windows([profile_check(limit=1)]))
+        assert not limiter.acquire(limiter.windows([profile_check(limit=1)]), timeout=1).allowed
+        assert not (
+            await limiter.aacquire(limiter.windows([profile_check(limit=1, cost=2)]))
+        ).allowed
 
     async def test_does_not_spin_while_the_store_is_away(self, store: Store) -> None:
         limiter = Limiter(store, fallback="deny")
         away(store)
-        assert not (await limiter.aacquire(limiter.windows([claim()]), timeout=0.25)).allowed
+        assert not (
+            await limiter.aacquire(limiter.windows([profile_check()]), timeout=0.25)
+        ).allowed
         assert len(store.calls) <= 3
 
 
 class TestSeveralCalls:
-    def test_dead_lane_does_not_block_the_others(self, split: Store) -> None:
+    def test_dead_node_does_not_block_the_others(self, split: Store) -> None:
         limiter = Limiter(split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
         for _ in range(5):
-            assert limiter.charge(limiter.windows([claim("a", limit=10)])).source == decisions.LOCAL
-            assert limiter.charge(limiter.windows([claim("b", limit=10)])).source == decisions.REDIS
+            assert (
+                limiter.charge(limiter.windows([profile_check("a", limit=10)])).source
+                == decisions.LOCAL
+            )
+            assert (
+                limiter.charge(limiter.windows([profile_check("b", limit=10)])).source
+                == decisions.REDIS
+            )
         assert limiter.breaker.of("a").state == OPEN
         assert limiter.breaker.of("b").state == CLOSED
 
-    def test_check_that_meets_a_dead_lane_asks_nobody(self, split: Store) -> None:
+    def test_check_with_a_dead_node_asks_no_node(self, split: Store) -> None:
         limiter = Limiter(split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
         for _ in range(3):
-            limiter.charge(limiter.windows([claim("a")]))
+            limiter.charge(limiter.windows([profile_check("a")]))
         asked = len(split.calls)
-        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
+        assert (
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b")])).source
+            == decisions.LOCAL
+        )
         assert len(split.calls) == asked
 
-    def test_lane_that_answers_beside_one_that_is_away_is_back(self, split: Store) -> None:
+    def test_node_recovers_while_another_is_away(self, split: Store) -> None:
         limiter = Limiter(split)
         away(split)
         for _ in range(3):
-            limiter.charge(limiter.windows([claim("b")]))
+            limiter.charge(limiter.windows([profile_check("b")]))
         recovers(limiter, split)
         split.fails = lambda call: AWAY if "{a}" in call.keys[0] else None  # type: ignore[union-attr]
-        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
+        assert (
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b")])).source
+            == decisions.LOCAL
+        )
         assert limiter.breaker.of("b").state == CLOSED
-        assert limiter.charge(limiter.windows([claim("b")])).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([profile_check("b")])).source == decisions.REDIS
 
-    def test_interruption_leaves_the_probe_to_the_next(self, split: Store) -> None:
+    def test_interrupted_probe_is_left_to_the_next_caller(self, split: Store) -> None:
         limiter = Limiter(split)
         away(split)
         for _ in range(3):
-            limiter.charge(limiter.windows([claim("b")]))
+            limiter.charge(limiter.windows([profile_check("b")]))
         recovers(limiter, split)
 
         def interrupted(call: Call) -> None:
@@ -558,12 +585,12 @@ class TestSeveralCalls:
 
         split.fails = interrupted
         with pytest.raises(KeyboardInterrupt):
-            limiter.charge(limiter.windows([claim("a"), claim("b")]))
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b")]))
         assert limiter.breaker.of("b").state == OPEN, "not half-open for ever"
         split.fails = lambda call: None
-        assert limiter.charge(limiter.windows([claim("b")])).source == decisions.REDIS
+        assert limiter.charge(limiter.windows([profile_check("b")])).source == decisions.REDIS
 
-    def test_time_that_others_have_used_up_is_no_lane_s_fault(self, split: Store) -> None:
+    def test_used_up_budget_is_not_a_failure_of_the_node(self, split: Store) -> None:
         now = [0.0]
 
         def slow(call: Call) -> None:
@@ -571,7 +598,7 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        decision = limiter.charge(limiter.windows([claim("a"), claim("b")]))
+        decision = limiter.charge(limiter.windows([profile_check("a"), profile_check("b")]))
         assert decision.source == decisions.LOCAL
         assert len(split.calls) == 2, "both are looked at, and none is charged"
         assert limiter.breaker.state == CLOSED
@@ -584,7 +611,10 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.REDIS
+        assert (
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b")])).source
+            == decisions.REDIS
+        )
         assert [call.within for call in split.calls] == pytest.approx([0.075, 0.075, 0.055, 0.045])
 
     def test_giving_back_has_its_share_of_the_budget(self, split: Store) -> None:
@@ -596,26 +626,33 @@ class TestSeveralCalls:
 
         limiter = Limiter(split, budget=0.1, clock=lambda: now[0])
         split.fails = slow
-        assert limiter.charge(limiter.windows([claim("a"), claim("b")])).source == decisions.LOCAL
+        assert (
+            limiter.charge(limiter.windows([profile_check("a"), profile_check("b")])).source
+            == decisions.LOCAL
+        )
         refund = split.calls[-1]
         assert isinstance(refund, Refund)
         assert refund.within == pytest.approx(0.02)
-        assert limiter.peek(limiter.windows([claim("a")])).remaining == 2
+        assert limiter.peek(limiter.windows([profile_check("a")])).remaining == 2
 
     def test_race_with_others_gives_back_and_refuses(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         overtaken(split, other, 4)
-        decision = limiter.charge(limiter.windows([claim("a", limit=1), claim("b", limit=1)]))
+        decision = limiter.charge(
+            limiter.windows([profile_check("a", limit=1), profile_check("b", limit=1)])
+        )
         assert not decision.allowed
         assert decision.source == decisions.REDIS
-        assert limiter.charge(limiter.windows([claim("a", limit=1)])).allowed, "it was given back"
+        assert limiter.charge(limiter.windows([profile_check("a", limit=1)])).allowed, (
+            "it was given back"
+        )
 
-    def test_giving_back_ends_refusals_that_knew_the_window_full(self, split: Store) -> None:
+    def test_returned_units_end_refusals_of_the_full_window(self, split: Store) -> None:
         limiter = Limiter(split, shield=Shield(60))
         other = Limiter(split)
-        mine = [claim("a", limit=1)]
+        mine = [profile_check("a", limit=1)]
 
         def fails(call: Call) -> None:
             if len(split.calls) == 4:
@@ -623,28 +660,30 @@ class TestSeveralCalls:
                 split.fails = lambda call: None
                 assert not limiter.charge(limiter.windows(mine)).allowed
                 assert limiter.charge(limiter.windows(mine)).source == decisions.SHIELD
-                other.charge(other.windows([claim("b", limit=1)]))
+                other.charge(other.windows([profile_check("b", limit=1)]))
 
         split.fails = fails
-        assert not limiter.charge(limiter.windows([*mine, claim("b", limit=1)])).allowed
+        assert not limiter.charge(limiter.windows([*mine, profile_check("b", limit=1)])).allowed
         assert limiter.charge(limiter.windows(mine)).allowed
 
-    async def test_check_that_nobody_drives_any_more_gives_up(self, split: Store) -> None:
+    async def test_abandoned_check_sends_no_refunds(self, split: Store) -> None:
         limiter = Limiter(split)
-        checking = limiter.acharge(limiter.windows([claim("a"), claim("b")]))
+        checking = limiter.acharge(limiter.windows([profile_check("a"), profile_check("b")]))
         checking.send(None)
         checking.close()
         await asyncio.sleep(0)
-        assert limiter.peek(limiter.windows([claim("a")])).remaining == 2
+        assert limiter.peek(limiter.windows([profile_check("a")])).remaining == 2
 
     def test_giving_back_that_fails_leaves_the_decision(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         overtaken(split, other, 4, lambda call: AWAY if isinstance(call, Refund) else None)
-        decision = limiter.charge(limiter.windows([claim("a", limit=1), claim("b", limit=1)]))
+        decision = limiter.charge(
+            limiter.windows([profile_check("a", limit=1), profile_check("b", limit=1)])
+        )
         assert outcomes([decision]) == [(False, decisions.REDIS)]
-        assert not limiter.charge(limiter.windows([claim("a", limit=1)])).allowed, (
+        assert not limiter.charge(limiter.windows([profile_check("a", limit=1)])).allowed, (
             "it stays until it expires"
         )
 
@@ -653,10 +692,10 @@ class TestSeveralCalls:
         other = Limiter(split)
 
         # So that it has as little left as the other, and comes first by its name.
-        other.charge(other.windows([claim("a", limit=1)]))
+        other.charge(other.windows([profile_check("a", limit=1)]))
         overtaken(split, other, 5)
         decision = limiter.charge(
-            limiter.windows([claim("a", cost=0, limit=1), claim("b", limit=1)])
+            limiter.windows([profile_check("a", cost=0, limit=1), profile_check("b", limit=1)])
         )
         assert outcomes([decision]) == [(False, decisions.REDIS)]
         assert not any(isinstance(call, Refund) for call in split.calls)
@@ -664,7 +703,13 @@ class TestSeveralCalls:
     def test_window_with_the_least_left_is_charged_first_and_alone(self, split: Store) -> None:
         limiter = Limiter(split)
         limiter.charge(
-            limiter.windows([claim("a", limit=9), claim("b", limit=3), claim("c", limit=9)])
+            limiter.windows(
+                [
+                    profile_check("a", limit=9),
+                    profile_check("b", limit=3),
+                    profile_check("c", limit=9),
+                ]
+            )
         )
         charged = [call.keys[0] for call in split.calls if isinstance(call, Evaluate)][3:]
         assert ["{b}" in key for key in charged] == [True, False, False]
@@ -683,45 +728,60 @@ class TestSeveralCalls:
         monkeypatch.setattr(split, "run_together", counted)
         assert (
             Limiter(split)
-            .charge(Limiter(split).windows([claim(f"i{number}") for number in range(count)]))
+            .charge(
+                Limiter(split).windows([profile_check(f"i{number}") for number in range(count)])
+            )
             .allowed
         )
         assert trips == [count, 1, count - 1]
         assert len(split.calls) == 2 * count
 
-    def test_who_loses_the_race_for_the_last_takes_nothing_from_others(self, split: Store) -> None:
+    def test_loser_of_a_race_charges_no_other_group(self, split: Store) -> None:
         limiter = Limiter(split)
         other = Limiter(split)
 
         overtaken(split, other, 4)
-        claims = [claim("a", limit=9), claim("b", limit=1), claim("c", limit=9)]
-        assert not limiter.charge(limiter.windows(claims)).allowed
+        checks = [
+            profile_check("a", limit=9),
+            profile_check("b", limit=1),
+            profile_check("c", limit=9),
+        ]
+        assert not limiter.charge(limiter.windows(checks)).allowed
         assert [call for call in split.calls if isinstance(call, Refund)] == []
         assert [type(call) for call in split.calls] == [Evaluate] * 5
 
     def test_observing_window_is_never_the_scarcest(self, split: Store) -> None:
         limiter = Limiter(split)
-        claims = [claim("a", limit=1, mode="observe"), claim("b", limit=2, mode="observe")]
-        assert limiter.charge(limiter.windows([*claims, claim("c", limit=9)])).allowed
+        checks = [
+            profile_check("a", limit=1, mode="observe"),
+            profile_check("b", limit=2, mode="observe"),
+        ]
+        assert limiter.charge(limiter.windows([*checks, profile_check("c", limit=9)])).allowed
         assert "{c}" in split.calls[3].keys[0]  # type: ignore[union-attr]
         split.calls.clear()
-        assert limiter.charge(limiter.windows(claims)).allowed
+        assert limiter.charge(limiter.windows(checks)).allowed
         assert ["{a}" in call.keys[0] for call in split.calls] == [True, False, True, False]  # type: ignore[union-attr]
 
-    def test_looks_are_put_together(self, split: Store) -> None:
+    def test_peeks_of_several_slots_are_combined(self, split: Store) -> None:
         limiter = Limiter(split)
         decision = limiter.peek(
-            limiter.windows([claim("a"), claim("b", limit=2), claim("a", limit=9, name="q")])
+            limiter.windows(
+                [
+                    profile_check("a"),
+                    profile_check("b", limit=2),
+                    profile_check("a", limit=9, name="q"),
+                ]
+            )
         )
         assert [verdict.limit for verdict in decision.verdicts] == [3, 2, 9]
         assert [verdict.remaining for verdict in decision.verdicts] == [2, 1, 8]
         assert len(split.calls) == 2
 
-    def test_reset_asks_each_lane(self, split: Store) -> None:
+    def test_reset_asks_each_node(self, split: Store) -> None:
         limiter = Limiter(split)
         for name in "abc":
-            limiter.charge(limiter.windows([claim(name)]))
-        keys = [key for name in "abc" for key in limiter.windows([claim(name)]).keys]
+            limiter.charge(limiter.windows([profile_check(name)]))
+        keys = [key for name in "abc" for key in limiter.windows([profile_check(name)]).keys]
         assert limiter.reset([*keys, *keys]) == 3
         assert limiter.reset([]) == 0
 
@@ -745,29 +805,29 @@ class TestSlotsOfOneNode:
         limiter = Limiter(store)
         away(store)
         for state in (CLOSED, CLOSED, OPEN):
-            claims = [claim(name, limit=10) for name in "abc"]
-            assert limiter.charge(limiter.windows(claims)).source == decisions.LOCAL
+            checks = [profile_check(name, limit=10) for name in "abc"]
+            assert limiter.charge(limiter.windows(checks)).source == decisions.LOCAL
             assert limiter.breaker.state == state
         assert len(store.calls) == 9
 
     def test_check_of_several_is_a_probe_and_finds_the_node_back(self) -> None:
         store = OneNode()
         limiter = Limiter(store)
-        claims = [claim(name, limit=10) for name in "abc"]
+        checks = [profile_check(name, limit=10) for name in "abc"]
         away(store)
         for _ in range(3):
-            limiter.charge(limiter.windows(claims))
+            limiter.charge(limiter.windows(checks))
         recovers(limiter, store)
-        assert limiter.charge(limiter.windows(claims)).source == decisions.REDIS
+        assert limiter.charge(limiter.windows(checks)).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
 
-    def test_error_of_one_slot_is_no_outage_of_its_node(self) -> None:
+    def test_error_of_one_slot_is_not_an_outage_of_its_node(self) -> None:
         store = OneNode()
         limiter = Limiter(store)
         for number, error in enumerate((SPOILED, AWAY)):
             store.fails = lambda call: error if "{b}" in call.keys[0] else None  # type: ignore[union-attr]  # noqa: B023
             for _ in range(3):
-                limiter.charge(limiter.windows([claim(name, limit=10) for name in "abc"]))
+                limiter.charge(limiter.windows([profile_check(name, limit=10) for name in "abc"]))
             assert limiter.breaker.state == (CLOSED, OPEN)[number]
 
 
@@ -784,14 +844,16 @@ class TestPrepared:
         away(store)
         for cost in range(1, 6):
             for one, other in itertools.permutations(profiles, 2):
-                claims = [ProfileCheck(of, "x", of.policies, cost) for of in (one, other)]
-                assert limiter.charge(limiter.windows(claims)).allowed
-                assert limiter.charge(limiter.windows(claims[:1])).verdicts[0].profile == one.name
-                assert limiter.windows(claims).template.profiles == (one, other)
+                checks = [ProfileCheck(of, "x", of.policies, cost) for of in (one, other)]
+                assert limiter.charge(limiter.windows(checks)).allowed
+                assert limiter.charge(limiter.windows(checks[:1])).verdicts[0].profile == one.name
+                assert limiter.windows(checks).template.profiles == (one, other)
         assert all(1 <= len(cache) <= 2 for cache in kept)
 
     def test_profile_that_takes_the_place_of_another_has_its_own_limit(self, store: Store) -> None:
         limiter = Limiter(store)
         for limit in range(1, 50):
             # Each may get the memory, and so the id, of the one before.
-            assert limiter.charge(limiter.windows([claim(limit=limit, cost=0)])).limit == limit
+            assert (
+                limiter.charge(limiter.windows([profile_check(limit=limit, cost=0)])).limit == limit
+            )

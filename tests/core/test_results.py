@@ -70,7 +70,7 @@ def test_strictest_refusal_lasts_longest() -> None:
     assert strictest(decision.verdicts).limit == 6
 
 
-def test_strictest_admission_with_as_many_left_stays_so_for_longer() -> None:
+def test_strictest_of_equal_admissions_resets_last() -> None:
     rows = (1, 2, 0, 9_000_000, 1, 2, 0, 10_000_000)
     decision = decide(windows_of([5, 6]), 1, CLOCK, *rows)
     assert (decision.limit, decision.reset_after) == (6, 10.0)

@@ -11,7 +11,7 @@ import http_sf
 import pytest
 
 from django_slidingwindow import decisions
-from django_slidingwindow.core.health import Callbacks
+from django_slidingwindow.core.callbacks import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
 from django_slidingwindow.core.windows import ProfileCheck
@@ -174,7 +174,7 @@ def test_replay_shows_no_window_that_others_charge(shield: Shield, clock: Clock)
     assert shield.find(ONE) == (decision, decision.verdicts[:1], pytest.approx(0.9))
 
 
-def test_refusal_that_was_on_its_way_when_windows_were_freed_is_not_kept(shield: Shield) -> None:
+def test_refusal_is_not_kept_when_windows_were_freed_meanwhile(shield: Shield) -> None:
     for free in (shield.clear, lambda: shield.forget(["k:c60"])):
         before = shield.forgotten
         free()
@@ -219,7 +219,7 @@ def test_forgotten_window_frees_every_refusal_it_has_a_part_in(shield: Shield) -
     assert not shield._questions
 
 
-def test_cleared_shield_knows_nothing(shield: Shield) -> None:
+def test_cleared_shield_is_empty(shield: Shield) -> None:
     remember(shield, BOTH)
     shield.clear()
     assert shield.find(BOTH) is None
@@ -258,7 +258,7 @@ def profile(name: str, *rates: str, axis: str = "user", **fields: Any) -> Profil
     return Profile(name=name, axis=axis, policies=policies, **fields)
 
 
-def claim(of: Profile, identifier: str = "ada", cost: int = 1) -> ProfileCheck:
+def profile_check(of: Profile, identifier: str = "ada", cost: int = 1) -> ProfileCheck:
     return ProfileCheck(of, identifier, of.policies, cost)
 
 
@@ -276,10 +276,10 @@ class TestFreedWindows:
             assert limiter.reset([decision.key]) == 1
 
     @pytest.mark.parametrize("way", ["refund", "reset"])
-    def test_request_passes_that_was_refused_while_they_were_freed(
+    def test_request_passes_when_its_window_was_freed_during_its_refusal(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
-        mine = [claim(profile("mine", "1/h"))]
+        mine = [profile_check(profile("mine", "1/h"))]
         first = limiter.charge(limiter.windows(mine))
         ran = limiter.store.run
 
@@ -299,7 +299,7 @@ class TestFreedWindows:
     async def test_request_passes_whose_refusal_arrived_after_they_were_freed(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch, way: str, kind: str
     ) -> None:
-        mine = [claim(profile("mine", "1/h"))]
+        mine = [profile_check(profile("mine", "1/h"))]
         first = limiter.charge(limiter.windows(mine))
         charge, acharge = limiter.store.charge, limiter.store.acharge
 
@@ -354,35 +354,37 @@ class TestReplays:
         clock, callbacks = Clock(), Callbacks(listeners=SimpleNamespace(receivers=receivers))
 
         def limiter(prefix: str, seconds: float) -> Limiter:
-            # The steps of the clock are whole in microseconds, and in binary.
+            # The steps of the clock are whole in microseconds, and in binary. Windows are long:
+            # Redis deletes keys by its own clock, which must not matter on a slow machine.
             store = RedisStore("default", budget=60, clock=lambda: round(clock.now * 1_000_000))
             return Limiter(
                 store, prefix=prefix, callbacks=callbacks, shield=Shield(seconds, clock=clock)
             )
 
-        shielded, plain = limiter("shielded", 1.0), limiter("plain", 0)
-        user = profile("user", "4/s", "12/10s", "60/m", algorithm=algorithm)
+        shielded, plain = limiter("shielded", 60.0), limiter("plain", 0)
+        user = profile("user", "4/m", "12/10m", "60/h", algorithm=algorithm)
         profiles = [
             [user],
-            [user, profile("all", "40/10s", axis="global", algorithm=algorithm)],
-            [profile("read", "9/5s", scope="s", algorithm=algorithm)],
-            [profile("write", "5/5s", "20/m", scope="s", algorithm=algorithm)],
+            [user, profile("all", "40/10m", axis="global", algorithm=algorithm)],
+            [profile("read", "9/5m", scope="s", algorithm=algorithm)],
+            [profile("write", "5/5m", "20/h", scope="s", algorithm=algorithm)],
         ]
         dice = random.Random(algorithm)
         replays = hidden = 0
         for step in range(1_500):
-            clock.now += dice.choice([0, 0, 1, 1, 2, 8]) / 64
+            clock.now += dice.choice([0, 0, 1, 1, 2, 8]) * 60 / 64
             chosen = dice.choice(profiles)
             cost = dice.choice([1, 1, 1, 2, 7])
-            claims = [
-                claim(of, "x" if of.axis == "global" else dice.choice("ab"), cost) for of in chosen
+            checks = [
+                profile_check(of, "x" if of.axis == "global" else dice.choice("ab"), cost)
+                for of in chosen
             ]
             if dice.random() < 0.02:
-                assert shielded.reset(shielded.windows(claims[:1]).keys) == plain.reset(
-                    plain.windows(claims[:1]).keys
+                assert shielded.reset(shielded.windows(checks[:1]).keys) == plain.reset(
+                    plain.windows(checks[:1]).keys
                 )
-            answer = shielded.charge(shielded.windows(claims))
-            truth = plain.charge(plain.windows(claims))
+            answer = shielded.charge(shielded.windows(checks))
+            truth = plain.charge(plain.windows(checks))
             assert answer.allowed == truth.allowed, step
             assert answer.retry_after == pytest.approx(truth.retry_after), step
             shown, all_of_it = fields(answer), fields(truth)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.http import HttpResponse
 from django.test import RequestFactory
 
@@ -29,6 +30,10 @@ def tier(identifier: str, request: Any) -> Any:
     return PLANS.get(identifier, "gold")
 
 
+async def atier(identifier: str, request: Any) -> Any:
+    return tier(identifier, request)
+
+
 def profile(**changes: Any) -> dict[str, Any]:
     return {"axis": "tenant", "tiers": TIERS, "tier": f"{HERE}.tier", **changes}
 
@@ -39,6 +44,7 @@ def _profiles(settings: Any) -> Iterator[None]:
         "PROFILES": {
             "tenant_api": profile(),
             "lenient": profile(tiers={**TIERS, "default": "5000/d"}),
+            "awaited": profile(tier=f"{HERE}.atier"),
         },
         "IDENTITIES": {"tenant": lambda request: request.GET.get("tenant")},
     }
@@ -56,6 +62,13 @@ def test_tier_says_the_rates(identifier: str, rates: list[str]) -> None:
     assert [verdict.policy.label for verdict in decision.verdicts] == rates
     assert decision.reason == ("allowed" if rates else "unlimited")
     assert asked == [(identifier, None)]
+
+
+async def test_tier_may_be_an_async_function() -> None:
+    decision = await limits.acheck("awaited", "acme")
+    assert (decision.limit, len(decision.verdicts)) == (20, 2)
+    assert asked == [("acme", None)]
+    assert (await sync_to_async(limits.check)("awaited", "globex")).limit == 100
 
 
 def test_tier_of_a_request() -> None:

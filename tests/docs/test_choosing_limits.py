@@ -1,4 +1,4 @@
-"""The tutorial about limits shows what its commands print, on the log that its script makes."""
+"""docs/choosing-limits.md shows the real output of its commands and the log of its script."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_commands_print_what_the_page_shows(block: Block, monkeypatch: pytest.Mo
     assert printed.getvalue() == shown
 
 
-def test_sample_is_what_the_script_makes() -> None:
+def test_sample_log_is_up_to_date() -> None:
     spec = spec_from_file_location("make_log", DOCS / "samples" / "make_log.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""docs/scaling.md: how many connections checks open."""
+"""Checks open as many connections as docs/scaling.md says."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _server(fresh_server: RedisServer) -> Any:
         yield
 
 
-def named(server: RedisServer) -> int:
-    """How many connections have the name that the page gives them."""
+def count_connections(server: RedisServer) -> int:
+    """Return how many connections have the client name of the page."""
     with server.client() as client:
         return sum(entry["name"] == "limits" for entry in client.client_list())
 
 
-def test_threads_open_at_most_one_each(fresh_server: RedisServer) -> None:
+def test_threads_open_at_most_one_connection_each(fresh_server: RedisServer) -> None:
     start = threading.Barrier(THREADS)
 
     def work() -> None:
@@ -45,19 +45,19 @@ def test_threads_open_at_most_one_each(fresh_server: RedisServer) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert 1 <= named(fresh_server) <= THREADS
+    assert 1 <= count_connections(fresh_server) <= THREADS
 
 
-def test_checks_one_after_another_share_a_connection(fresh_server: RedisServer) -> None:
+def test_consecutive_checks_share_a_connection(fresh_server: RedisServer) -> None:
     for number in range(20):
         limits.check("ip_public", f"203.0.113.{number}")
-    assert named(fresh_server) == 1
+    assert count_connections(fresh_server) == 1
 
 
 def test_tasks_of_an_event_loop_share_a_connection(fresh_server: RedisServer) -> None:
     async def work() -> int:
         checks = [limits.acheck("ip_public", f"203.0.113.{number}") for number in range(100)]
         await asyncio.gather(*checks)
-        return await asyncio.to_thread(named, fresh_server)
+        return await asyncio.to_thread(count_connections, fresh_server)
 
     assert asyncio.run(work()) == 1

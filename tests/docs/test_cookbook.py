@@ -1,4 +1,4 @@
-"""The recipes of docs/cookbook.md do what the page says."""
+"""The recipes of docs/cookbook.md work as described."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def modules(tmp_path: Path, redis: Any) -> Iterator[dict[str, ModuleType]]:
 
 
 def sent(request: Any, **more: Any) -> Any:
-    """A request as a view gets it."""
+    """Return the request with the attributes that a view gets."""
     request.user = AnonymousUser()
     request._dont_enforce_csrf_checks = True
     request.resolver_match = SimpleNamespace(
@@ -54,7 +54,7 @@ def block(file: str) -> str:
     return code
 
 
-def test_login_counts_failures_alone(modules: dict[str, ModuleType]) -> None:
+def test_login_counts_only_failures(modules: dict[str, ModuleType]) -> None:
     views = modules["accounts/views.py"]
     outcome = {"status": 302}
 
@@ -72,7 +72,7 @@ def test_login_counts_failures_alone(modules: dict[str, ModuleType]) -> None:
     assert [attempt("ada") for _ in range(9)] == [302] * 9
     outcome["status"] = 200
     assert [attempt("ada") for _ in range(6)] == [200] * 5 + [429]
-    # By account, from any address and in any case.
+    # The second limit counts the account, from any address and in any letter case.
     others = [attempt(" ADA", f"198.51.100.{number}") for number in range(16)]
     assert others == [200] * 15 + [429]
     assert attempt("grace", "198.51.100.99") == 200
@@ -119,7 +119,7 @@ def deliver(views: ModuleType, signature: str | None, account: str = "acme") -> 
 def test_webhook_counts_signed_deliveries_by_account(modules: dict[str, ModuleType]) -> None:
     views = modules["hooks/views.py"]
     with limits_in_memory():
-        # Wrong signatures use up nothing but the limit of their own address.
+        # Wrong signatures are charged only to the limit of their address.
         assert [deliver(views, "wrong") for _ in range(11)] == [403] * 10 + [429]
         assert limits.peek("webhook", "acme", cost=0).remaining == 20
         limits.reset("bad_signature", "127.0.0.1")
@@ -157,13 +157,13 @@ def ask(views: ModuleType, prompt: str) -> Any:
     )
 
 
-def test_llm_charges_what_was_used(modules: dict[str, ModuleType]) -> None:
+def test_llm_charges_the_used_tokens(modules: dict[str, ModuleType]) -> None:
     views = modules["llm/views.py"]
     assert json.loads(ask(views, "hello").content) == {"answer": "You said hello."}
     assert limits.peek("llm_tokens", "red", cost=0).remaining == 100_000 - 700
 
 
-def test_llm_gives_back_what_a_failed_call_did_not_use(
+def test_llm_refunds_a_failed_call(
     modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views = modules["llm/views.py"]
@@ -177,7 +177,7 @@ def test_llm_gives_back_what_a_failed_call_did_not_use(
     assert limits.peek("llm_tokens", "red", cost=0).remaining == 100_000
 
 
-def test_llm_keeps_the_estimate_where_both_do_not_fit(modules: dict[str, ModuleType]) -> None:
+def test_llm_keeps_the_estimate_when_both_do_not_fit(modules: dict[str, ModuleType]) -> None:
     views = modules["llm/views.py"]
     assert limits.check("llm_tokens", "red", cost=97_800).allowed
     estimate = len(b'{"prompt": "hello"}') // 3 + 2_000
@@ -197,7 +197,7 @@ def test_upload_meets_both_limits_or_none(modules: dict[str, ModuleType]) -> Non
         return status
 
     assert upload(str(60 * 2**20)) == 201
-    assert upload("") == 201  # counts as 100
+    assert upload("") == 201  # an unknown length counts as 100
     assert [upload(str(100 * 2**20 - 1)) for _ in range(4)] == [201, 201, 201, 429]
     assert limits.peek("files", "ip:127.0.0.1", cost=0).remaining == 20 - 5
     assert limits.peek("megabytes", "ip:127.0.0.1", cost=0).remaining == 500 - 460

@@ -1,4 +1,4 @@
-"""docs/migrating.md by behaviour: each row's limit admits the same requests before and after."""
+"""Each limit in docs/migrating.md admits the same requests before and after the migration."""
 
 # ruff: noqa: RUF012 -- lists on the class are DRF's own way
 
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.urls(__name__)
 
 @pytest.fixture(autouse=True)
 def clocks(monkeypatch, settings, redis):
-    """No fixed window of django-ratelimit ends during a test."""
+    """Stop the clock of django-ratelimit, so that no fixed window ends during a test."""
     monkeypatch.setattr(ratelimit_core, "time", SimpleNamespace(time=lambda: 1_700_000_000.0))
     settings.RATELIMIT_BACKEND = "memory"
     clear_backend_cache()
@@ -59,7 +59,7 @@ def clocks(monkeypatch, settings, redis):
 
 @pytest.fixture
 def ours(settings):
-    """Set the profiles, and other settings of the app."""
+    """A function that sets the profiles and other settings of the app."""
 
     def configure(more=(), **profiles):
         settings.SLIDING_WINDOW = {
@@ -73,7 +73,7 @@ def ours(settings):
 
 
 def admitted(view: Callable[..., HttpResponse], script) -> list[bool]:
-    """Return for each of a script's 30 requests whether it passes."""
+    """Return whether each of the 30 requests of a script passes."""
     found = []
     script = list(script)
     assert len(script) == 30
@@ -97,14 +97,14 @@ def admitted(view: Callable[..., HttpResponse], script) -> list[bool]:
 
 
 def assert_same(before, after, script) -> None:
-    """Assert that both views admit the same requests of a script, and refuse some."""
+    """Assert that both views admit the same requests of a script, but not all of them."""
     expected = admitted(before, script)
     assert set(expected) == {True, False}
     assert admitted(after, script) == expected
 
 
 def sending(**values):
-    """30 requests, which take the values of each name in turns, at different paces."""
+    """Yield 30 requests that cycle through the values of each name, at different speeds."""
     for number in range(30):
         yield {
             name: options[number // (place + 1) % len(options)]
@@ -113,12 +113,12 @@ def sending(**values):
 
 
 EVERYBODY = list(sending(address=ADDRESSES, user=[None, 1, 2]))
-COUNTED: dict[str, set[str]] = {}
+TESTED_ROWS: dict[str, set[str]] = {}
 
 
 def row(heading: str, cell: str):
-    """Mark a test as that of a row of the guide, by the row's first cell."""
-    COUNTED.setdefault(heading, set()).add(cell)
+    """Mark a test as the test of a row of the guide, which its first cell identifies."""
+    TESTED_ROWS.setdefault(heading, set()).add(cell)
     return lambda test: test
 
 
@@ -208,7 +208,7 @@ def test_ratelimit_of_a_method_admits_the_same(ours):
 
 
 def by_path(first, second):
-    """A view that answers by one of two."""
+    """Return a view that calls one of two views, by the path."""
     return lambda request: (first if request.path == "/first/" else second)(request)
 
 
@@ -294,7 +294,7 @@ class Answering(APIView):
     authentication_classes = []
 
     def perform_authentication(self, request):
-        # The user of the script's request.
+        # Keep the user that `admitted` has set.
         request.user = request._request.user
 
     def get(self, request):
@@ -517,6 +517,6 @@ def test_smart_snippets_admit_the_same(tmp_path):
 
 def test_every_row_of_the_guide_has_a_test():
     headings = re.findall(r"^## (.+)$", pages()[GUIDE], re.MULTILINE)
-    assert headings == list(COUNTED)
+    assert headings == list(TESTED_ROWS)
     for heading in headings:
-        assert {cells[0] for cells in table(GUIDE, heading)} == COUNTED[heading]
+        assert {cells[0] for cells in table(GUIDE, heading)} == TESTED_ROWS[heading]

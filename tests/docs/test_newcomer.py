@@ -1,4 +1,4 @@
-"""README and quick start lead a newcomer to a 429, typed as they stand."""
+"""The steps of README and quick start, followed exactly, lead to a 429."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENT = '"LATENCY_BUDGET": 30.0'
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that a page shows, by name."""
+    """Return the files that a page shows, by name."""
     found: dict[str, str] = {}
     for block in blocks(page, "python"):
         if block.file is not None:
@@ -45,13 +45,13 @@ def files(page: str) -> dict[str, str]:
 
 
 def commands(page: str, number: int = 0) -> list[str]:
-    """The commands of a console block of the page, the first one by default."""
+    """Return the commands of the n-th console block of a page."""
     console = blocks(page, "console")[number].code
     return [line.removeprefix("$ ") for line in console.splitlines()]
 
 
 def one_file(folder: Path, redis_url: str) -> list[str]:
-    """Write the quick start's single file; return the command that serves it."""
+    """Write the single file of the quick start, and return the command that serves it."""
     file = files(PAGE)["hello.py"]
     changed = file.replace("redis://127.0.0.1:6379/0", redis_url)
     patient = changed.replace('"LOG": False', f'"LOG": False, {PATIENT}')
@@ -63,7 +63,7 @@ def one_file(folder: Path, redis_url: str) -> list[str]:
 
 
 def existing_project(folder: Path, redis_url: str) -> list[str]:
-    """Add the README's code to a new project of Django's; return the command that serves it."""
+    """Add the code of the README to a new project, and return the command that serves it."""
     install, migrate, serve = commands(README)
     assert install == "pip install django_slidingwindow"
     assert migrate == "python manage.py migrate"
@@ -73,13 +73,13 @@ def existing_project(folder: Path, redis_url: str) -> list[str]:
 
 @contextmanager
 def serving(folder: Path, command: list[str]) -> Iterator[str]:
-    """Run a page's command on a free port; the address of the site."""
+    """Run the command of a page on a free port, and yield the address of the site."""
     python, *arguments = command
     assert python == "python"
     address = f"127.0.0.1:{free_port()}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("DJANGO_SETTINGS_MODULE", None)
-    # What is installed here stands in for the index: the suite runs without a network.
+    # Instead of `pip install`, use this environment: the suite runs without a network.
     with subprocess.Popen(
         [sys.executable, *arguments, address],
         cwd=folder,
@@ -92,7 +92,7 @@ def serving(folder: Path, command: list[str]) -> Iterator[str]:
             wait_until(lambda: reachable(f"http://{address}/nowhere"), "the site answers", 60)
             yield f"http://{address}/"
         finally:
-            # The autoreloader and the server that it watches.
+            # Kill the autoreloader and the server.
             os.killpg(server.pid, signal.SIGKILL)
 
 
@@ -116,7 +116,7 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
 
 
 def assert_shown(page: str, answer: tuple[int, dict[str, str], str]) -> None:
-    """Assert that an answer is the first response that the page shows."""
+    """Assert that a response equals the first one that the page shows."""
     head, body = blocks(page, "http")[0].code.split("\n\n")
     status_line, *lines = head.splitlines()
     _, headers, text = answer
@@ -127,10 +127,10 @@ def assert_shown(page: str, answer: tuple[int, dict[str, str], str]) -> None:
     for line in lines:
         name, value = line.split(": ", 1)
         # Seconds may have passed since the first request.
-        assert no_seconds(headers[name], wait) == no_seconds(value, 60), name
+        assert without_seconds(headers[name], wait) == without_seconds(value, 60), name
 
 
-def no_seconds(value: str, wait: int) -> str:
+def without_seconds(value: str, wait: int) -> str:
     return re.sub(r"t=\d+", "t=", value) if value != str(wait) else "the wait"
 
 
@@ -169,7 +169,7 @@ def test_sixth_answer_is_the_429_that_the_quick_start_shows(
     assert_shown(PAGE, answers[-1])
 
 
-def test_without_a_redis_it_ends_in_the_same_429(tmp_path: Path) -> None:
+def test_quick_start_refuses_without_redis_too(tmp_path: Path) -> None:
     command = one_file(tmp_path, f"redis://127.0.0.1:{free_port()}/0")
     with serving(tmp_path, command) as url:
         assert [get(url)[0] for _ in range(6)] == [200] * 5 + [429]

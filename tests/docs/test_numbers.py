@@ -15,7 +15,7 @@ STORED = Results.load(DOCS / "benchmarks" / "results.json")
 
 
 def flat(page: str) -> str:
-    """The text of a page with single spaces."""
+    """Return the text of a page in one line."""
     return " ".join(pages()[page].split())
 
 
@@ -48,7 +48,7 @@ def test_every_cell_of_the_comparison_has_a_mark_and_words() -> None:
             assert words, title
 
 
-def test_comparison_names_what_makes_it_and_where_others_are_as_good() -> None:
+def test_comparison_names_its_commands_and_where_others_are_as_good() -> None:
     for words in ("`tox -e conformance`", "`tox -e bench`", "Where others are as good or better"):
         assert words in flat("README.md")
 
@@ -83,7 +83,7 @@ def test_scaling_page_has_the_measured_memory_of_an_identity() -> None:
 
 
 def test_scaling_example_adds_up() -> None:
-    """The bytes of its keys are those of the algorithms page."""
+    """The bytes per key are those of docs/algorithms.md."""
     page = flat("docs/scaling.md")
     rows = table("docs/algorithms.md", "In numbers", number=2)
     (cells,) = [row[1:] for row in rows if row[0] == "`compact`"]

@@ -1,4 +1,4 @@
-"""The recipes for Sentry and structlog do what the page says."""
+"""The recipes for Sentry and structlog in docs/metrics.md work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PAGE = "docs/metrics.md"
 
-# A site that sends all that it has for Sentry to its own output. In a process of its own, because
-# Sentry's SDK changes Django and logging for good.
+# A site that prints the events for Sentry instead of sending them. It runs in its own process,
+# because Sentry's SDK patches Django and logging permanently.
 SITE = """
 import json, sys
 import django, sentry_sdk
@@ -63,7 +63,7 @@ from django_slidingwindow.guard.limiter_factory import CALLBACKS
 
 urlpatterns = [path("", rate_limit("login")(lambda request: HttpResponse()))]
 for _ in range(2):
-    # As a server does it: where a transaction of Sentry's begins and ends.
+    # A whole request as in a web server: it begins and ends a transaction of Sentry.
     response = WSGIHandler()(RequestFactory().get("/").environ, lambda *args: None)
     for _ in response:
         pass
@@ -100,7 +100,9 @@ def test_sentry_gets_spans_a_tag_and_errors(tmp_path: Path, redis_server: RedisS
 
 
 @pytest.mark.usefixtures("redis")
-def test_structlog_writes_our_fields(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_structlog_writes_the_fields_of_the_app(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with project(PAGE, tmp_path):
         config: Any = logging.config.DictConfigurator(settings.LOGGING)  # type: ignore[attr-defined]
         formatter = config.configure_formatter(settings.LOGGING["formatters"]["json"])
@@ -115,7 +117,7 @@ def test_structlog_writes_our_fields(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_structlog_writes_a_line_for_each_refusal(tmp_path: Path) -> None:
     view = rate_limit("ip_public", cost=120)(lambda request: HttpResponse())
-    # With the page's modules of earlier tests go their receivers.
+    # Delete the receivers of the page's modules that earlier tests have imported.
     gc.collect()
     with (
         project(PAGE, tmp_path),

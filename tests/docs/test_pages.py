@@ -1,4 +1,4 @@
-"""What README and docs show is run, and does what they say."""
+"""The code of README and docs runs, and does what the pages say."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def request(method: str = "get", path: str = "/", **headers: str) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _afresh(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every page counts from nothing, and finds the variable that one of them reads."""
+def _environment(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty the server, and set the environment variable that one page reads."""
     monkeypatch.setenv("THROTTLE_PASSWORD", "secret")
 
 
@@ -67,7 +67,7 @@ def _afresh(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("block", [b for page in pages() for b in blocks(page)], ids=str)
-def test_block_says_its_language_so_that_python_cannot_hide(block: Block) -> None:
+def test_block_names_its_language(block: Block) -> None:
     assert block.language in LANGUAGES
     if block.language != "python":
         assert not STATEMENT.search(block.code)
@@ -111,7 +111,7 @@ def test_every_file_that_runs_elsewhere_is_shown_and_run() -> None:
         assert f'"{file}"' in (ROOT / "tests" / test).read_text()
 
 
-# What single pages promise
+# Single pages
 
 
 def test_views_of_the_profiles_page(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_views_of_the_profiles_page(tmp_path: Path) -> None:
         assert views.health(request()).content == b"ok"
 
 
-def test_tenants_of_the_profiles_page_have_their_plans(tmp_path: Path) -> None:
+def test_tenants_of_the_profiles_page_have_the_limits_of_their_plans(tmp_path: Path) -> None:
     with project("docs/profiles.md", tmp_path):
         assert limits.peek("tenant_api", "acme").limit == 20
         assert limits.peek("tenant_api", "globex").limit == 100
@@ -232,7 +232,9 @@ def test_drf_page_limits_guessing(tmp_path: Path) -> None:
     assert rule == ["^/api/", "django_slidingwindow.middleware.RateLimitMiddleware"]
 
 
-def test_pages_of_tests_pass_as_a_projects_tests(tmp_path: Path, redis_server: RedisServer) -> None:
+def test_tests_of_the_testing_page_pass_in_a_project(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
     shown = {block.file: block.code for block in blocks("docs/testing.md", "python")}
     assert set(shown) == {"test_shop.py", "test_limits.py", "test_fixtures.py", "test_log.py"}
     for name, code in shown.items():
@@ -268,7 +270,7 @@ def test_pages_of_tests_pass_as_a_projects_tests(tmp_path: Path, redis_server: R
 
 
 def shown_alias(heading: str) -> dict[str, Any]:
-    """The alias `limits` of the scaling page's first settings under a heading."""
+    """Return the alias `limits` of the first settings below a heading of the scaling page."""
     text = pages()["docs/scaling.md"]
     line = text.count("\n", 0, text.index(f"## {heading}\n"))
     block = next(b for b in blocks("docs/scaling.md", "python") if b.line > line)
@@ -277,7 +279,7 @@ def shown_alias(heading: str) -> dict[str, Any]:
 
 
 def source_by(alias: dict[str, Any]) -> str:
-    """Who decides with that alias, once the servers of a busy machine have found together."""
+    """Return the source of a check with this alias, after waiting for the servers."""
     wanted = {"CACHE": "limits", **PATIENT}
     caches = {"default": settings.CACHES["default"], "limits": alias}
     with override_settings(CACHES=caches, SLIDING_WINDOW=wanted):
@@ -294,7 +296,7 @@ def test_one_redis_of_the_scaling_page_counts(redis_server: RedisServer) -> None
 
 def test_sentinel_of_the_scaling_page_counts(sentinels: SentinelGroup) -> None:
     alias = shown_alias("Sentinel")
-    # A name of its own: django-redis keeps a pool for each URL, with the sentinels of then.
+    # A unique URL: django-redis keeps one pool per URL, with the sentinels of its first use.
     alias["LOCATION"] = alias["LOCATION"].replace("limits", sentinels.name) + "?client_name=docs"
     alias["OPTIONS"]["SENTINELS"] = sentinels.addresses
     assert source_by(alias) == "redis"
@@ -315,7 +317,7 @@ def slug(heading: str) -> str:
 
 
 def repository() -> str:
-    """The repository's address, as the package's metadata has it."""
+    """Return the address of the repository in the metadata of the package."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     urls = config["metadata"]["project_urls"].strip().splitlines()
@@ -327,7 +329,7 @@ def links(page: str) -> list[str]:
 
 
 def in_checkout(page: str, target: str) -> tuple[Path, str] | None:
-    """The file and the anchor that a link leads to; None for other sites."""
+    """Return the file and the anchor of a link, or None for other sites."""
     path, _, anchor = target.partition("#")
     raw = repository().replace("github.com", "raw.githubusercontent.com")
     for base in (f"{repository()}/blob/main/", f"{repository()}/tree/main/", f"{raw}/main/"):
@@ -340,7 +342,7 @@ def in_checkout(page: str, target: str) -> tuple[Path, str] | None:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_a_target(page: str) -> None:
     for target in links(page):
         led = in_checkout(page, target)
         if led is None:
@@ -362,7 +364,7 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_links_of_the_readme_work_on_pypi() -> None:
-    """PyPI shows the README alone, so a relative link would lead nowhere."""
+    """PyPI shows only the README, so relative links would be broken."""
     assert all(target.startswith("https://") for target in links("README.md"))
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", pages()["README.md"])
     raw = repository().replace("github.com", "raw.githubusercontent.com")
@@ -371,8 +373,8 @@ def test_links_of_the_readme_work_on_pypi() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/")])
-def test_links_of_the_docs_stay_within_them(page: str) -> None:
-    """The built docs have no file above the folder docs."""
+def test_links_of_the_docs_stay_inside_docs(page: str) -> None:
+    """The built docs contain no files outside the folder docs."""
     for target in links(page):
         led = in_checkout(page, target)
         if led is not None and not target.startswith("https://"):
@@ -392,7 +394,7 @@ def test_index_lists_every_page() -> None:
     assert {DOCS / f"{name}.md" for name in listed} <= {led[0] for led in found if led}
 
 
-def test_pictures_and_numbers_are_what_the_code_makes() -> None:
+def test_pictures_and_numbers_are_up_to_date() -> None:
     from docs.pictures import drawing
     from docs.pictures.__main__ import numbers
 
@@ -402,16 +404,16 @@ def test_pictures_and_numbers_are_what_the_code_makes() -> None:
     assert "\n".join(numbers()) in pages()["docs/algorithms.md"], "python -m docs.pictures"
 
 
-def test_memory_is_about_what_the_tables_say(fresh_server: RedisServer, settings: Any) -> None:
-    """Servers differ by some bytes a key, but not in what the tables show."""
+def test_memory_is_close_to_the_tables(fresh_server: RedisServer, settings: Any) -> None:
+    """Servers differ by some bytes per key, so the comparison is rough."""
     from docs.pictures.memory import HITS, bytes_a_key
 
-    # What other tests leave behind is freed at any time, so the server is a new one.
+    # A new server, because another one may free memory of earlier tests at any time.
     alias = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}
     settings.CACHES = {"default": alias}
     rows = table("docs/algorithms.md", "In numbers", number=2)
     for name, *cells in rows:
         sizes = dict(zip(HITS, (int(cell.replace(",", "")) for cell in cells), strict=True))
         found = bytes_a_key(code_in(name)[0], 100, keys=400)
-        # The server's own memory comes and goes as well: up to 100 bytes for each of the keys.
+        # The server's own memory changes too, by up to 100 bytes per key.
         assert abs(found - sizes[100]) < 0.5 * sizes[100] + 100, name

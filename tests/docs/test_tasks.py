@@ -1,4 +1,4 @@
-"""The tasks of docs/tasks.md wait without a worker, and come back: with real workers."""
+"""The tasks of docs/tasks.md wait without blocking a worker, and run later. With real workers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PAGE = "docs/tasks.md"
 
-# The page's settings, with limits that a test need not wait for: two customers a minute for each
-# tenant, and two a second for one of them.
+# The settings of the page, with small limits: two customers a minute for each tenant, and two a
+# second for one tenant, whose tasks the test waits for.
 SITE = """
 SECRET_KEY = "x"
 USE_TZ = True
@@ -52,7 +52,7 @@ def file(name: str) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path, redis: Redis, redis_server: RedisServer) -> Path:
-    """The page's project, in a folder."""
+    """A folder with the project of the page."""
     shown = file("settings.py")
     (tmp_path / "site_settings.py").write_text(SITE.format(redis=redis_server.url, shown=shown))
     (tmp_path / "rates.py").write_text(RATES)
@@ -67,7 +67,7 @@ def environment(site: Path, **more: str) -> dict[str, str]:
 
 
 def run(script: str, site: Path, **more: str) -> Any:
-    """Run a script in the project; return what its last line says, as JSON."""
+    """Run a script in the project, and return the JSON of its last line."""
     command = [sys.executable, "-c", script]
     done = subprocess.run(
         command,
@@ -111,7 +111,7 @@ def before_the_fork(**_):
     from django_slidingwindow import limits
     limits.check("crm", "a connection that the worker processes inherit")
 """
-# One worker process: were it blocked by the third task, those after it would not be done.
+# One worker process: if the third task blocked it, the tasks after it would not run.
 CELERY_SCRIPT = """
 import json, time
 import django
@@ -129,7 +129,7 @@ print(json.dumps([done, waiting[2].state]))
 
 @contextmanager
 def celery_worker(site: Path, broker: str) -> Iterator[Path]:
-    """A worker with one process; gives the path of its log."""
+    """Run a worker with one process, and yield the path of its log."""
     command = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "--concurrency=1"]
     command += ["--pool=prefork", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     log = site / "worker.log"
@@ -149,7 +149,7 @@ def celery_worker(site: Path, broker: str) -> Iterator[Path]:
         worker.wait()
 
 
-def test_celery_task_waits_without_its_worker_and_comes_back(
+def test_celery_task_retries_without_blocking_its_worker(
     site: Path, redis_server: RedisServer
 ) -> None:
     (site / "crm" / "tasks.py").write_text(file("crm/tasks.py"))
@@ -165,8 +165,8 @@ def test_celery_task_waits_without_its_worker_and_comes_back(
     assert state == "RETRY"
 
 
-# The worker's command ends when no task is ready. Then a minute passes: the task that waits is
-# due, and the window is empty.
+# The worker's command ends when no task is ready. Then the script simulates the end of the minute:
+# it empties the window and makes the waiting task due.
 DJANGO_SCRIPT = """
 import json
 import django
@@ -202,7 +202,7 @@ print(json.dumps({
 """
 
 
-def test_task_of_django_is_enqueued_again_for_the_time_when_there_is_room(site: Path) -> None:
+def test_django_task_is_enqueued_again_for_when_there_is_room(site: Path) -> None:
     code = file("crm/jobs.py")
     if django.VERSION < (6, 0):
         code = code.replace("from django.tasks import", "from django_tasks import")

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: the way from a response to the log row, with its own commands."""
+"""The commands of docs/troubleshooting.md lead from a response to the row of the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.urls(__name__), pytest.mark.django_db]
 
 @pytest.fixture(autouse=True)
 def _paid(settings: Any, redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The views of other tests name profiles that this project does not have.
+    # Views of other tests use profiles that these settings do not have.
     monkeypatch.setattr(usages, "_usages", {})
     settings.SLIDING_WINDOW = {
         **PATIENT,
@@ -46,21 +46,21 @@ def refused() -> HttpResponse:
     return response
 
 
-def said(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     out = StringIO()
     call_command("slidingwindow", *arguments, stdout=out)
     return out.getvalue()
 
 
-def shown(number: int) -> str:
-    """The output of the page's command of that number, after `manage.py slidingwindow`."""
+def run_shown(number: int) -> str:
+    """Run the n-th command that the page shows, and return its output."""
     lines = [
         line.removeprefix(COMMAND)
         for block in blocks(PAGE, "console")
         for line in block.code.splitlines()
         if line.startswith(COMMAND)
     ]
-    return said(*shlex.split(lines[number]))
+    return output_of(*shlex.split(lines[number]))
 
 
 def test_response_names_the_policy_that_refused() -> None:
@@ -74,15 +74,15 @@ def test_response_names_the_policy_that_refused() -> None:
         )
 
 
-def test_commands_find_the_window_and_let_the_client_in() -> None:
+def test_commands_show_and_reset_the_window() -> None:
     refused()
-    window = shown(1)
+    window = run_shown(1)
     for line in blocks(PAGE, "")[0].code.splitlines():
         name, value = re.split(r"\s{2,}", line)
         wanted = r".+" if name == "blocked for" else re.escape(value)
         assert re.search(rf"^{name}\s+{wanted}$", window, re.MULTILINE)
-    assert "throttle:tenant:{acme}:tenant_paid:c60" in shown(2)
-    shown(3)
+    assert "throttle:tenant:{acme}:tenant_paid:c60" in run_shown(2)
+    run_shown(3)
     assert Client().get("/orders/", headers={"X-Tenant": "acme"}).status_code == 200
 
 
@@ -94,7 +94,7 @@ def test_log_has_the_columns_that_the_page_explains() -> None:
 
 
 def test_doctor_is_the_first_command() -> None:
-    assert "latency" in shown(0)
+    assert "latency" in run_shown(0)
 
 
 def test_commands_in_the_tables_exist() -> None:
@@ -106,4 +106,4 @@ def test_commands_in_the_tables_exist() -> None:
         if arguments == ["show"]:
             arguments += ["--profile", "tenant_paid", "--id", "acme"]
             refused()
-        said(*arguments)
+        output_of(*arguments)

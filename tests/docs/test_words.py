@@ -1,4 +1,4 @@
-"""The docs name what the code has, all of it and nothing else."""
+"""The names in the docs are exactly those of the code, and no text has unclear words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from django_slidingwindow.checks.values import known_keys
 from django_slidingwindow.conf import Conf
 from django_slidingwindow.contrib.metrics import METRICS
 from django_slidingwindow.decisions import Decision
-from django_slidingwindow.guard import identity, overriding, rules
+from django_slidingwindow.guard import identity, override_snapshot, rules
 from django_slidingwindow.http.headers import STYLES
 from django_slidingwindow.policies import ALGORITHMS, LETTERS
 from django_slidingwindow.registry import BUILT_IN, read_profile
@@ -71,7 +71,7 @@ UNCLEAR = re.compile(
 PROSE = (".md", ".yml", ".lua", ".html", ".css", ".js", ".sh", ".toml", ".ini", ".cfg")
 FOLDERS = ("django_slidingwindow", "tests", "docs", "benchmarks", "scripts", "example_project")
 
-# What the design promises to users by name.
+# Names that the design promises to users.
 PROMISED = {
     "decorators": "rate_limit rate_limit_exempt",
     "middleware": "RateLimitMiddleware",
@@ -87,14 +87,14 @@ PROMISED = {
 
 
 def settings_rows() -> dict[str, str]:
-    """Default by key, over all the tables of the page."""
+    """Return the documented default of each setting."""
     text = pages()["docs/settings.md"]
     rows = re.findall(r"^\| `([A-Z0-9_]+)` \| `(.+?)` \| ", text, re.MULTILINE)
     assert len(rows) == len(dict(rows)), "a key has two rows"
     return dict(rows)
 
 
-def test_every_setting_has_its_row_and_no_other_has() -> None:
+def test_rows_are_the_settings() -> None:
     assert set(settings_rows()) == known_keys()
 
 
@@ -118,7 +118,7 @@ def test_words_in_capitals_are_known_names() -> None:
 
 
 def test_keys_in_dicts_of_settings_are_known() -> None:
-    """In prose as well: `"LOG_CLIENT": True` is a key that somebody will type."""
+    """Also in prose: readers will type `"LOG_CLIENT": True`."""
     found = {key for span in SPANS for key in re.findall(r"^\"([A-Z][A-Z0-9_]+)\":", span)}
     assert found <= known_keys() | {"BACKEND", "LOCATION"}
     assert "LOG_CLIENT" in found
@@ -188,8 +188,8 @@ def test_signals_and_their_arguments_are_those_of_the_code() -> None:
     assert {code_in(row[0])[0] for row in rows} == found
     source = inspect.getsource(signals)
     for name, arguments, _ in rows:
-        said = source.split(f"{code_in(name)[0]} = Signal()")[1].split('"""')[1]
-        assert all(re.search(rf"\b{word}\b", said) for word in code_in(arguments))
+        docstring = source.split(f"{code_in(name)[0]} = Signal()")[1].split('"""')[1]
+        assert all(re.search(rf"\b{word}\b", docstring) for word in code_in(arguments))
 
 
 def test_fields_reasons_and_sources_of_a_decision_are_those_of_the_code() -> None:
@@ -203,7 +203,7 @@ def test_fields_reasons_and_sources_of_a_decision_are_those_of_the_code() -> Non
     sources = "REDIS LEASE SHIELD DEFERRED LOCAL ALLOW DENY OVERRIDE".split()
     assert code_in(rows["`reason`"]) == [values[name] for name in reasons]
     assert code_in(rows["`source`"]) == [values[name] for name in sources]
-    assert code_in(rows["`override`"]) == [*overriding.ACTIONS]
+    assert code_in(rows["`override`"]) == [*override_snapshot.ACTIONS]
 
 
 def public_names() -> dict[str, list[str]]:
@@ -227,11 +227,12 @@ def test_promised_names_are_public_names() -> None:
 
 
 def test_names_that_the_docs_import_are_public_names() -> None:
-    """So that nobody copies what may change."""
+    """Readers copy these imports, so they must not change without notice."""
     documented = public_names()
-    for module, names in re.findall(
-        r"^from (django_slidingwindow[\w.]*) import (.+)$", EVERYTHING, re.MULTILINE
-    ):
+    pattern = r"^from (django_slidingwindow[\w.]*) import (.+)$"
+    imports = re.findall(pattern, EVERYTHING, re.MULTILINE)
+    assert imports
+    for module, names in imports:
         for name in names.split(","):
             full = f"{module}.{name.strip()}"
             assert full in documented or name.strip() in documented.get(module, [])
@@ -247,11 +248,11 @@ def test_extras_are_those_of_the_package() -> None:
     config.read(ROOT / "setup.cfg")
     extras = set(config["options.extras_require"])
     named = set(re.findall(r"django_slidingwindow\[(\w+)\]", EVERYTHING))
-    # The other two are for the checkout's own scripts.
+    # These two are for development.
     assert named == extras - {"test", "demo"}
 
 
-def test_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
+def test_version_is_defined_once_and_heads_the_changelog() -> None:
     version = django_slidingwindow.__version__
     first = re.search(r"^## (\S+)", pages()["CHANGELOG.md"], re.MULTILINE)
     assert first is not None
@@ -261,7 +262,7 @@ def test_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
 
 
 def sources() -> list[Path]:
-    """The files of the project that people write and read, except for translations."""
+    """Return the files of the project that people write and read, except for translations."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     found += [path for path in ROOT.glob("*") if path.suffix in PROSE]
     found += (ROOT / ".github").rglob("*.yml")
@@ -290,7 +291,7 @@ def unclear(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{line}: {match[0]}"
 
 
-def test_every_line_can_be_understood_at_once() -> None:
+def test_no_line_has_an_unclear_word() -> None:
     found = sources()
     assert len(found) > 500
     assert [place for path in found for place in unclear(path)] == []

@@ -54,7 +54,7 @@ def send(request: pytest.FixtureRequest) -> Any:
     return lambda call: asyncio.run(Asgi().send(call))
 
 
-def test_view_sees_the_whole_request(send: Any, settings: Any) -> None:
+def test_view_gets_the_whole_request(send: Any, settings: Any) -> None:
     settings.ALLOWED_HOSTS = ["shop.example"]
     settings.SECURE_SSL_REDIRECT = True
     settings.MIDDLEWARE = ["django.middleware.security.SecurityMiddleware"]
@@ -87,7 +87,7 @@ def test_response_is_read_to_its_end(send: Any, settings: Any) -> None:
     assert closed == ["read to its end"]
 
 
-def test_error_of_a_view_is_a_status(send: Any, settings: Any) -> None:
+def test_handler_returns_a_status_when_the_view_fails(send: Any, settings: Any) -> None:
     settings.ALLOWED_HOSTS = ["localhost"]
     call = Call(method="GET", path="/caf%C3%A9/x/", host="localhost")
     assert send(call) == 500

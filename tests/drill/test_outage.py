@@ -1,4 +1,4 @@
-"""An outage for one process: calls go to a port of its own, and then to Redis again."""
+"""An outage for one process: calls go to a local port, and then to Redis again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_outage_begins_and_ends_by_the_clock(outage: Outage, clock: Clock) -> No
 
 @pytest.mark.parametrize("transport", ["direct", "client"])
 @pytest.mark.parametrize("way", WAYS)
-def test_checks_are_decided_without_redis_until_the_outage_ends(
+def test_fallback_decides_until_the_outage_ends(
     way: str, transport: str, outage: Outage, clock: Clock, settings: SettingsWrapper
 ) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 0.3}
@@ -91,7 +91,7 @@ def test_checks_are_decided_without_redis_until_the_outage_ends(
     assert again.remaining == 98
 
 
-def test_other_limiters_of_the_process_are_untouched(outage: Outage) -> None:
+def test_limiter_of_the_process_is_restored_afterwards(outage: Outage) -> None:
     before = current_limiter.get_limiter()
     with interrupted(outage, BREAKER) as limiter:
         outage.begin(60)
@@ -101,7 +101,7 @@ def test_other_limiters_of_the_process_are_untouched(outage: Outage) -> None:
     assert limits.check("many", "a").source == decisions.REDIS
 
 
-def test_overrides_are_read_from_the_first_check_on(
+def test_on_first_use_is_called_for_the_limiter_of_the_drill(
     outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
@@ -128,7 +128,7 @@ def test_all_kinds_of_calls_fail_during_the_outage(outage: Outage) -> None:
         assert store.client().ping(), "what pages and commands use is the real store's"
 
 
-def test_nothing_answers_in_the_black_hole(outage: Outage, settings: SettingsWrapper) -> None:
+def test_calls_time_out_in_the_black_hole(outage: Outage, settings: SettingsWrapper) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 0.1}
     with interrupted(outage, BLACKHOLE) as limiter:
         outage.begin(60)
@@ -147,7 +147,7 @@ def cluster_caches(cluster: RedisCluster) -> dict[str, Any]:
     }
 
 
-def test_all_nodes_of_a_cluster_are_away(
+def test_all_nodes_of_a_cluster_are_away_during_the_outage(
     outage: Outage, clock: Clock, cluster: RedisCluster, settings: SettingsWrapper
 ) -> None:
     settings.CACHES = cluster_caches(cluster)
@@ -173,7 +173,7 @@ def test_all_nodes_of_a_cluster_are_away(
         assert both(limiter) == [decisions.REDIS] * 2
 
 
-def test_client_of_a_cluster_is_an_error(
+def test_interrupted_raises_for_the_client_of_a_cluster(
     outage: Outage, cluster: RedisCluster, settings: SettingsWrapper
 ) -> None:
     settings.CACHES = cluster_caches(cluster)

@@ -1,4 +1,4 @@
-"""Each promise is kept, broken or not seen, as observations say."""
+"""Each promise is kept, broken or not seen, depending on the observations."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def judged(name: str, found: Result) -> Promise:
     return {promise.name: promise for promise in promises(found)}[name]
 
 
-def test_error_that_was_there_before_the_outage_is_not_its_fault() -> None:
+def test_answered_ignores_views_that_failed_before_the_outage() -> None:
     usual, later = request(phase=BEFORE, status=500), request(check(), status=500)
     assert judged("answered", result(sent=[usual, later])).kept is None
     healthy = request(phase=BEFORE)
@@ -105,20 +105,20 @@ def test_error_that_was_there_before_the_outage_is_not_its_fault() -> None:
     assert broken.evidence == "1 requests, 1 errors; the first: /page/ 500"
 
 
-def test_exception_counts_as_an_error_and_its_text_is_shown() -> None:
+def test_answered_is_broken_and_shows_the_text_when_a_handler_raises() -> None:
     failed = request(phase=AFTER, status=None, error="ValueError: no")
     broken = judged("answered", result(sent=[failed]))
     assert broken.kept is False
     assert "ValueError: no" in broken.evidence
 
 
-def test_503_of_the_fallback_deny_is_an_answer() -> None:
+def test_answered_accepts_503_of_the_fallback_deny() -> None:
     denied = request(check(source=decisions.DENY, allowed=False), status=503)
     assert judged("answered", result(sent=[denied])).kept is True
     assert judged("answered", result(sent=[request(check(), status=503)])).kept is False
 
 
-def test_every_request_has_to_meet_a_check() -> None:
+def test_limited_is_broken_when_a_request_has_no_check() -> None:
     seen = check()
     assert judged("limited", result(seen, sent=[request(seen)])).kept is True
     broken = judged("limited", result(seen, sent=[request(seen), request()]))
@@ -128,14 +128,14 @@ def test_every_request_has_to_meet_a_check() -> None:
 
 
 @pytest.mark.parametrize("profile", ["local", "unknown"])
-def test_another_fallback_than_the_profiles_is_a_broken_promise(profile: str) -> None:
+def test_limited_is_broken_when_another_fallback_decides(profile: str) -> None:
     assert judged("limited", result(check(profile=profile))).kept is True
     broken = judged("limited", result(check(profile=profile, source=decisions.ALLOW)))
     assert broken.kept is False
     assert f"allow decided for the profile {profile}" in broken.evidence
 
 
-def test_local_window_admits_its_limit_in_any_window() -> None:
+def test_share_is_broken_when_a_window_admits_more_than_its_limit() -> None:
     four = [check(START + i) for i in range(LIMIT + 1)]
     assert judged("share", result(*four[:LIMIT])).kept is True
     broken = judged("share", result(*four))
@@ -145,7 +145,7 @@ def test_local_window_admits_its_limit_in_any_window() -> None:
     assert judged("share", result(*apart)).kept is True
 
 
-def test_share_counts_costs_and_no_refusals() -> None:
+def test_share_counts_costs_but_not_refusals() -> None:
     assert judged("share", result(check(cost=LIMIT + 1))).kept is False
     refusals = [check(START + i, allowed=False) for i in range(10)]
     assert judged("share", result(*refusals)).kept is True
@@ -154,19 +154,19 @@ def test_share_counts_costs_and_no_refusals() -> None:
 @pytest.mark.parametrize(
     "changes", [{"source": decisions.ALLOW}, {"algorithm": "counter"}, {"observed": True}]
 )
-def test_share_is_promised_for_exact_local_windows_only(changes: dict[str, Any]) -> None:
+def test_share_is_judged_only_for_exact_local_windows(changes: dict[str, Any]) -> None:
     found = judged("share", result(*[check(START + i, **changes) for i in range(10)]))
     assert found.kept is None
     assert found.evidence == "no local window"
 
 
-def test_check_may_take_twice_the_budget() -> None:
+def test_budget_is_broken_when_a_check_takes_more_than_twice_as_long() -> None:
     assert judged("budget", result(check())).kept is None
     assert judged("budget", result(check(seconds=2 * BUDGET, error=AWAY))).kept is True
     assert judged("budget", result(check(seconds=0.21, error=AWAY))).kept is False
 
 
-def test_breaker_lets_few_checks_through() -> None:
+def test_breaker_is_broken_when_too_many_checks_ask_the_store() -> None:
     # Three failures, and ten probes: after 0.075, 0.225, 0.525 s and then every 0.6 s.
     failures = [check(START, seconds=0.01, error=AWAY)] * 14
     assert judged("breaker", result(*failures[:13])).kept is True
@@ -176,7 +176,7 @@ def test_breaker_lets_few_checks_through() -> None:
     assert judged("breaker", result(*failures[:13], check(error=other))).kept is True
 
 
-def test_outage_and_its_end_are_reported_once() -> None:
+def test_reported_is_kept_when_outage_and_end_are_reported_once() -> None:
     assert judged("reported", result()).kept is True
     assert judged("reported", result(degraded=2)).kept is False
     assert judged("reported", result(recovered=())).kept is False
@@ -186,7 +186,9 @@ def test_outage_and_its_end_are_reported_once() -> None:
 
 
 @pytest.mark.parametrize(("way", "allowed"), [(BREAKER, 0.9), (BLACKHOLE, 1.0)])
-def test_redis_decides_again_within_the_promised_time(way: str, allowed: float) -> None:
+def test_recovery_is_broken_when_a_fallback_decides_after_the_promised_time(
+    way: str, allowed: float
+) -> None:
     early, late = check(END + allowed), check(END + allowed + 0.1)
     assert judged("recovery", result(early, way=way)).kept is True
     broken = judged("recovery", result(early, late, way=way))
@@ -196,7 +198,7 @@ def test_redis_decides_again_within_the_promised_time(way: str, allowed: float) 
     assert judged("recovery", result(early, recovered=(END + 3,), way=way)).kept is True
 
 
-def test_recovery_has_to_be_seen() -> None:
+def test_recovery_is_broken_when_it_is_not_seen() -> None:
     assert judged("recovery", result(recovered=())).kept is False
     assert judged("recovery", result(degraded=0, recovered=())).kept is None
 

@@ -1,4 +1,4 @@
-"""Addresses: one form for all spellings of an address, and one for all addresses of a client."""
+"""All spellings of an address are packed alike, and a client with many addresses counts as one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.guard.addresses import counted, is_usual_ipv4, pack_address
+from django_slidingwindow.guard.addresses import counted_address, is_usual_ipv4, pack_address
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from django_slidingwindow.guard.addresses import counted, is_usual_ipv4, pack_ad
         ("64:ff9b::9.9.9.9", "9.9.9.9"),
     ],
 )
-def test_address_has_one_form_however_it_is_spelled(text, address):
+def test_all_spellings_of_an_address_are_packed_alike(text, address):
     assert pack_address(text) == ip_address(address).packed
 
 
@@ -66,7 +66,7 @@ def test_text_that_is_not_an_address_is_none(text):
 
 
 @given(st.ip_addresses())
-def test_address_is_read_as_python_reads_it(address: IPv4Address | IPv6Address) -> None:
+def test_pack_address_agrees_with_ipaddress(address: IPv4Address | IPv6Address) -> None:
     inside = getattr(address, "ipv4_mapped", None)
     if inside is None and address in IPv6Network("64:ff9b::/96"):
         inside = IPv4Address(address.packed[12:])
@@ -83,7 +83,7 @@ def test_address_is_read_as_python_reads_it(address: IPv4Address | IPv6Address) 
         st.from_regex(r"\A[0-9x. \x00]{1,15}\Z"),
     )
 )
-def test_usual_ipv4_is_what_python_writes(text: str) -> None:
+def test_usual_ipv4_is_the_spelling_of_ipaddress(text: str) -> None:
     try:
         usual = str(IPv4Address(text)) == text
     except ValueError:
@@ -93,10 +93,10 @@ def test_usual_ipv4_is_what_python_writes(text: str) -> None:
 
 @given(st.ip_addresses(v=4))
 def test_ipv4_client_is_counted_by_its_address(address: IPv4Address) -> None:
-    assert counted(address.packed, 64) == str(address)
+    assert counted_address(address.packed, 64) == str(address)
 
 
-# The two networks that have clients of their own are drawn often enough to be met.
+# Random addresses would hardly ever be in the networks of Teredo and 6to4: draw these often.
 _IPV6 = st.one_of(
     st.ip_addresses(v=6),
     st.ip_addresses(network="2001::/32"),
@@ -110,4 +110,4 @@ def test_ipv6_client_is_counted_by_its_network(address: IPv6Address, prefix: int
     if address.sixtofour is not None and prefix > 48:
         network = IPv6Network((address.packed, 48), strict=False)
     expected = str(network) if address.teredo is None else f"teredo:{address.teredo[1]}"
-    assert counted(address.packed, prefix) == expected
+    assert counted_address(address.packed, prefix) == expected

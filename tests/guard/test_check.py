@@ -1,4 +1,4 @@
-"""From a request and its requirements to one decision: charged once, together, or not at all."""
+"""The requirements of a request are charged once, together, or not at all."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def project(settings, redis):
 
 @pytest.fixture
 def scripts(redis):
-    """How many scripts the server has run since it was last asked."""
+    """Return the number of scripts that the server has run since the last call."""
     redis.config_resetstat()
 
     def count():
@@ -69,7 +69,7 @@ def scripts(redis):
 
 @pytest.fixture(params=["sync", "async"])
 def check(request):
-    """`guard.check`, from sync code and from a coroutine."""
+    """Call `guard.check` from sync code, and `guard.acheck` from a coroutine."""
     if request.param == "sync":
         return lambda request, requirements: guard.check(request, joined(requirements))
     return lambda request, requirements: asyncio.run(guard.acheck(request, joined(requirements)))
@@ -107,7 +107,7 @@ def left(profile, identifier=CLIENT):
 # One call, all or nothing
 
 
-def test_profiles_of_all_demands_are_charged_in_one_script(check, scripts):
+def test_profiles_of_all_requirements_are_charged_in_one_script(check, scripts):
     get_one = get(HTTP_X_TENANT="acme")
     check(get(), [Requirement(("burst",))])
     scripts()
@@ -117,14 +117,14 @@ def test_profiles_of_all_demands_are_charged_in_one_script(check, scripts):
     assert {verdict.profile for verdict in decision.verdicts} == {"burst", "daily", "tenant"}
 
 
-def test_refusal_by_one_profile_spends_nothing_on_the_others(check):
+def test_refusal_by_one_profile_charges_nothing_to_the_others(check):
     for _ in range(5):
         decision = check(get(), [Requirement(("burst",)), Requirement(("daily",))])
     assert not decision.allowed
     assert left("daily") == 98
 
 
-def test_profile_is_charged_once_a_request_whoever_asks(check, scripts):
+def test_profile_is_charged_once_for_several_requirements(check, scripts):
     request = get()
     first = check(request, [Requirement(("burst",))])
     check(get(), [Requirement(("daily",))])
@@ -135,7 +135,7 @@ def test_profile_is_charged_once_a_request_whoever_asks(check, scripts):
     assert left("burst") == 1
 
 
-def test_later_demand_charges_only_what_is_new(check):
+def test_later_check_charges_only_new_profiles(check):
     request = get()
     check(request, [Requirement(("burst",))])
     decision = check(request, [Requirement(("burst", "daily"))])
@@ -144,13 +144,13 @@ def test_later_demand_charges_only_what_is_new(check):
     assert [item.profile for item in state_of(request).decisions] == ["burst", "daily"]
 
 
-def test_refusal_is_remembered_and_enforced_by_whoever_asks_next(check):
+def test_refusal_is_returned_by_later_checks(check):
     request = get()
     check(request, [Requirement(("closed",))])
     assert not check(request, [Requirement(("closed", "daily"))]).allowed
 
 
-def test_profile_that_is_demanded_twice_costs_what_the_dearer_demand_says(check):
+def test_profile_that_is_required_twice_has_the_higher_cost(check):
     check(
         get(),
         [Requirement(("daily",)), Requirement(("daily",), cost=7), Requirement(("daily",), cost=3)],
@@ -158,7 +158,7 @@ def test_profile_that_is_demanded_twice_costs_what_the_dearer_demand_says(check)
     assert left("daily") == 93
 
 
-def test_decision_is_on_the_request(check):
+def test_decision_is_an_attribute_of_the_request(check):
     request = get()
     assert state_of(request) is None
     decision = check(request, [Requirement(("burst",))])
@@ -177,7 +177,7 @@ def test_request_has_the_strictest_decision_so_far(check):
     assert request.rate_limit.profile == "closed"
 
 
-def test_decision_without_limit_is_the_mildest(check, project):
+def test_decision_without_a_limit_is_the_least_strict(check, project):
     request = get(HTTP_X_TENANT="acme")
     check(request, [Requirement(("by_tenant",))])
     assert request.rate_limit.reason == decisions.UNLIMITED
@@ -185,24 +185,24 @@ def test_decision_without_limit_is_the_mildest(check, project):
     assert request.rate_limit.profile == "daily"
 
 
-# What does not count
+# Requests that are not counted
 
 
 @pytest.mark.parametrize(
     "requirements", [[], [Requirement(("tenant",))], [Requirement(lambda request: None)]]
 )
-def test_nothing_that_counts_is_none(check, requirements):
+def test_check_returns_none_when_nothing_counts_the_request(check, requirements):
     request = get()
     assert check(request, requirements) is None
     assert request.rate_limit is None
 
 
-def test_skipped_profile_leaves_the_others(check):
+def test_profile_that_skips_a_request_leaves_the_others(check):
     decision = check(get(), [Requirement(("tenant", "burst"))])
     assert [verdict.profile for verdict in decision.verdicts] == ["burst"]
 
 
-def test_switched_off_asks_nobody(check, project, scripts):
+def test_check_asks_nothing_when_limits_are_disabled(check, project, scripts):
     project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False, "CACHE": "no such cache"}
     request = get()
     assert check(request, [Requirement(("closed", "no such profile"))]) is None
@@ -210,7 +210,7 @@ def test_switched_off_asks_nobody(check, project, scripts):
     assert scripts() == 0
 
 
-def test_switching_off_keeps_a_decision_that_was_made(check, project):
+def test_earlier_decision_stays_when_limits_are_disabled(check, project):
     request = get()
     decision = check(request, [Requirement(("burst",))])
     project.SLIDING_WINDOW = {**SETTINGS, "ENABLED": False}
@@ -233,7 +233,7 @@ def test_methods_that_are_not_named_are_not_counted(check):
         (["head", "Put"], {"HEAD", "PUT"}),
     ],
 )
-def test_get_covers_head_which_does_the_same_work(given, methods):
+def test_methods_with_get_include_head(given, methods):
     assert methods_from(given) == methods
 
 
@@ -244,7 +244,7 @@ def test_get_covers_head_which_does_the_same_work(given, methods):
     ("answer", "profiles"),
     [("burst", ["burst"]), (["burst", "daily"], ["burst", "daily"]), (("daily",), ["daily"])],
 )
-def test_choice_answers_one_name_or_several(check, answer, profiles):
+def test_choice_returns_one_name_or_several(check, answer, profiles):
     decision = check(get(), [Requirement(lambda request: answer)])
     assert [verdict.profile for verdict in decision.verdicts] == profiles
 
@@ -256,7 +256,7 @@ def test_choice_may_be_async(check):
     assert check(get(), [Requirement(choose)]).profile == "daily"
 
 
-def test_choice_is_made_once_for_a_demand(check):
+def test_choice_is_made_once_for_a_requirement(check):
     calls = []
 
     def choose(request):
@@ -269,7 +269,7 @@ def test_choice_is_made_once_for_a_demand(check):
     assert calls == [request]
 
 
-def test_choice_of_an_unknown_profile_is_an_error_that_hints(check):
+def test_choice_of_an_unknown_profile_raises_an_error_with_a_hint(check):
     with pytest.raises(ImproperlyConfigured, match=r"'burts'.*'burst'"):
         check(get(), [Requirement(lambda request: "burts")])
 
@@ -301,21 +301,21 @@ def test_cost_may_be_a_function_even_an_async_one(check):
 
 
 @pytest.mark.parametrize("cost", [-1, 0.5, None, "2", True, broken])
-def test_cost_that_is_nonsense_is_logged_and_counts_as_one(check, cost, caplog):
+def test_invalid_cost_is_logged_and_counts_as_one(check, cost, caplog):
     function = cost if callable(cost) else lambda request: cost
     assert check(get(), [Requirement(("daily",), cost=function)]).allowed
     assert left("daily") == 99
     assert "so the cost is 1" in caplog.text
 
 
-def test_cost_is_not_asked_for_when_nothing_is_to_be_charged(check):
+def test_cost_function_is_not_called_when_nothing_is_charged(check):
     assert check(get(), [Requirement(lambda request: None, cost=broken)]) is None
 
 
 # Identities and limits that fail
 
 
-def test_identity_that_fails_denies_and_spends_nothing(check, refusals, caplog):
+def test_identity_that_fails_denies_and_charges_nothing(check, refusals, caplog):
     request = get()
     decision = check(request, [Requirement(("daily", "nobody"))])
     assert (decision.allowed, decision.profile) == (False, "nobody")
@@ -344,18 +344,18 @@ def test_client_without_an_address_is_denied_with_a_hint_in_the_log(check, caplo
 
 
 @pytest.mark.parametrize(("rate", "limit"), [("7/m", 7), ("3/h", 3)])
-def test_limit_by_tenant_sees_identifier_and_request(check, rate, limit):
+def test_limit_function_gets_identifier_and_request(check, rate, limit):
     request = get(HTTP_X_TENANT="acme", HTTP_X_RATE=rate)
     assert check(request, [Requirement(("by_tenant",))]).limit == limit
 
 
-def test_limit_that_is_nonsense_denies(check, caplog):
+def test_invalid_limit_denies(check, caplog):
     request = get(HTTP_X_TENANT="acme", HTTP_X_RATE="lots")
     assert check(request, [Requirement(("by_tenant",))]).reason == decisions.IDENTITY_ERROR
     assert "lots" in caplog.text
 
 
-async def test_limit_by_tenant_may_use_the_database_in_async_code(project):
+async def test_limit_function_may_use_the_database_in_async_code(project):
     threads = []
 
     def limit(name, request):
@@ -367,12 +367,12 @@ async def test_limit_by_tenant_may_use_the_database_in_async_code(project):
     assert threads[0] is not threading.current_thread()
 
 
-def test_unknown_profile_is_an_error_that_hints(check):
+def test_unknown_profile_raises_an_error_with_a_hint(check):
     with pytest.raises(ImproperlyConfigured, match=r"'dayly'.*'daily'"):
         check(get(), [Requirement(("dayly",))])
 
 
-def test_axis_without_a_resolver_is_an_error_and_no_refusal(check, project):
+def test_axis_without_a_resolver_raises_an_error_instead_of_refusing(check, project):
     project.SLIDING_WINDOW = {}
     with pytest.raises(ImproperlyConfigured, match="tenant"):
         check(get(), [Requirement(("tenant_paid",))])
@@ -388,7 +388,7 @@ def test_refusal_is_recorded_and_an_admission_is_not(check, refusals):
     assert refusals == [(request, decision)]
 
 
-def test_observing_profile_counts_and_tells_and_never_blocks(check, refusals):
+def test_observing_profile_counts_and_reports_and_never_refuses(check, refusals):
     for _ in range(3):
         decision = check(get(), [Requirement(("watched", "daily"))])
         assert decision.allowed
@@ -418,7 +418,7 @@ def test_exempt_address_is_not_counted(check, project):
     assert not check(other, [Requirement(("closed",))]).allowed
 
 
-def test_exempt_network_does_not_cover_who_has_no_address(check, project):
+def test_exempt_network_does_not_cover_a_client_without_address(check, project):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": ["0.0.0.0/0"], "TRUSTED_PROXIES": ["unix"]}
     no_address = RequestFactory().get("/", REMOTE_ADDR="")
     assert not check(no_address, [Requirement(("closed",))]).allowed
@@ -436,7 +436,7 @@ async def is_async_monitor(request):
 
 
 @pytest.mark.parametrize("exempt", [is_monitor, f"{__name__}.is_monitor", is_async_monitor])
-def test_function_exempts_whom_it_says(check, project, exempt):
+def test_function_exempts_the_requests_it_returns_true_for(check, project, exempt):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [exempt]}
     assert check(get(HTTP_X_MONITOR="yes"), [Requirement(("closed",))]) is None
     assert not check(get(), [Requirement(("closed",))]).allowed
@@ -448,7 +448,7 @@ def test_exemption_that_fails_does_not_apply(check, project, caplog):
     assert "exemption failed" in caplog.text
 
 
-def test_staff_is_exempt_where_the_settings_say_so(check, project):
+def test_staff_is_exempt_when_the_setting_has_it(check, project):
     request = get()
     request.user = User(pk=1, is_staff=True)
     assert not check(request, [Requirement(("closed",))]).allowed
@@ -472,7 +472,7 @@ def test_nobody_is_exempt_as_staff_when_users_cannot_be_loaded(check, project, c
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0", "fd00::/129", 5])
-def test_error_of_a_wrong_exemption_names_its_setting(check, project, entry):
+def test_error_of_an_invalid_exemption_names_the_setting(check, project, entry):
     project.SLIDING_WINDOW = {**SETTINGS, "EXEMPT": [entry]}
     with pytest.raises(ImproperlyConfigured, match=r"\['EXEMPT'\]"):
         check(get(), [Requirement(("closed",))])
@@ -481,7 +481,7 @@ def test_error_of_a_wrong_exemption_names_its_setting(check, project, entry):
 # Refunds
 
 
-def test_refund_gives_back_one_demand_and_leaves_the_others(check, refund):
+def test_refund_gives_back_one_requirement_and_keeps_the_others(check, refund):
     request = get()
     mine, other = Requirement(("burst",)), Requirement(("daily",), cost=4)
     check(request, [mine, other])
@@ -498,7 +498,7 @@ def test_refund_works_once(check, refund):
     assert left("daily") == 96
 
 
-def test_what_one_refund_left_another_gives_back(check, refund):
+def test_second_refund_gives_back_what_the_first_kept(check, refund):
     request = get()
     burst, daily = Requirement(("burst",)), Requirement(("daily",))
     check(request, [burst, daily])
@@ -507,7 +507,7 @@ def test_what_one_refund_left_another_gives_back(check, refund):
     assert (left("burst"), left("daily")) == (2, 100)
 
 
-def test_headers_after_a_refund_tell_what_is_left(check, refund):
+def test_headers_after_a_refund_show_what_is_left(check, refund):
     first, request = get(), get()
     requirement = Requirement(("burst",))
     check(first, [requirement])
@@ -536,7 +536,7 @@ def test_refund_keeps_a_window_that_another_profile_shares(check, refund):
     assert left("two") == 4
 
 
-def test_refund_of_what_was_not_charged_is_nothing(check, refund):
+def test_refund_gives_back_nothing_when_nothing_was_charged(check, refund):
     request = get()
     post = Requirement(("daily",), methods=frozenset({"POST"}))
     check(request, [Requirement(("daily",)), post])
@@ -552,7 +552,7 @@ def test_refund_of_what_was_not_charged_is_nothing(check, refund):
 # When Redis is away
 
 
-def test_redis_away_is_no_error(check, project, caplog):
+def test_check_falls_back_when_redis_is_away(check, project, caplog):
     project.CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",

@@ -1,4 +1,4 @@
-"""Headers that identify a client: all spellings of a value are one."""
+"""All spellings of a header that identifies a client are one value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUTHORIZATION = "HTTP_AUTHORIZATION"
         ("content-length", "CONTENT_LENGTH"),
     ],
 )
-def test_header_is_found_where_requests_keep_it(header: str, key: str) -> None:
+def test_meta_key_is_the_key_of_the_request(header: str, key: str) -> None:
     assert meta_key(header) == key
 
 
@@ -41,7 +41,7 @@ def test_credentials_that_differ_stay_different() -> None:
     assert len({one_spelling(AUTHORIZATION, value) for value in values}) == len(values)
 
 
-def test_basic_credentials_are_one_however_base64_is_written() -> None:
+def test_basic_credentials_are_the_same_in_all_spellings_of_base64() -> None:
     plain = b64encode(b"ada:s3cret").decode()
     spellings = {
         one_spelling(AUTHORIZATION, f"{scheme} {text}")
@@ -60,5 +60,5 @@ def test_other_header_loses_only_the_space_around_it() -> None:
 
 
 @pytest.mark.parametrize("value", ["", " ", "\t "])
-def test_header_without_a_value_has_none(value: str) -> None:
+def test_header_without_a_value_is_empty(value: str) -> None:
     assert one_spelling(AUTHORIZATION, value) == one_spelling("HTTP_X_API_KEY", value) == ""

@@ -57,7 +57,7 @@ def identifier(request, axis, anonymous="ip"):
 
 
 async def aidentifier(request, axis, anonymous="ip"):
-    """As an async check does: load first, and then find, in a thread if that may block."""
+    """Find the identifier as an async check does: prepare, and use a thread if it may block."""
     find, prepare, blocks = resolver(axis, anonymous)
     if prepare is not None:
         await prepare(request)
@@ -84,10 +84,10 @@ async def aidentifier(request, axis, anonymous="ip"):
         ("2001:0:4136:e378:8000:63bf:34ff:8ef6", "teredo:203.0.113.9"),
         ("2001:0:4136:e378:8000:1234:34ff:8ef6", "teredo:203.0.113.9"),
         ("2001:0:4136:e378:8000:63bf:34ff:8ef5", "teredo:203.0.113.10"),
-        # So are IPv4 clients behind a translator.
+        # IPv4 clients behind a translator are many clients too.
         ("64:ff9b::9.9.9.9", "9.9.9.9"),
         ("64:ff9b::9.9.9.8", "9.9.9.8"),
-        # Translators have no private addresses, so these are one client's invention.
+        # Translators have no private addresses, so one client has made these up.
         ("64:ff9b::10.0.0.1", "64:ff9b::/64"),
         ("64:ff9b::127.0.0.1", "64:ff9b::/64"),
         ("64:ff9b:1::10.0.0.1", "64:ff9b:1::/64"),
@@ -95,11 +95,11 @@ async def aidentifier(request, axis, anonymous="ip"):
         ("no address", "no address"),
     ],
 )
-def test_address_counts_as_one_client_however_it_is_spelled(spelling, counted):
+def test_all_spellings_of_an_address_count_as_one_client(spelling, counted):
     assert canonical("ip", spelling) == counted
 
 
-def test_canonical_identifier_is_canonical_already():
+def test_canonical_does_not_change_a_canonical_identifier():
     for text in ("203.0.113.9", "2001:db8::/64", "2002:cb00:7109::/48", "teredo:203.0.113.9"):
         assert canonical("ip", text) == text
 
@@ -125,7 +125,7 @@ def test_request_counts_by_its_address():
 # Secrets
 
 
-def test_secret_is_known_by_a_keyed_hash_alone(settings):
+def test_secret_is_replaced_by_a_keyed_hash(settings):
     one = keyed_hash("secret")
     assert "secret" not in one
     assert len(one) == 32
@@ -141,7 +141,7 @@ def test_header_counts_by_its_hash_and_a_request_without_it_not_at_all():
     assert identifier(get(HTTP_X_API_KEY=""), "header:X-API-Key") is None
 
 
-def test_authorization_counts_as_one_however_it_is_spelled():
+def test_all_spellings_of_authorization_count_as_one():
     axis = "header:Authorization"
     values = ["Bearer secret", "bearer secret", "BEARER  secret", " Bearer\tsecret "]
     found = {identifier(get(HTTP_AUTHORIZATION=value), axis) for value in values}
@@ -198,7 +198,7 @@ class OwnCookieStore(CookieStore):
 
 @pytest.mark.parametrize("way", ["sync", "async"])
 @pytest.mark.parametrize("store", [KeepingStore, CookieStore, OwnCookieStore])
-async def test_invented_session_counts_by_address_where_the_engine_keeps_its_key(way, store):
+async def test_invented_session_counts_by_address_when_the_engine_keeps_its_key(way, store):
     request = get()
     request.session = store("inventedinventedinventedinvented")
     assert await both(way, request, "session") == f"ip:{CLIENT}"
@@ -266,7 +266,7 @@ def test_anonymous_counts_by_address_or_not_at_all(user):
     assert canonical("user", "ip:::ffff:203.0.113.9") == f"ip:{CLIENT}"
 
 
-def test_user_whose_key_looks_like_an_address_does_not_reach_its_window():
+def test_user_key_that_looks_like_an_address_has_another_window():
     found = set()
     for key in (f"ip:{CLIENT}", f"user:ip:{CLIENT}"):
         request = get()
@@ -301,7 +301,7 @@ async def test_lazy_user_of_another_middleware_is_loaded_in_a_thread():
     assert loaded_in[0] is not threading.current_thread()
 
 
-async def test_user_that_is_there_is_taken_as_it_is():
+async def test_user_that_is_loaded_is_not_loaded_again():
     async def auser():
         raise AssertionError("asked in vain")
 
@@ -333,7 +333,7 @@ def test_endpoints_with_one_name_for_two_views_are_two():
     assert len({endpoint("/index/"), endpoint("/other/"), endpoint("/shop/index/")}) == 3
 
 
-def test_endpoint_reads_well():
+def test_endpoint_has_the_name_and_the_path_of_the_view():
     assert endpoint("/shop/orders/1/") == "shop:order@tests.guard.test_identity.view"
     assert endpoint("/unnamed/1/") == "unnamed/<int:pk>/@tests.guard.test_identity.view"
 
@@ -346,7 +346,7 @@ def test_everybody_shares_the_global_axis():
     assert identifier(get(), "global") == identifier(get("/other"), "global") == "all"
 
 
-# Combinations and axes of the project's own
+# Combined axes, and axes of the project
 
 
 def test_combination_counts_each_pair():
@@ -405,17 +405,17 @@ async def test_sync_resolver_runs_in_a_thread_and_an_async_one_on_the_loop(setti
     assert threads["async"] is threading.current_thread()
 
 
-def test_own_resolver_replaces_a_built_in_one_and_is_canonical_as_that(settings):
+def test_own_resolver_replaces_a_built_in_one_and_its_identifiers_are_canonical(settings):
     settings.SLIDING_WINDOW = {"IDENTITIES": {"ip": lambda request: "2001:db8::1"}}
     assert identifier(get(), "ip") == "2001:db8::/64"
 
 
-def test_identifier_that_is_no_text_becomes_text(settings):
+def test_identifier_that_is_not_a_string_becomes_one(settings):
     settings.SLIDING_WINDOW = {"IDENTITIES": {"tenant": lambda request: 5}}
     assert identifier(get(), "tenant") == "5"
 
 
 @pytest.mark.parametrize(("axis", "hint"), [("tenant", "the known names are"), ("usr", "'user'")])
-def test_axis_without_a_resolver_is_an_error_that_hints(axis, hint):
+def test_axis_without_a_resolver_raises_an_error_with_a_hint(axis, hint):
     with pytest.raises(ImproperlyConfigured, match=f"no '{axis}'.*{hint}"):
         resolver(axis)

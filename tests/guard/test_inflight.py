@@ -1,4 +1,4 @@
-"""Slots of requests: taken with the rates, and free when the response is closed, once."""
+"""The slots of a request are taken with its rates, and freed once, when its response is closed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RedisServer
 
-# Django says that it reads a sync stream as a whole before it sends it.
+# Django warns that it reads a sync stream as a whole before it sends it.
 pytestmark = pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume:Warning")
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
@@ -60,7 +60,7 @@ def in_flight(redis: Redis, key: str = KEY) -> int:
     return int(redis.zcard(key))
 
 
-# What a view sees while it runs.
+# The requests in flight that views have counted while they ran.
 SEEN: list[int] = []
 LOOK: list[Any] = []
 
@@ -76,7 +76,7 @@ def _site(settings: Any, redis: Redis) -> Iterator[None]:
     settings.MIDDLEWARE = []
     SEEN.clear()
     LOOK[:] = [redis]
-    # There is no database here, whose connections Django looks after.
+    # These tests have no database, whose connections Django would close.
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -221,7 +221,7 @@ def test_middleware_holds_and_frees_slots(redis: Redis, settings: Any) -> None:
     assert Client().get("/bare/").status_code == 200
     assert async_to_sync(AsyncClient().get)("/abare/").status_code == 200
     assert async_to_sync(AsyncClient().get)("/bare/").status_code == 200
-    # A path that does not exist is charged when its response is known.
+    # A path that does not exist is charged after its response was made.
     assert Client().get("/nowhere/").status_code == 404
     assert SEEN == [1, 1, 1]
     assert in_flight(redis) == 0
@@ -263,7 +263,7 @@ def test_profile_that_is_named_twice_takes_one_slot(redis: Redis) -> None:
     assert in_flight(redis) == 0
 
 
-def test_refused_request_says_later_and_not_when(redis: Redis) -> None:
+def test_refusal_without_a_free_slot_names_no_time(redis: Redis) -> None:
     with limits.hold("two", CLIENT), limits.hold("two", CLIENT):
         response = Client().get("/plain/", headers={"accept": "application/json"})
         asked = Client().get("/drf/")
@@ -335,7 +335,7 @@ def test_close_is_called_once_for_all_checks_and_closes_the_request_too(redis: R
     assert uploaded.closed
     assert redis.dbsize() == 0
     other = held(redis)
-    # Nobody else's slot is freed.
+    # The slot of another request stays.
     request.close()
     assert in_flight(redis) == 1
     other.close()
@@ -355,13 +355,13 @@ def test_request_that_nobody_closes_frees_its_slot_when_it_is_deleted(redis: Red
     request = held(redis)
     close = request.close
     del request
-    # The response still knows it.
+    # As a response does, this still refers to the method.
     assert in_flight(redis) == 1
     del close
     wait_until(lambda: in_flight(redis) == 0, "the slot is free", 10)
 
 
-def test_response_that_is_closed_after_its_request_is_deleted(redis: Redis) -> None:
+def test_response_may_be_closed_after_its_request_is_deleted(redis: Redis) -> None:
     close = held(redis).close
     gc.collect()
     close()
@@ -374,14 +374,14 @@ def test_forked_child_does_not_free_the_slot_of_its_parent(redis: Redis) -> None
     if not child:
         del request
         gc.collect()
-        # The thread is the parent's, so the child has started none.
-        os._exit(0 if not inflight._background.running and not inflight._left else 1)
+        # The thread is the parent's, and the child has not started another.
+        os._exit(0 if not inflight._background.running and not inflight._to_free else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert in_flight(redis) == 1
     request.close()
 
 
-def test_thread_that_cannot_be_started_fails_no_request(
+def test_request_succeeds_when_the_thread_cannot_be_started(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(thread: threading.Thread) -> None:
@@ -395,7 +395,7 @@ def test_thread_that_cannot_be_started_fails_no_request(
 
 
 async def cancelled(redis: Redis) -> None:
-    """Ask by a task that is cancelled while the view runs."""
+    """Make a request in a task that is cancelled while the view runs."""
     running = asyncio.Event()
     request = AsyncRequestFactory().get("/")
 
@@ -410,7 +410,7 @@ async def cancelled(redis: Redis) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    # Even if somebody keeps the request.
+    # Even if something keeps the request alive.
     await until_free(redis)
     del request
 
@@ -449,7 +449,9 @@ def test_task_that_ends_before_its_response_is_closed_keeps_the_slot(redis: Redi
     assert in_flight(redis) == 0
 
 
-def test_slot_of_a_request_that_is_gone_when_its_task_is_cancelled(redis: Redis) -> None:
+def test_slot_is_free_when_the_request_is_deleted_before_its_task_is_cancelled(
+    redis: Redis,
+) -> None:
     async def ask() -> None:
         async def work() -> None:
             await guard.acheck(AsyncRequestFactory().get("/"), TWO)
@@ -469,7 +471,7 @@ def test_slot_of_a_request_that_is_gone_when_its_task_is_cancelled(redis: Redis)
     assert in_flight(redis) == 0
 
 
-# The servers' own protocols
+# WSGI and ASGI servers
 
 
 def wsgi(url: str) -> Any:
@@ -478,7 +480,9 @@ def wsgi(url: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["streaming", "download"])
-def test_wsgi_server_that_closes_in_the_middle_of_a_stream(redis: Redis, way: str) -> None:
+def test_slot_is_free_when_a_wsgi_server_closes_in_the_middle_of_a_stream(
+    redis: Redis, way: str
+) -> None:
     response = wsgi(f"/{way}/")
     next(iter(response))
     gc.collect()
@@ -487,7 +491,7 @@ def test_wsgi_server_that_closes_in_the_middle_of_a_stream(redis: Redis, way: st
     assert in_flight(redis) == 0
 
 
-def test_wsgi_server_that_never_closes(redis: Redis) -> None:
+def test_slot_is_free_when_a_wsgi_server_never_closes(redis: Redis) -> None:
     response = wsgi("/plain/")
     assert in_flight(redis) == 1
     del response
@@ -496,7 +500,10 @@ def test_wsgi_server_that_never_closes(redis: Redis) -> None:
 
 
 async def disconnecting(url: str, after: str) -> list[str]:
-    """Ask an ASGI application, and go away at an event; return what was sent until then."""
+    """Send a request to the ASGI application, and disconnect after an event.
+
+    Return the types of the messages that it sent.
+    """
     sent: list[str] = []
     gone = asyncio.Event()
     received = iter([{"type": "http.request", "body": b"", "more_body": False}])
@@ -549,7 +556,7 @@ urlpatterns += [path("slow/", limited(slow)), path("sync-slow/", limited(sync_sl
         ("slow", "view"),
     ],
 )
-def test_asgi_client_that_goes_away(
+def test_slot_is_free_when_an_asgi_client_goes_away(
     redis: Redis, settings: Any, way: str, after: str, middleware: bool
 ) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE] if middleware else []
@@ -563,7 +570,7 @@ def test_asgi_client_that_goes_away(
 
 
 @pytest.mark.parametrize("middleware", [True, False])
-def test_asgi_client_that_goes_away_while_a_sync_view_runs(
+def test_slot_is_held_until_a_sync_view_ends_when_an_asgi_client_goes_away(
     redis: Redis, settings: Any, middleware: bool
 ) -> None:
     settings.MIDDLEWARE = [MIDDLEWARE] if middleware else []
@@ -578,7 +585,8 @@ def test_asgi_client_that_goes_away_while_a_sync_view_runs(
         await asyncio.wait_for(asking, 60)
         await until_free(redis)
 
-    # Django's handler is in a cycle with its request: nothing waits for the garbage collector.
+    # Django's handler and its request refer to each other. The slot must not wait for the garbage
+    # collector.
     gc.disable()
     try:
         asyncio.run(ask())
@@ -596,7 +604,7 @@ def away(settings: Any, server: RedisServer, **changes: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 1.0, **changes}
 
 
-def test_redis_that_is_away_at_the_release_fails_no_request(
+def test_request_succeeds_when_redis_is_away_at_the_release(
     settings: Any, fresh_server: RedisServer
 ) -> None:
     away(settings, fresh_server)
@@ -604,7 +612,7 @@ def test_redis_that_is_away_at_the_release_fails_no_request(
     assert guard.check(request, TWO)
     fresh_server.kill()
     request.close()
-    # Now this process counts, and frees what it has counted.
+    # The fallback of this process counts now, and frees its own slots.
     for _ in range(5):
         with limits.hold("two", CLIENT) as decision:
             assert (decision.allowed, decision.source) == (True, "local")
@@ -644,7 +652,7 @@ def test_error_at_the_release_is_logged(
     assert "could not free the slot" in caplog.text
 
 
-def test_nothing_of_it_is_loaded_by_views_without_slots() -> None:
+def test_module_is_not_imported_by_views_without_slots() -> None:
     text = Path(guard.__file__).read_text()
     assert "\n    from .inflight import hold" in text
     assert "\nfrom .inflight" not in text

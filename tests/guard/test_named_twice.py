@@ -1,4 +1,4 @@
-"""A profile that a rule and a view name: charged once, the difference, or for both identities."""
+"""A profile that a rule and a view name is charged once, with the higher cost, per identity."""
 
 # ruff: noqa: RUF012 -- lists on the class are DRF's own way
 
@@ -37,7 +37,7 @@ PROFILES = {
 
 
 def user_of(token):
-    """The user that a token names; the session's middleware knows nothing of tokens."""
+    """Return the user of a token. Django's authentication middleware does not know tokens."""
     return User(pk=int(token), username=f"user {token}") if token else None
 
 
@@ -168,7 +168,7 @@ def _project(settings, redis):
 
 @pytest.fixture(params=["sync", "async"])
 def get(request):
-    """A GET through Django's sync or async handler."""
+    """Send a GET through Django's sync or async handler."""
 
     def ask(url, address=CLIENT, token=""):
         headers = {"X-Token": token, "X-Forwarded-For": address}
@@ -185,14 +185,14 @@ def used(profile, identifier=CLIENT):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_dearer_place_charges_the_difference(get, place):
+def test_place_with_a_higher_cost_charges_the_difference(get, place):
     statuses = [get(f"/cost/{place}").status_code for _ in range(4)]
     assert statuses == [200, 200, 429, 429]
     assert used("units") == 10
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_user_that_is_known_later_is_counted(get, place):
+def test_user_that_is_authenticated_later_is_counted(get, place):
     """Twelve addresses used to get twelve requests at three a minute."""
     addresses = [f"203.0.113.{number}" for number in range(12)]
     statuses = [get(f"/user/{place}", address, token="7").status_code for address in addresses]
@@ -202,7 +202,7 @@ def test_user_that_is_known_later_is_counted(get, place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_place_that_asks_for_the_same_charges_nothing(get, redis, place):
+def test_place_with_the_same_cost_charges_nothing(get, redis, place):
     get(f"/same/{place}")
     redis.config_resetstat()
     assert get(f"/same/{place}").status_code == 200
@@ -210,7 +210,7 @@ def test_place_that_asks_for_the_same_charges_nothing(get, redis, place):
     assert used("units") == 2
 
 
-def test_profile_is_chosen_again_when_the_user_is_known(get):
+def test_profile_is_chosen_again_when_the_user_is_authenticated(get):
     statuses = [get("/chosen", f"203.0.113.{number}", token="7").status_code for number in range(5)]
     assert statuses == [200] * 3 + [429] * 2
     assert used("per_user", "7") == 3
@@ -218,14 +218,14 @@ def test_profile_is_chosen_again_when_the_user_is_known(get):
 
 
 @pytest.mark.parametrize("url", ["/cost/decorator", "/cost/drf", "/cost/ninja"])
-def test_fields_tell_a_profile_once_with_what_is_left(get, url):
+def test_fields_show_a_profile_once_with_what_is_left(get, url):
     response = get(url)
     assert response["RateLimit-Policy"] == '"units";q=10;w=60'
     assert response["RateLimit"].startswith('"units";r=5;t=')
     assert response["RateLimit-Remaining"] == "5"
 
 
-def test_fields_tell_of_the_identity_that_has_the_least_left(get):
+def test_fields_show_the_identity_with_the_least_left(get):
     get("/user/decorator", "203.0.113.1", token="7")
     get("/user/decorator", "203.0.113.2", token="7")
     response = get("/user/decorator", CLIENT, token="7")
@@ -240,7 +240,7 @@ def test_refund_gives_back_what_all_places_charged(get):
 
 
 @pytest.mark.parametrize("first", [5, 1], ids=["dearer first", "cheaper first"])
-def test_identity_that_is_known_later_pays_what_the_dearest_place_says(rf, first):
+def test_identity_that_is_known_later_is_charged_the_highest_cost(rf, first):
     request = rf.get("/", REMOTE_ADDR=CLIENT)
     guard.check(request, joined([Requirement(("units",), cost=first)]))
     request.META["REMOTE_ADDR"] = "203.0.113.10"

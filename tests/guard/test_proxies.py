@@ -1,4 +1,4 @@
-"""The client's address: as much of a forwarding header as trusted proxies wrote."""
+"""The client's address comes from the part of a forwarding header that trusted proxies wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROXY, OUTER, CLIENT, LIE = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100.6
 
 @pytest.fixture
 def client(settings):
-    """Asks for the client of a request, behind the proxies 10.0.0.0/8 and fd00::/8."""
+    """Return the client of a request behind the proxies 10.0.0.0/8 and fd00::/8."""
 
     def ask(peer=PROXY, *, trusted=("10.0.0.0/8", "fd00::/8"), kind="x-forwarded-for", **meta):
         settings.SLIDING_WINDOW = {"TRUSTED_PROXIES": list(trusted), "FORWARDED_HEADER": kind}
@@ -47,11 +47,11 @@ def test_forwarding_header_of_an_untrusted_peer_is_ignored(client):
         (f"::ffff:{CLIENT}", CLIENT),
         (f"{CLIENT}, ::ffff:{OUTER}", CLIENT),
         (f"{CLIENT}, fd00::5", CLIENT),
-        # All of them trusted: the first is the one that asked.
+        # All of them are trusted: the first one sent the request.
         (f"10.9.9.9, {OUTER}", "10.9.9.9"),
     ],
 )
-def test_client_is_the_first_from_the_right_that_is_no_proxy(client, header, expected):
+def test_client_is_the_first_from_the_right_that_is_not_a_proxy(client, header, expected):
     assert client(HTTP_X_FORWARDED_FOR=header) == expected
 
 
@@ -66,9 +66,7 @@ def test_client_is_the_first_from_the_right_that_is_no_proxy(client, header, exp
         (f"{CLIENT},", PROXY),
     ],
 )
-def test_entry_that_is_no_address_ends_the_walk_at_the_proxy_that_wrote_it(
-    client, header, expected
-):
+def test_proxy_that_wrote_an_invalid_entry_is_the_client(client, header, expected):
     assert client(HTTP_X_FORWARDED_FOR=header) == expected
 
 
@@ -76,7 +74,7 @@ def test_trusted_proxy_without_a_header_is_the_client_itself(client):
     assert client() == PROXY
 
 
-def test_mapped_peer_is_trusted_as_the_address_that_it_is(client):
+def test_mapped_peer_is_trusted_by_its_ipv4_address(client):
     assert client(f"::ffff:{PROXY}", HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
 
 
@@ -109,7 +107,7 @@ def test_mapped_peer_is_trusted_as_the_address_that_it_is(client):
         (f'for={CLIENT};"host"=x', PROXY),
     ],
 )
-def test_forwarded_of_rfc_7239_is_read_where_it_is_chosen(client, header, expected):
+def test_forwarded_of_rfc_7239_is_read_when_it_is_chosen(client, header, expected):
     assert client(kind="forwarded", HTTP_FORWARDED=header) == expected
 
 
@@ -134,7 +132,7 @@ def test_unix_socket_is_trusted_only_by_name(client):
     ) == (CLIENT)
 
 
-def test_trust_in_the_unix_socket_is_no_trust_in_addresses(client):
+def test_unix_among_trusted_proxies_does_not_trust_addresses(client):
     assert client(LIE, trusted=["unix"], HTTP_X_FORWARDED_FOR=CLIENT) == LIE
 
 
@@ -151,7 +149,7 @@ def test_request_without_any_address_is_unknown(settings):
         client_address(request)
 
 
-def test_header_without_declared_proxies_is_warned_of_once_a_process(client, caplog, monkeypatch):
+def test_warns_once_when_a_header_comes_without_trusted_proxies(client, caplog, monkeypatch):
     monkeypatch.setattr(proxies, "_warned", False)
     with caplog.at_level(logging.WARNING, "django_slidingwindow"):
         client(CLIENT, trusted=())
@@ -162,12 +160,10 @@ def test_header_without_declared_proxies_is_warned_of_once_a_process(client, cap
     assert "TRUSTED_PROXIES" in record.getMessage()
 
 
-def test_addresses_that_are_known_are_bounded_and_text_that_is_long_is_not_kept(
-    client, monkeypatch
-):
+def test_cache_of_hops_is_bounded_and_does_not_keep_long_texts(client, monkeypatch):
     monkeypatch.setattr(proxies._hops, "size", 8)
     client()
-    # Without a change of the settings, which would begin anew by itself.
+    # The settings do not change, because that would clear the cache.
     for number in range(50):
         request = RequestFactory().get("/", REMOTE_ADDR=f"192.0.2.{number}")
         assert str(client_address(request)) == f"192.0.2.{number}"
@@ -176,7 +172,7 @@ def test_addresses_that_are_known_are_bounded_and_text_that_is_long_is_not_kept(
     assert all(len(text) <= 128 for text in proxies._hops)
 
 
-def test_what_a_client_invents_in_the_header_is_not_kept(client):
+def test_cache_of_hops_does_not_keep_what_a_client_invents(client):
     client()
     for number in range(20):
         header = f"198.51.100.{number}, junk{number}, {CLIENT}"
@@ -192,16 +188,14 @@ def test_client_without_a_proxy_is_counted_as_behind_one(client, peer):
     assert proxies.counted_client(RequestFactory().get("/", REMOTE_ADDR=peer)) == CLIENT
 
 
-def test_ipv4_client_without_a_proxy_needs_no_hop_and_those_that_are_known_are_bounded(
-    settings, monkeypatch
-):
-    monkeypatch.setattr(proxies._counted, "size", 8)
+def test_cache_of_counted_addresses_is_bounded_and_needs_no_hop_for_ipv4(settings, monkeypatch):
+    monkeypatch.setattr(proxies._counted_addresses, "size", 8)
     settings.SLIDING_WINDOW = {}
     for number in range(50):
         address = f"192.0.2.{number}"
         request = RequestFactory().get("/", REMOTE_ADDR=address)
         assert proxies.counted_client(request) == proxies.canonical_ip(address) == address
-        assert 0 < len(proxies._counted) <= 8
+        assert 0 < len(proxies._counted_addresses) <= 8
     assert not proxies._hops
 
 
@@ -211,18 +205,18 @@ def test_counted_network_follows_the_settings(settings):
         assert proxies.canonical_ip("2001:db8:1:2::3").endswith(f"::/{prefix}")
 
 
-def test_text_that_is_not_an_address_stays_as_it_is_and_is_not_kept():
+def test_text_that_is_not_an_address_is_unchanged_and_not_kept():
     assert proxies.canonical_ip("somebody") == "somebody"
-    assert "somebody" not in proxies._counted
+    assert "somebody" not in proxies._counted_addresses
 
 
-def test_who_is_trusted_is_asked_again_when_the_settings_change(client):
+def test_trusted_proxies_follow_the_settings(client):
     assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
     assert client(trusted=("192.0.2.0/24",), HTTP_X_FORWARDED_FOR=CLIENT) == PROXY
     assert client(HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
 
 
-def test_errors_of_wrong_network_and_header_name_their_setting(client):
+def test_errors_of_invalid_network_and_header_name_their_setting(client):
     with pytest.raises(ImproperlyConfigured, match=r"\['TRUSTED_PROXIES'\] has '10.0.0.1/8'"):
         client(trusted=["10.0.0.1/8"])
     with pytest.raises(ImproperlyConfigured, match=r"\['FORWARDED_HEADER'\] is 'x-real-ip'"):

@@ -1,4 +1,4 @@
-"""Which windows a request is charged in; the same for sync and async code."""
+"""A request is charged in the same windows by sync and async code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def get(**extra):
 
 
 def windows_of(*requirements, may_block=True, **extra):
-    """Return what is charged: keys, rules and profiles; None if nothing is."""
+    """Return the keys, rules and profiles that are charged; None if nothing is charged."""
     limiter = limits.get_limiter()
     request, required = get(**extra), joined(requirements)
     binding_ = binding.bind(required, limiter)
@@ -116,7 +116,7 @@ def get_only(request):
         ),
     ],
 )
-def test_windows_are_found_alike_by_sync_and_async_code(requirements, counts):
+def test_sync_and_async_code_find_the_same_windows(requirements, counts):
     keys, rules, profiles = windows_of(*requirements, HTTP_X_API_KEY="secret")
     assert {
         profile.name: rule.cost for profile, rule in zip(profiles, rules, strict=True)
@@ -153,7 +153,7 @@ async def acheck(request, requirements):
 
 @pytest.mark.parametrize("check", [guard.check, async_to_sync(acheck)], ids=["sync", "async"])
 @pytest.mark.parametrize("found", [None, ValueError("no such tenant")], ids=["nobody", "error"])
-def test_whom_to_count_is_asked_once_even_if_there_is_no_answer(project, check, found, caplog):
+def test_identity_function_is_called_once_even_if_it_finds_nothing(project, check, found, caplog):
     asked = []
 
     def tenant(request):
@@ -180,7 +180,7 @@ def test_whom_to_count_is_asked_once_even_if_there_is_no_answer(project, check, 
 @pytest.mark.parametrize(
     "found", [None, ValueError("no such plan"), "nonsense"], ids=["none", "error", "wrong"]
 )
-def test_limit_is_asked_for_once_even_if_there_is_none(project, check, found, caplog):
+def test_limit_function_is_called_once_even_if_it_finds_nothing(project, check, found, caplog):
     asked = []
 
     def planned(identifier, request):
@@ -245,7 +245,7 @@ def test_client_that_is_exempt_is_charged_nothing(project, exempt, counts):
         assert (guard.check(request, joined([Requirement(("burst",))])) is not None) == counts
 
 
-def test_who_is_exempt_does_not_meet_the_error_of_an_unknown_profile(project):
+def test_unknown_profile_raises_no_error_for_an_exempt_client(project):
     project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
     assert guard.check(get(), joined(Requirements([Requirement(("burts",))]))) is None
     project.SLIDING_WINDOW = {"PROFILES": PROFILES}
@@ -261,7 +261,7 @@ def test_failures_are_logged(caplog):
     assert "burst" in record.getMessage()
 
 
-def test_what_is_decided_is_not_claimed_again_and_nobody_is_asked(monkeypatch):
+def test_second_check_of_the_same_requirements_asks_nothing(monkeypatch):
     request = get()
     daily = Requirement(("daily",))
     decision = guard.check(request, joined(Requirements([Requirement(("burst",)), daily])))
@@ -282,17 +282,17 @@ def test_second_check_of_a_method_that_is_not_counted_decides_nothing(check):
     assert limits.peek("burst", CLIENT).remaining == 3
 
 
-def test_second_check_by_what_a_function_chooses_finds_the_first():
+def test_second_check_with_a_chosen_profile_finds_the_first_decision():
     request = get()
     decision = guard.check(request, joined(Requirements([Requirement(("burst", "daily"))])))
     chosen = Requirements([Requirement(lambda request: "burst")])
     assert guard.check(request, joined(chosen)) is decision
-    # Now that there is more to keep of the request than a first decision.
+    # The request's state has two checks now.
     assert guard.check(request, joined(Requirements([Requirement(("daily",))]))) is decision
     assert limits.peek("burst", CLIENT).remaining == 3
 
 
-def test_what_is_not_decided_yet_is_claimed_by_the_second_check():
+def test_second_check_charges_only_new_profiles():
     request = get()
     guard.check(request, joined(Requirements([Requirement(("burst",))])))
     second = guard.check(request, joined(Requirements([Requirement(("burst", "site"))])))
@@ -301,7 +301,7 @@ def test_what_is_not_decided_yet_is_claimed_by_the_second_check():
     assert second.profile == "burst"
 
 
-def test_choice_that_fails_is_asked_once_for_a_demand(caplog):
+def test_choice_that_fails_is_called_once_for_a_requirement(caplog):
     calls = []
 
     def choose(request):
@@ -326,7 +326,7 @@ def test_choice_after_one_that_failed_is_denied_too(caplog):
     assert guard.check(request, joined([after])) is denied
 
 
-# What is prepared is prepared anew
+# Bindings are prepared again after a change
 
 
 def view(request):
@@ -339,14 +339,14 @@ def limit_of(limited):
     return request.rate_limit.limit
 
 
-def test_settings_that_change_are_seen_by_views_that_were_asked_before(project):
+def test_views_that_ran_before_see_changed_settings(project):
     limited = rate_limit("burst")(view)
     assert limit_of(limited) == 5
     project.SLIDING_WINDOW = {"PROFILES": {"burst": {"axis": "ip", "rate": "6/m"}}}
     assert limit_of(limited) == 6
 
 
-def test_profile_that_is_registered_anew_is_seen_by_views_that_were_asked_before():
+def test_views_that_ran_before_see_a_profile_that_is_registered_again():
     limited = rate_limit("own")(view)
     profile = Profile(name="own", axis="ip", limit_for=lambda identifier, request: "8/m")
     register("own", {"axis": "ip", "rate": "7/m"})
@@ -360,7 +360,7 @@ def test_profile_that_is_registered_anew_is_seen_by_views_that_were_asked_before
         limit_of(limited)
 
 
-def test_exemption_that_is_added_is_seen_by_views_that_were_asked_before(project):
+def test_views_that_ran_before_see_a_new_exemption(project):
     limited = rate_limit("burst")(view)
     assert limit_of(limited) == 5
     project.SLIDING_WINDOW = {"PROFILES": PROFILES, "EXEMPT": [f"{CLIENT}/32"]}
@@ -387,7 +387,7 @@ def test_nothing_is_prepared_twice_for_the_same_profiles(monkeypatch):
     ],
     ids="-".join,
 )
-def test_sync_and_async_checks_leave_the_same_on_a_request(redis, names):
+def test_sync_and_async_checks_leave_the_same_state(redis, names):
     found = []
     for check in (guard.check, async_to_sync(guard.acheck)):
         redis.flushdb()
@@ -427,7 +427,7 @@ def test_binding_follows_the_settings(project):
     assert guard.check(get(), joined(requirements)) is None
 
 
-async def test_user_of_a_joined_axis_is_loaded_before_async_code_looks(project):
+async def test_user_of_a_joined_axis_is_loaded_without_blocking_async_code(project):
     async def load():
         return SimpleNamespace(pk=7, is_authenticated=True)
 

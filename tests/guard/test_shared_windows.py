@@ -1,4 +1,4 @@
-"""Windows that all clients share: anonymous requests that a view refuses do not use them up."""
+"""Anonymous requests that a view refuses do not use up windows that all clients share."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _project(settings, redis):
 
 @pytest.fixture(params=["sync", "async"])
 def post(request):
-    """A POST through Django's sync or async handler."""
+    """Send a POST through Django's sync or async handler."""
 
     def ask(url, user=None):
         client = Client() if request.param == "sync" else AsyncClient()
@@ -100,7 +100,7 @@ def used(profile, identifier):
 
 @pytest.mark.parametrize("rules", [[{"profiles": "own"}], []], ids=["rule", "no rule"])
 @pytest.mark.parametrize("view", INSIDE)
-def test_strangers_do_not_use_up_a_window_inside_of_login_required(settings, post, view, rules):
+def test_anonymous_users_do_not_use_up_a_window_inside_login_required(settings, post, view, rules):
     settings.SLIDING_WINDOW |= {"RULES": rules}
     for _ in range(5):
         assert post(f"/{view}/").status_code == 302
@@ -108,10 +108,10 @@ def test_strangers_do_not_use_up_a_window_inside_of_login_required(settings, pos
     assert used("everybody", "all") == 0
     user = User.objects.create(username="somebody")
     assert [post(f"/{view}/", user).status_code for _ in range(3)] == [200, 200, 429]
-    # Those that were turned away are counted by the rule, and by what stands outside.
+    # The rule, and a limit outside `login_required`, count the requests that were turned away too.
     assert used("own", "127.0.0.1") == (13 if rules or view == "below_another" else 0)
 
 
-def test_limit_above_login_required_counts_strangers(post):
+def test_limit_above_login_required_counts_anonymous_users(post):
     assert [post("/outside/").status_code for _ in range(3)] == [302, 302, 429]
     assert used("own", "127.0.0.1") == 2, "in one call with the rule"

@@ -1,4 +1,4 @@
-"""Functions of a project, sync or async, as sync and async code call them."""
+"""Sync and async code call sync and async functions of a project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Unhashable(Awaited):
 
 
 class Bare:
-    """Cannot be referred to weakly."""
+    """An object without weak references."""
 
     __slots__ = ()
 
@@ -64,20 +64,22 @@ class Bare:
     ],
     ids=lambda value: getattr(value, "__qualname__", type(value).__name__),
 )
-def test_async_functions_are_known_however_they_are_made(
+def test_is_async_finds_every_kind_of_async_callable(
     function: Callable[..., Any], found: bool
 ) -> None:
-    # The second time it has been found out.
+    # The second call reads the cache.
     assert is_async(function) is is_async(function) is found
 
 
 @pytest.mark.parametrize("function", [plain, awaited, Plain(), Bare(), Unhashable()])
-def test_both_kinds_are_answered_from_both_sides(function: Callable[..., Any]) -> None:
+def test_sync_and_async_functions_are_called_from_sync_and_async_code(
+    function: Callable[..., Any],
+) -> None:
     assert call(function, "word") == "word"
     assert asyncio.run(acall(function, "word")) == "word"
 
 
-def test_function_that_a_request_has_made_is_not_kept() -> None:
+def test_function_that_was_created_for_a_request_is_not_kept() -> None:
     def made(word: str) -> str:
         return word
 

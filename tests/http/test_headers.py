@@ -1,4 +1,4 @@
-"""The fields say the truth, in a form that another parser reads."""
+"""The fields are right, and another parser can read them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def decision(*verdicts, allowed=None, retry_after=0.0):
 
 
 def show(response, decisions):
-    """Add the fields to the response of a request about which this was decided."""
+    """Add the fields to the response of a request with these decisions."""
     request = RequestFactory().get("/")
     checks = [Check(joined(()), None, {}, {}, one) for one in decisions]
     if checks:
@@ -80,7 +80,7 @@ def show(response, decisions):
 
 
 def parsed(text):
-    """Name and parameters of each policy in a field, by a parser that is not ours."""
+    """Return name and parameters of each policy in a field, by the parser of another project."""
     return dict(http_sf.parse(text.encode(), tltype="list"))
 
 
@@ -115,7 +115,7 @@ def test_fields_of_several_decisions_stand_together():
         assert fields == headers.field_values([decision(BURST, DAILY)])
 
 
-def test_legacy_and_x_tell_of_the_policy_with_the_least_remaining():
+def test_legacy_and_x_show_the_policy_with_the_least_remaining():
     with with_settings(HEADERS=["legacy", "x"]):
         fields = headers.field_values([decision(DAILY, BURST)])
     assert fields == {
@@ -128,13 +128,13 @@ def test_legacy_and_x_tell_of_the_policy_with_the_least_remaining():
     }
 
 
-def test_legacy_tells_of_the_later_reset_where_two_have_the_same_remaining():
+def test_legacy_shows_the_later_reset_when_two_have_the_same_remaining():
     slow = verdict("slow", "60/h", remaining=50, reset_after=3_000.0)
     with with_settings(HEADERS=["legacy"]):
         assert headers.field_values([decision(BURST, slow)])["RateLimit-Reset"] == "3000"
 
 
-def test_legacy_tells_of_the_refusal_though_another_policy_has_less_left():
+def test_legacy_shows_the_refusal_when_another_policy_has_less_left():
     # A cost of 5 finds 3 left; the other policy, of a cost of 1, admits with 0 left.
     refused = verdict("heavy", "5/m", allowed=False, remaining=3, retry_after=12.5)
     full = verdict("light", "9/m", remaining=0)
@@ -196,7 +196,7 @@ def test_policies_of_one_profile_have_their_window_in_the_name():
     assert list(parsed(fields["RateLimit"])) == ["login:60s", "login:3600s"]
 
 
-def test_names_are_unique_even_where_profiles_make_them_hard():
+def test_names_are_unique_when_profiles_have_names_like_them():
     same = [verdict("a", "5/m"), verdict("a", "6/m"), verdict("a:60s", "7/m")]
     with with_settings(HEADERS=["draft"]):
         fields = headers.field_values([decision(*same)])
@@ -220,7 +220,7 @@ def test_limit_is_the_one_that_was_applied():
     assert fields["RateLimit-Limit"] == "25"
 
 
-def test_refused_for_ever_has_no_time():
+def test_refusal_without_end_has_no_time():
     never = verdict(allowed=False, remaining=7, retry_after=None)
     fields = headers.field_values([decision(never, retry_after=None)])
     assert fields["RateLimit"] == '"burst";r=7'
@@ -286,9 +286,7 @@ STORES = {
         {"rate": lambda identifier, request: None},
     ],
 )
-def test_fields_that_are_prepared_for_windows_equal_those_of_the_verdicts(
-    settings, profile, store, styles, keyed
-):
+def test_prepared_fields_equal_those_of_the_verdicts(settings, profile, store, styles, keyed):
     settings.SLIDING_WINDOW = {
         "PROFILES": {"own": {"axis": "global", **profile}},
         "HEADERS": styles,
@@ -302,7 +300,7 @@ def test_fields_that_are_prepared_for_windows_equal_those_of_the_verdicts(
             response = HttpResponse()
             headers.show(response, request)
             del response.headers["Content-Type"]
-            # A copy knows nothing of what was prepared.
+            # A copy has no windows, so its fields are made from the verdicts.
             copy = request.rate_limit.replace()
             assert dict(response.headers) == headers.field_values([copy])
 
@@ -320,7 +318,7 @@ def test_fields_of_the_same_decisions_are_made_once(monkeypatch):
     assert response["RateLimit-Limit"] == "100"
 
 
-def test_fields_are_read_and_written_by_django_as_its_own():
+def test_django_reads_and_writes_fields_like_its_own():
     response = HttpResponse()
     show(response, [decision(BURST)])
     headers.refuse(response, 7)
@@ -332,7 +330,7 @@ def test_fields_are_read_and_written_by_django_as_its_own():
     assert response["Content-Type"].startswith("text/html")
 
 
-def test_response_without_a_limit_is_left_alone():
+def test_response_without_a_limit_is_unchanged():
     response = HttpResponse()
     show(response, [])
     assert set(response.headers) == {"Content-Type"}
@@ -346,7 +344,7 @@ def test_field_that_the_view_has_set_stays():
     assert response["RateLimit-Remaining"] == "50"
 
 
-def test_field_that_was_ours_is_written_again_when_more_is_known():
+def test_own_field_is_written_again_when_there_is_a_later_decision():
     response = HttpResponse()
     show(response, [decision(DAILY)])
     show(response, [decision(DAILY), decision(BURST)])
@@ -366,7 +364,7 @@ def test_client_seconds_are_whole_and_rounded_up(allowed, wait, seconds):
 @pytest.mark.parametrize("styles", [["draft"], ["legacy"], ["x"]])
 @pytest.mark.parametrize("observed", [False, True])
 def test_client_seconds_are_the_same_in_every_field(styles, observed):
-    """A second verdict leads through the fields of several policies."""
+    """With a second verdict, the fields are those of several policies."""
     refused = verdict(allowed=False, retry_after=12.5)
     watched = verdict("watched", "1/d", allowed=False, retry_after=99.0, observed=observed)
     verdicts = (refused, watched) if observed else (refused,)
@@ -390,7 +388,7 @@ def test_violated_policies_are_those_that_refused():
 
 @pytest.mark.parametrize("algorithm", ["compact", "log", "buckets", "counter"])
 @pytest.mark.parametrize("offset", [0.0, 0.25, 0.999_999])
-def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
+def test_retry_after_is_exact_to_the_second(redis, algorithm, offset):
     """At that second a request passes; a second earlier it does not."""
     clock = FrozenClock()
     clock.advance(offset)
@@ -428,21 +426,21 @@ def test_retry_after_is_true_to_the_second(redis, algorithm, offset):
     assert admitted >= 5
 
 
-def test_fields_that_are_kept_are_bounded(monkeypatch):
-    monkeypatch.setattr(headers._kept, "size", 3)
+def test_cache_of_fields_is_bounded(monkeypatch):
+    monkeypatch.setattr(headers._single_window_fields, "size", 3)
     for remaining in range(10):
         fields = headers.field_values([decision(BURST._replace(remaining=remaining))])
         assert fields["RateLimit-Remaining"] == str(remaining)
-        assert len(headers._kept) <= 3
+        assert len(headers._single_window_fields) <= 3
 
 
-def test_what_is_prepared_of_policies_is_bounded(monkeypatch):
-    monkeypatch.setattr(headers._forms, "size", 3)
-    monkeypatch.setattr(naming._known, "size", 3)
+def test_caches_of_policies_are_bounded(monkeypatch):
+    monkeypatch.setattr(headers._fields_of_policies, "size", 3)
+    monkeypatch.setattr(naming._descriptions, "size", 3)
     for limit in range(1, 10):
         headers.field_values([decision(verdict(limit=limit), DAILY)])
-        assert len(headers._forms) <= 3
-        assert len(naming._known) <= 3
+        assert len(headers._fields_of_policies) <= 3
+        assert len(naming._descriptions) <= 3
 
 
 def test_fields_of_one_response_do_not_change_the_next():
@@ -502,7 +500,7 @@ def test_retry_after_of_a_rate_counts_beside_a_slot():
     assert headers.violated(refused) == ["burst", "export"]
 
 
-def test_profile_with_rate_and_slots_names_both(settings, redis):
+def test_fields_of_a_profile_with_rate_and_slots_name_both(settings, redis):
     profiles = {"api": {"axis": "ip", "rate": "9/m", "inflight": 5}}
     settings.SLIDING_WINDOW = {"PROFILES": profiles, "LATENCY_BUDGET": 60}
     request = RequestFactory().get("/")

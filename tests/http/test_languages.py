@@ -1,4 +1,4 @@
-"""A refusal is answered in the language of its request, and in no other one."""
+"""A refusal is in the language of its request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django_slidingwindow.decisions import DENY, IDENTITY_ERROR
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.http import refusal as responses
 from django_slidingwindow.testing import limits_in_memory
-from tests.support.rejections import refusal, verdict
+from tests.support.rejection_factories import refusal, verdict
 
 TEXTS = {
     "en": ("Too many requests", "Please try again in 2 minutes."),
@@ -73,7 +73,7 @@ def texts(response: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("address", ["/decorated/", "/ruled/"])
-def test_language_is_the_one_that_the_client_accepts(
+def test_refusal_is_in_the_language_that_the_client_accepts(
     client: Client, address: str, form: str
 ) -> None:
     """In two rounds, so that the second would show what the first stored for another language."""
@@ -102,7 +102,7 @@ async def test_concurrent_requests_keep_their_languages(async_client: AsyncClien
     assert found == [TEXTS[language] for language, _ in asked]
 
 
-def test_other_languages_are_answered_in_that_of_the_project(client: Client) -> None:
+def test_refusal_is_in_the_projects_language_when_the_clients_is_unknown(client: Client) -> None:
     client.get("/decorated/")
     headers = {"Accept-Language": "tlh, fi;q=0.5", "Accept": "application/json"}
     with override_settings(LANGUAGE_CODE="fr", LANGUAGES=[("fr", "Français"), ("de", "Deutsch")]):

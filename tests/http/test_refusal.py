@@ -1,4 +1,4 @@
-"""A refused client gets what it can read, and nobody caches it."""
+"""A refused client gets a response in a format that it accepts, and that is not cached."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ DENIED = refused(0.0, source=DENY, reason=DENY, verdicts=())
 
 @pytest.fixture(params=["sync", "async"])
 def refuse(request):
-    """The response to a refused request, made by sync and by async code."""
+    """Return the response to a refused request, made by sync or async code."""
 
     async def call(http_request, decision):
         if request.param == "sync":
@@ -114,14 +114,14 @@ def media_type(response):
         ("application/json;q=0", "text/plain"),
     ],
 )
-def test_form_is_the_one_that_the_client_asks_for(accept, given):
+def test_format_is_the_one_that_the_client_accepts(accept, given):
     response = responses.refusal(asking(accept), refused())
     assert media_type(response) == given
     assert response.status_code == 429
 
 
 @pytest.mark.parametrize("accept", ["*/*", BROWSER, AXIOS])
-async def test_refusal_says_when_to_come_back_and_is_not_cached(refuse, accept):
+async def test_refusal_has_retry_after_and_is_not_cached(refuse, accept):
     response = await refuse(asking(accept), refused(33.2))
     assert response.status_code == 429
     assert response["Retry-After"] == "34"
@@ -129,7 +129,7 @@ async def test_refusal_says_when_to_come_back_and_is_not_cached(refuse, accept):
 
 
 @pytest.mark.parametrize("accept", ["*/*", BROWSER, AXIOS])
-async def test_refusal_for_ever_names_no_time(refuse, accept):
+async def test_refusal_without_end_has_no_retry_after(refuse, accept):
     response = await refuse(asking(accept), refused(None))
     assert response.status_code == 429
     assert "Retry-After" not in response
@@ -163,7 +163,7 @@ def test_problem_of_a_store_that_is_away_is_reduced_capacity():
     assert "violated-policies" not in problem
 
 
-def test_problem_of_an_unknown_identity_blames_no_quota():
+def test_problem_of_an_identity_error_names_no_quota():
     decision = refused(None, source=DENY, reason=IDENTITY_ERROR, verdicts=())
     problem = json.loads(responses.refusal(asking("application/json"), decision).content)
     assert problem == {
@@ -191,7 +191,7 @@ def test_text_has_the_time_in_words(seconds, shown):
     assert response.text == f"Too many requests. Please try again in {shown}.\n"
 
 
-def test_each_language_has_words_of_its_own(monkeypatch):
+def test_each_language_has_its_own_body(monkeypatch):
     def shown(language):
         with translation.override(language):
             return responses.refusal(asking("*/*"), refused()).text.partition(".")[0]
@@ -211,7 +211,7 @@ def test_each_language_has_words_of_its_own(monkeypatch):
 
 @pytest.fixture
 def one_language(monkeypatch):
-    """Makes Django forget the languages that other tests have used."""
+    """Make Django forget the languages that other tests have used."""
     monkeypatch.setattr(trans_real, "_translations", {})
     monkeypatch.setattr(trans_real, "_default", None)
     responses._bodies.clear()
@@ -223,17 +223,17 @@ def text():
     return responses.refusal(asking("*/*"), refused()).text
 
 
-def test_active_language_is_not_asked_for_if_there_is_one_alone(one_language, monkeypatch):
+def test_get_language_is_not_called_when_one_language_is_loaded(one_language, monkeypatch):
     first = text()
-    # If this fails, Django keeps what it has loaded elsewhere: `responses._language` has to look
-    # there, or to ask `get_language` always.
+    # If this fails, Django stores its loaded languages elsewhere: `responses._language` has to look
+    # there, or always call `get_language`.
     assert [*trans_real._translations] == ["en-us"]
     monkeypatch.setattr(responses, "get_language", None)
     assert text() == first == "Too many requests. Please try again in 34 seconds.\n"
 
 
 @pytest.mark.parametrize("own", ["en-us", "de", "fr"])
-def test_language_that_is_not_the_sites_own_is_spoken_as_soon_as_it_is_active(one_language, own):
+def test_language_that_is_not_the_sites_own_is_used_when_it_is_active(one_language, own):
     with override_settings(LANGUAGE_CODE=own):
         for language, title in [("en-gb", "Too many"), ("de", "Zu viele"), ("en-us", "Too many")]:
             with translation.override(language):
@@ -250,16 +250,16 @@ def test_text_without_translation_is_not_kept_for_others(one_language):
             assert text().startswith("Zu viele")
 
 
-def test_what_clients_accept_is_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr(responses._forms, "size", 8)
+def test_cache_of_formats_is_bounded(monkeypatch):
+    monkeypatch.setattr(responses._formats, "size", 8)
     for number in range(50):
         accept = f"application/vnd.{number}+json"
         response = responses.refusal(asking(accept), refused())
         assert media_type(response) == "application/problem+json"
-    assert len(responses._forms) <= 8
+    assert len(responses._formats) <= 8
     long = "application/json," * 100
     assert media_type(responses.refusal(asking(long), refused())) == "application/problem+json"
-    assert long not in responses._forms
+    assert long not in responses._formats
 
 
 def test_page_is_complete_and_needs_nothing_from_elsewhere():
@@ -299,19 +299,19 @@ def test_only_a_page_has_a_policy(accept):
     assert "Content-Security-Policy" not in responses.refusal(asking(accept), refused())
 
 
-def test_page_turns_around_for_languages_that_are_written_from_right_to_left():
+def test_page_is_right_to_left_in_languages_that_are():
     with translation.override("ar"):
         page = responses.refusal(asking(BROWSER), refused()).text
     assert '<html lang="ar" dir="rtl">' in page
 
 
 @override_settings(TEMPLATES=[])
-def test_page_is_there_without_any_template_engine():
+def test_page_needs_no_template_engine_of_the_project():
     assert "<h1>Too many requests</h1>" in responses.refusal(asking(BROWSER), refused()).text
 
 
 def own_templates(**sources):
-    """TEMPLATES with these templates alone: the names without .html."""
+    """Return TEMPLATES with these templates only. Names are without .html."""
     loaders = [
         (
             "django.template.loaders.locmem.Loader",
@@ -383,14 +383,14 @@ async def test_response_of_the_project_is_used(own, refuse):
     assert response["Cache-Control"] == "no-store"
 
 
-def test_response_of_the_project_may_say_all_by_itself():
+def test_response_of_the_project_keeps_its_own_fields():
     with override_settings(SLIDING_WINDOW={"RESPONSE": own_finished_response}):
         response = responses.refusal(asking(), refused())
     assert response["Retry-After"] == "7"
     assert response["Cache-Control"] == "private, no-store"
 
 
-def test_django_does_not_log_a_refusal_by_itself(caplog):
+def test_django_does_not_log_a_refusal(caplog):
     request = asking()
     with caplog.at_level(logging.DEBUG):
         log_response("Refused", response=responses.refusal(request, refused()), request=request)
@@ -399,7 +399,7 @@ def test_django_does_not_log_a_refusal_by_itself(caplog):
         assert len(caplog.records) == 1
 
 
-def test_who_accepts_more_than_django_reads_gets_text():
+def test_client_gets_text_when_its_accept_is_longer_than_django_allows():
     class Unreadable(HttpRequest):
         @property
         def accepted_types(self):

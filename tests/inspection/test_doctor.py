@@ -17,12 +17,12 @@ from django.utils import timezone
 from django_slidingwindow import limits
 from django_slidingwindow.algorithms.scripts import SCRIPT_VERSION
 from django_slidingwindow.guard import usages
-from django_slidingwindow.inspection import doctor as diagnosis
+from django_slidingwindow.inspection import doctor
 from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.overrides.watcher import Status
 from django_slidingwindow.rejections import recorder
 from tests.support.servers import RedisServer
-from tests.support.usage import usage_row
+from tests.support.usage_factories import usage_row
 
 # A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
@@ -42,8 +42,8 @@ def profiles(monkeypatch):
         yield
 
 
-def found() -> dict[str, diagnosis.Finding]:
-    return {finding.name: finding for finding in diagnosis.examine()}
+def found() -> dict[str, doctor.Finding]:
+    return {finding.name: finding for finding in doctor.examine()}
 
 
 def cache(url: str, **options: Any) -> dict[str, Any]:
@@ -150,14 +150,14 @@ def test_latency_is_a_warning_when_above_the_budget():
         SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "LATENCY_BUDGET": 10.0}
     ):
         assert "LATENCY_BUDGET" not in found()["latency"].text
-    assert diagnosis.latency([0.001] * 97 + [0.2] * 3, 0.1).level == "warning"
+    assert doctor.latency([0.001] * 97 + [0.2] * 3, 0.1).level == "warning"
 
 
 def test_clock_is_a_warning_when_clocks_differ():
-    assert diagnosis.clock(3.0).level == "warning"
-    assert "ahead of" in diagnosis.clock(3.0).text
-    assert "behind" in diagnosis.clock(-0.2).text
-    assert diagnosis.clock(-0.2).level == "ok"
+    assert doctor.clock(3.0).level == "warning"
+    assert "ahead of" in doctor.clock(3.0).text
+    assert "behind" in doctor.clock(-0.2).text
+    assert doctor.clock(-0.2).level == "ok"
 
 
 def test_breaker_is_a_warning_when_open(fresh_server):
@@ -240,7 +240,7 @@ def logged(profiles: None, settings: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": every}
 
 
-def test_usage_is_tried_only_if_a_profile_logs_admitted_requests(settings: Any) -> None:
+def test_usage_is_missing_when_no_profile_logs_admitted_requests(settings: Any) -> None:
     assert "usage" not in found()
     profiles = {"stripe": {"axis": "tenant", "rate": "9/h", "log": "all"}}
     settings.SLIDING_WINDOW = {**PATIENT, "PROFILES": profiles, "LOG": False}
@@ -297,11 +297,11 @@ def test_findings_include_system_checks_with_their_ids():
     assert findings["E021"].data["hint"] in findings["E021"].text
 
 
-def test_overrides_can_be_read(settings: Any) -> None:
-    finding = diagnosis._overrides()
+def test_overrides_are_ok_when_they_can_be_read(settings: Any) -> None:
+    finding = doctor._overrides()
     assert (finding.level, finding.text) == ("ok", "0 read")
     settings.SLIDING_WINDOW = {"OVERRIDES_SECONDS": 0}
-    assert diagnosis._overrides().text.startswith("off")
+    assert doctor._overrides().text.startswith("off")
 
 
 @pytest.mark.parametrize(
@@ -311,8 +311,8 @@ def test_overrides_can_be_read(settings: Any) -> None:
         (31.4, "cannot be read, so those read 31 s ago hold: Error: gone"),
     ],
 )
-def test_overrides_that_cannot_be_read(age: float | None, text: str) -> None:
+def test_overrides_are_a_warning_when_they_cannot_be_read(age: float | None, text: str) -> None:
     status = Status(count=3, age=age, running=True, error="Error: gone")
-    finding = diagnosis.overrides(status, age)
+    finding = doctor.overrides(status, age)
     assert (finding.level, finding.text) == ("warning", text)
     assert finding.data["count"] == 3

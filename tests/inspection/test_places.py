@@ -1,4 +1,4 @@
-"""Limits in views of Django, REST framework and ninja are found where a request meets them."""
+"""`explain` finds limits in views of Django, Django REST framework and ninja."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rest_framework.viewsets import ViewSet
 from django_slidingwindow.contrib import drf, ninja
 from django_slidingwindow.decorators import rate_limit, rate_limit_exempt
 from django_slidingwindow.guard.usages import usages
-from django_slidingwindow.inspection.explaining import explain
-from django_slidingwindow.inspection.made_up import request_of
-from tests.inspection.test_explaining import Inside, explained, real
+from django_slidingwindow.inspection.explain import explain
+from django_slidingwindow.inspection.sample_request import request_of
+from tests.inspection.test_explain import Inside, explained, real
 
 if TYPE_CHECKING:
-    from django_slidingwindow.inspection.explanations import Explanation
+    from django_slidingwindow.inspection.explanation import Explanation
 
 OURS = "django_slidingwindow.middleware.RateLimitMiddleware"
 PROFILES: dict[str, Any] = {
@@ -130,7 +130,9 @@ def where(found: Explanation) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("url", [*[f"/{name}/" for name in VIEWS], "/api/sync", "/nowhere/"])
 @pytest.mark.parametrize("middleware", [True, False])
-def test_every_place_charges_what_was_foreseen(settings: Any, url: str, middleware: bool) -> None:
+def test_explanation_equals_what_every_place_charges(
+    settings: Any, url: str, middleware: bool
+) -> None:
     settings.MIDDLEWARE = [OURS] if middleware else []
     handler = BaseHandler()
     handler.load_middleware()
@@ -141,7 +143,7 @@ def test_every_place_charges_what_was_foreseen(settings: Any, url: str, middlewa
         assert explained(found) == real(request)
 
 
-def test_places_are_named() -> None:
+def test_explanation_names_the_place_of_each_profile() -> None:
     assert where(asked("/plain/")) == [("site", "middleware")]
     assert where(asked("/partial/")) == [("site", "middleware"), ("outer", "middleware")]
     assert where(asked("/exempt/")) == []
@@ -152,14 +154,14 @@ def test_places_are_named() -> None:
     assert where(asked("/api/sync"))[1:] == [("inner", "throttle")]
 
 
-def test_without_the_middleware_the_view_itself_charges(settings: Any) -> None:
+def test_view_charges_when_there_is_no_middleware(settings: Any) -> None:
     settings.MIDDLEWARE = []
     found = asked("/decorated/")
     assert where(found) == [("outer", "view")]
     assert [rule.why for rule in found.rules] == ["RateLimitMiddleware is not in MIDDLEWARE"]
 
 
-def test_class_is_looked_into_without_a_trace() -> None:
+def test_explanation_of_a_class_declares_no_usage() -> None:
     before = len(usages())
     assert where(asked("/inside/", "POST"))[1:] == [
         ("users", "inside the view"),
@@ -168,13 +170,13 @@ def test_class_is_looked_into_without_a_trace() -> None:
     assert len(usages()) == before
 
 
-def test_frameworks_that_are_not_loaded_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_skip_frameworks_that_are_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ninja", "drf"):
         monkeypatch.delitem(sys.modules, f"django_slidingwindow.contrib.{name}")
     assert where(asked("/throttled/")) == where(asked("/api/sync")) == [("site", "middleware")]
 
 
-def test_what_cannot_be_known_is_said() -> None:
+def test_explanation_lists_what_is_unknown() -> None:
     doubts = "\n".join(asked("/secretive/").unknown)
     assert "throttles of the view are unknown: get_throttles failed: ask again" in doubts
     doubts = "\n".join(asked("/later/").unknown)

@@ -13,7 +13,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.guard.identity import canonical
 from django_slidingwindow.guard.override import Override
 from django_slidingwindow.inspection import spans, usage
@@ -23,8 +23,8 @@ from django_slidingwindow.models import Usage
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.registry import read_profile
 from tests.support.databases import on_every_database
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 pytestmark = pytest.mark.django_db
 
@@ -72,14 +72,16 @@ def test_read_of_an_identifier_finds_all_its_spellings() -> None:
     assert usage.read(by_header, last(DAY), "").total.admitted == 0
 
 
-def test_only_the_newest_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_counts_only_the_newest_rows_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for back in range(8):
         usage_row(minute=minute(back)).save()
         row(profile="api", identifier="acme", minute=minute(2 * back)).save()
     monkeypatch.setattr(spans, "MOST_ROWS", 6)
     found = usage.read(PROFILE, last(DAY))
     assert found.span.start == minute(5)
-    # Both logs from the same minute on: that of the refusals reaches further back.
+    # Refusals of earlier minutes would fit, but both logs are counted from the same minute on.
     assert found.total == usage.Count(6, 6, 3)
 
 
@@ -107,7 +109,7 @@ def test_percentiles_equal_brute_force() -> None:
             assert sum(one < value for one in ordered) / len(ordered) < share / 100
 
 
-def test_percentiles_of_nothing_are_empty() -> None:
+def test_percentiles_are_empty_when_there_are_no_requests() -> None:
     (use, *_) = usage.window_uses(PROFILE, usage.read(PROFILE, last(DAY)))
     assert (use.samples, use.percentiles, use.most) == (0, {}, 0)
 
@@ -150,7 +152,13 @@ def tier(identifier: str, request: Any) -> str:
     return "paid" if identifier == "acme" else "free"
 
 
-def test_limits_of_a_profile_and_of_an_identifier() -> None:
+def test_limits_of_leaves_out_requests_in_flight() -> None:
+    busy = read_profile("busy", {"axis": "ip", "rate": "9/m", "inflight": 5})
+    assert usage.limits_of(busy) == [(9, 60)]
+    assert usage.limits_of(busy, "acme") == [(9, 60)]
+
+
+def test_limits_of_returns_the_limits_of_a_profile_or_an_identifier() -> None:
     assert usage.limits_of(PROFILE) == [(10, 60), (3, 7), (99, 150)]
     dynamic = Profile(name="api", axis="tenant", limit_for=by_function)
     assert usage.limits_of(dynamic) == [(None, 60.0)]
@@ -163,24 +171,24 @@ def test_limits_of_a_profile_and_of_an_identifier() -> None:
     nothing = read_profile("api", {"axis": "tenant", "tiers": {"free": None}, "tier": tier})
     assert usage.limits_of(nothing) == [(None, 60.0)]
     with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"}):
-        # The function cannot be asked about a hash.
+        # The limit function needs the identifier, and the log has only its hash.
         assert usage.limits_of(dynamic, "acme") == [(None, 60.0)]
 
 
 @pytest.mark.parametrize(("action", "expected"), [("limit", [(7, 60)]), ("exempt", [])])
-def test_limits_of_an_identifier_are_those_of_its_override(action: str, expected: Any) -> None:
+def test_limits_of_applies_the_override_of_an_identifier(action: str, expected: Any) -> None:
     profile = Profile(name="api", axis="tenant", policies=(Policy(limit=10, window=60),))
-    overrides = overriding.ProfileOverrides()
+    overrides = override_snapshot.ProfileOverrides()
     overrides.everybody = (Override(action, ((7, 60.0),)),)
-    overriding.publish(overriding.Snapshot({"api": overrides}))
+    override_snapshot.publish(override_snapshot.Snapshot({"api": overrides}))
     try:
         assert usage.limits_of(profile, "acme") == expected
     finally:
-        overriding.publish(None)
+        override_snapshot.publish(None)
 
 
 @override_settings(USE_TZ=False)
-def test_minutes_of_naive_times_are_those_of_the_default_zone() -> None:
+def test_minute_number_takes_naive_times_in_the_default_zone() -> None:
     assert minute_number(timezone.make_naive(timezone.make_aware(minute(0)))) == minute_number(
         timezone.make_aware(minute(0))
     )

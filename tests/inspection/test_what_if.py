@@ -1,9 +1,10 @@
-"""The bounds of "what if" contain what the real engine refuses, wherever requests came."""
+"""The bounds of `what_if` contain what the real engine refuses."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +20,11 @@ from django_slidingwindow.inspection.what_if import Bounds, refusals, what_if
 from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
-from tests.support.rejections import row
-from tests.support.usage import usage_row
+from tests.support.rejection_factories import row
+from tests.support.usage_factories import usage_row
 
 SECOND = 1_000_000
-# A minute that begins no window of any of these lengths at the same time.
+# The start of a minute that is not also the start of a longer window.
 START = 29_000_003 * 60
 WINDOWS = [1, 7, 30, 59.5, 60, 61, 90, 120, 150, 300, 3_600]
 
@@ -111,7 +112,7 @@ def test_bounds_of_an_exact_algorithm_can_be_reached(seconds: Any, refused: int)
     assert refused_by_engine(log, policies, count_rejected=False) == refused
 
 
-def test_requests_that_surely_fit_or_not_leave_no_doubt() -> None:
+def test_bounds_are_equal_when_the_seconds_do_not_matter() -> None:
     policies = (Policy(limit=10, window=60),)
     assert refusals({5: 4, 6: 4}, policies) == Bounds(least=0, most=0)
     assert refusals({5: 14}, policies) == Bounds(least=4, most=4)
@@ -140,7 +141,7 @@ class TestFromLogs:
         usage_row(identifier="acme", minute=self.minute(30), hits=2, view="other/").save()
         usage_row(identifier="globex", minute=self.minute(20), hits=3).save()
         row(profile="api", identifier="acme", minute=self.minute(30), hits=5).save()
-        # Neither over a limit nor of this profile.
+        # Rows that do not count: not over a limit, or of another profile.
         row(profile="api", identifier="acme", minute=self.minute(30), reason="block").save()
         row(profile="api", identifier="acme", minute=self.minute(30), reason="observe").save()
         row(profile="other", identifier="acme", minute=self.minute(30)).save()
@@ -164,7 +165,7 @@ class TestFromLogs:
         assert found.requests == 20
         assert found.span.start == self.minute(30)
 
-    def test_nothing_is_known_without_rows(self) -> None:
+    def test_bounds_are_zero_when_there_are_no_rows(self) -> None:
         found = ask(PROFILE, "5/m")
         assert (found.requests, found.bounds) == (0, Bounds(least=0, most=0))
 
@@ -176,18 +177,18 @@ class TestFromLogs:
         assert (found.requests, found.others) == (20, 42)
 
     @pytest.mark.parametrize("profile", [PROFILE, REFUSED_ONLY])
-    def test_refusals_for_other_reasons_are_counted_apart(self, profile: Profile) -> None:
+    def test_refusals_for_other_reasons_are_counted_separately(self, profile: Profile) -> None:
         self.fill()
         for reason, hits in (("penalty", 7), ("observe_penalty", 50)):
             values = {"minute": self.minute(20), "reason": reason, "hits": hits}
             row(profile="api", identifier="acme", **values).save()
         found = ask(profile, "5/m")
         assert found.refused < 7
-        # With the one of `fill` that an override blocked.
+        # Seven by the penalty, and the one of `fill` that an override blocked.
         assert found.for_other_reasons == 8
 
     @pytest.mark.parametrize("others", [False, True])
-    def test_costs_are_noticed(self, others: bool) -> None:
+    def test_has_costs_when_a_request_costs_several_hits(self, others: bool) -> None:
         usage_row(minute=self.minute(3), hits=2, cost=9, others=others).save()
         assert ask(PROFILE, "5/m").has_costs
 
@@ -195,10 +196,17 @@ class TestFromLogs:
         self.fill()
         found = ask(REFUSED_ONLY, "150/m")
         assert found.requests is None
-        # With the observed one.
+        # Five by the limit, and the observed one.
         assert found.refused == 6
         assert found.bounds == Bounds(least=0, most=6)
         assert found.touched_bounds == Bounds(least=0, most=1)
+
+    def test_limit_on_requests_in_flight_does_not_change_the_bounds(self) -> None:
+        self.fill()
+        slots = Policy(limit=5, window=120, algorithm="slots")
+        busy = replace(REFUSED_ONLY, policies=(*REFUSED_ONLY.policies, slots))
+        for rate in ("5/m", "150/m"):
+            assert ask(busy, rate).bounds == ask(REFUSED_ONLY, rate).bounds
 
     def test_refusals_alone_bound_a_lower_limit_from_below(self) -> None:
         self.fill()
@@ -211,9 +219,7 @@ class TestFromLogs:
 
     @pytest.mark.parametrize("filled", [False, True])
     @pytest.mark.parametrize("rate", ["60/h", "5/s"])
-    def test_refusals_alone_tell_nothing_about_another_window(
-        self, rate: str, filled: bool
-    ) -> None:
+    def test_refusals_alone_do_not_bound_another_window(self, rate: str, filled: bool) -> None:
         if filled:
             self.fill()
         assert ask(REFUSED_ONLY, rate).bounds == Bounds(least=0, most=None)
@@ -223,7 +229,7 @@ class TestFromLogs:
         assert ask(REFUSED_ONLY, "9/m").bounds == Bounds(least=0, most=None)
 
     def test_limits_between_those_in_force_are_not_bounded(self) -> None:
-        # The profile says 10 a minute now; 120 were in force when they were refused.
+        # The limit is 10 a minute now. It was 120 when the requests of `fill` were refused.
         self.fill()
         assert ask(REFUSED_ONLY, "60/m").bounds == Bounds(least=0, most=None)
         assert ask(REFUSED_ONLY, "9/m").bounds == Bounds(least=6, most=None)
@@ -234,7 +240,7 @@ class TestFromLogs:
         assert ask(profile, "150/m").bounds == Bounds(least=0, most=None)
         assert ask(profile, "90/m").bounds == Bounds(least=6, most=None)
 
-    def test_bounds_contain_the_truth_of_a_random_log_in_the_database(self) -> None:
+    def test_bounds_contain_the_refusals_of_a_random_log(self) -> None:
         rng = random.Random(21)
         policies = (Policy(limit=6, window=120),)
         end = self.minute(0)

@@ -13,16 +13,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_slidingwindow import limits
-from django_slidingwindow.algorithms import decode as decoding
+from django_slidingwindow.algorithms import decode
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.inspection import reader as readings
-from django_slidingwindow.inspection import windows as inspection
+from django_slidingwindow.inspection import reader, windows
 from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import Clock
+from tests.support.clock import Clock
 from tests.support.oracle import Oracle
 
 # A large budget: a busy machine must not look like an outage.
@@ -60,18 +59,18 @@ def profiles():
         yield
 
 
-def found(**filters: Any) -> dict[str, inspection.KeyState]:
+def found(**filters: Any) -> dict[str, windows.KeyState]:
     """Return all states that `scan` returns, by key."""
     states, cursor = {}, "0"
     while True:
-        page = inspection.scan(Filters(**filters), cursor=cursor)
+        page = windows.scan(Filters(**filters), cursor=cursor)
         states |= {state.key: state for state in page.states}
         cursor = page.cursor
         if cursor == "0":
             return states
 
 
-def only(**filters: Any) -> inspection.KeyState:
+def only(**filters: Any) -> windows.KeyState:
     (state,) = found(**filters).values()
     return state
 
@@ -85,7 +84,7 @@ def hit(profile: str, identifier: str, times: int) -> None:
 def test_scan_returns_the_state_of_a_window(algorithm):
     hit(algorithm, "acme", 4)
     state = only(profile=algorithm)
-    assert state == inspection.describe(state.key).__class__(
+    assert state == windows.describe(state.key).__class__(
         key=make_key(
             "throttle", "tenant", "acme", algorithm, Policy.parse("10/h", algorithm=algorithm)
         ),
@@ -144,9 +143,9 @@ def test_inspection_writes_nothing(redis):
     hit("compact", "acme", 2)
     (key,) = redis.keys("throttle:*")
     before = redis.dump(key)
-    inspection.scan()
-    inspection.hits(key)
-    inspection.keys_top(3)
+    windows.scan()
+    windows.hits(key)
+    windows.keys_top(3)
     assert redis.dump(key) == before
     assert redis.dbsize() == 1
 
@@ -158,7 +157,7 @@ def test_hits_sum_to_the_hits_of_the_state(algorithm, count):
     with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": {"p": profile}}):
         hit("p", "acme", count)
         state = only(profile="p")
-        hits = inspection.hits(state.key)
+        hits = windows.hits(state.key)
     assert sum(number for _, number in hits) == state.hits == count
     ages = [age for age, _ in hits]
     assert ages == sorted(ages, reverse=True)
@@ -174,7 +173,7 @@ def test_compact_hits_are_in_order_when_the_ring_has_wrapped():
         now[0] += 100_000
         store.run(Evaluate((key,), (WindowRule(policy, 1),), True))
     value = store.client().get(key)
-    hits = decoding.compact_hits(value, policy, now[0])
+    hits = decode.compact_hits(value, policy, now[0])
     assert [round(age, 1) for age, _ in hits] == [round(n / 10, 1) for n in range(99, -1, -1)]
 
 
@@ -199,12 +198,12 @@ def test_buckets_hits_equal_the_oracle_at_every_step(resolution):
             (key,), (WindowRule(policy, 1 + step % 3, count_rejected=step % 2 == 0),), True
         )
         assert list(store.run(call)) == oracle.run(call)
-        hits = decoding.buckets_hits(store.client().hgetall(key), policy, now[0])
+        hits = decode.buckets_hits(store.client().hgetall(key), policy, now[0])
         counted = Counter(oracle.counted(policy, oracle.windows[key], now[0]))
         ages = [(max(0, now[0] - end) / 1_000_000, n) for end, n in sorted(counted.items())]
         assert hits == ages
-    # Half of them have left the window, and nothing was written since.
-    half = decoding.buckets_hits(store.client().hgetall(key), policy, now[0] + 5_000_000)
+    # Half a window later, some of the hits have left it, although nothing was written.
+    half = decode.buckets_hits(store.client().hgetall(key), policy, now[0] + 5_000_000)
     assert 0 < len(half) < len(hits)
 
 
@@ -219,9 +218,9 @@ def test_decoders_skip_hits_that_have_left(algorithm):
         "buckets": {b"s": sub_window(now + 1_000_000, 3)},
         "counter": two_windows(now // policy.window_us, 2, 3),
     }
-    decode = decoding.DECODERS[algorithm]
-    assert sum(count for _, count in decode(values[algorithm], policy, now)) in (1, 3, 5)
-    assert decode(values[algorithm], policy, later) == []
+    hits = decode.DECODERS[algorithm]
+    assert sum(count for _, count in hits(values[algorithm], policy, now)) in (1, 3, 5)
+    assert hits(values[algorithm], policy, later) == []
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -235,33 +234,33 @@ def test_decoders_return_age_zero_when_hits_are_ahead_of_the_clock(algorithm):
         "buckets": {b"s": sub_window(ahead + 1_000_000, 1)},
         "counter": two_windows(ahead // policy.window_us, 0, 1),
     }
-    assert decoding.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]
+    assert decode.DECODERS[algorithm](values[algorithm], policy, now) == [(0.0, 1)]
 
 
 def test_counter_hits_weigh_the_previous_window():
     policy = Policy(limit=10, window=10, algorithm="counter")
     now = 1_000_000_000_000 + 4_000_000
     stored = two_windows(now // policy.window_us - 1, 9, 6)
-    assert decoding.counter_hits(stored, policy, now) == [(4.0, 4)]
+    assert decode.counter_hits(stored, policy, now) == [(4.0, 4)]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_empty_window_has_no_hits(algorithm):
     policy = Policy.parse("10/h", algorithm=algorithm)
-    assert inspection.hits(make_key("throttle", "tenant", "nobody", algorithm, policy)) == []
+    assert windows.hits(make_key("throttle", "tenant", "nobody", algorithm, policy)) == []
 
 
 def test_inspection_ignores_keys_of_other_applications(redis):
     redis.set("session:1", "x")
-    assert inspection.describe("session:1") is None
-    assert inspection.hits("session:1") == []
-    assert inspection.reset_key("session:1") is False
+    assert windows.describe("session:1") is None
+    assert windows.hits("session:1") == []
+    assert windows.reset_key("session:1") is False
     assert redis.get("session:1") == "x"
 
 
 def test_describe_is_none_when_the_window_is_empty():
     policy = Policy.parse("10/h")
-    assert inspection.describe(make_key("throttle", "tenant", "x", "compact", policy)) is None
+    assert windows.describe(make_key("throttle", "tenant", "x", "compact", policy)) is None
 
 
 def test_scan_applies_the_filters():
@@ -293,15 +292,15 @@ def test_state_is_not_blocked_when_the_profile_observes():
         assert (state.hits, state.remaining, state.use) == (2, 0, 1.0)
         assert (state.observed, state.blocked, state.retry_after) == (True, False, 0.0)
         assert (
-            list(inspection.walk(Filters(blocked=True)))
-            == inspection.keys_top(5, Filters(blocked=True))
+            list(windows.walk(Filters(blocked=True)))
+            == windows.keys_top(5, Filters(blocked=True))
             == []
         )
 
 
 def test_scan_raises_when_the_profile_is_unknown():
     with pytest.raises(ImproperlyConfigured, match="did you mean 'login'"):
-        inspection.scan(Filters(profile="logn"))
+        windows.scan(Filters(profile="logn"))
 
 
 @pytest.mark.parametrize("prefix", ["throttle", "a*b?[c]\\d"])
@@ -386,7 +385,7 @@ def test_scan_returns_every_key_over_all_pages():
         limits.check("compact", f"t{number}")
     pages, cursor, keys = 0, "0", []
     while True:
-        page = inspection.scan(count=50, cursor=cursor)
+        page = windows.scan(count=50, cursor=cursor)
         keys += [state.key for state in page.states]
         pages, cursor = pages + 1, page.cursor
         if cursor == "0":
@@ -399,10 +398,10 @@ def test_scan_skips_only_the_key_of_a_wrong_type(redis):
     hit("compact", "acme", 1)
     redis.lpush("throttle:tenant:{evil}:compact:c3600", "x")
     assert only().identifier == "acme"
-    assert inspection.describe("throttle:tenant:{evil}:compact:c3600") is None
-    assert [state.identifier for state in inspection.keys_top(5)] == ["acme"]
+    assert windows.describe("throttle:tenant:{evil}:compact:c3600") is None
+    assert [state.identifier for state in windows.keys_top(5)] == ["acme"]
     with pytest.raises(StoreError, match="WRONGTYPE"):
-        inspection.hits("throttle:tenant:{evil}:compact:c3600")
+        windows.hits("throttle:tenant:{evil}:compact:c3600")
 
 
 def test_scan_skips_keys_with_an_invalid_suffix(redis):
@@ -423,9 +422,9 @@ def test_scan_raises_when_the_server_fails_between_two_calls(monkeypatch):
     hit("compact", "acme", 1)
     hit("compact", "other", 1)
     errors = iter([StoreError("one key is wrong", outage=False), StoreError("gone")])
-    monkeypatch.setattr(readings.store(), "run_many", lambda calls: [next(errors)] * len(calls))
+    monkeypatch.setattr(reader.store(), "run_many", lambda calls: [next(errors)] * len(calls))
     with pytest.raises(StoreError, match="gone"):
-        inspection.scan()
+        windows.scan()
 
 
 def test_state_lacks_ttl_and_bytes_when_the_user_lacks_rights(redis, redis_server):
@@ -447,16 +446,16 @@ def test_reset_key_also_clears_the_shield_of_this_process():
     hit("compact", "acme", 11)
     assert limits.check("compact", "acme").source == "shield"
     key = only(profile="compact").key
-    assert inspection.reset_key(key) is True
-    assert inspection.reset_key(key) is False
+    assert windows.reset_key(key) is True
+    assert windows.reset_key(key) is False
     assert limits.check("compact", "acme").allowed
 
 
 def test_walk_yields_all_or_only_blocked_windows():
     hit("login", "203.0.113.9", 3)
     hit("compact", "acme", 1)
-    assert len(list(inspection.walk())) == 3
-    (blocked,) = inspection.walk(Filters(blocked=True))
+    assert len(list(windows.walk())) == 3
+    (blocked,) = windows.walk(Filters(blocked=True))
     assert (blocked.window, blocked.blocked) == (60.0, True)
 
 
@@ -464,28 +463,28 @@ def test_keys_top_returns_the_most_used_first():
     for number in range(1, 8):
         hit("compact", f"t{number}", number)
     hit("login", "203.0.113.9", 3)
-    assert [(s.identifier, s.use) for s in inspection.keys_top(3)] == [
+    assert [(s.identifier, s.use) for s in windows.keys_top(3)] == [
         ("203.0.113.9", 1.0),
         ("t7", 0.7),
         ("t6", 0.6),
     ]
-    assert [s.identifier for s in inspection.keys_top(9, Filters(blocked=True))] == ["203.0.113.9"]
-    assert inspection.keys_top(2, Filters(identifier="nobody")) == []
+    assert [s.identifier for s in windows.keys_top(9, Filters(blocked=True))] == ["203.0.113.9"]
+    assert windows.keys_top(2, Filters(identifier="nobody")) == []
 
 
 def test_keys_top_lists_a_key_once_when_scan_repeats_it(monkeypatch):
     hit("compact", "acme", 2)
     (key,) = found()
     pages = iter([("1", [key, key]), ("0", [key])])
-    monkeypatch.setattr(readings.store(), "scan", lambda *_: next(pages), raising=True)
-    assert [state.key for state in inspection.keys_top(5)] == [key]
+    monkeypatch.setattr(reader.store(), "scan", lambda *_: next(pages), raising=True)
+    assert [state.key for state in windows.keys_top(5)] == [key]
 
 
 def test_keys_top_reports_progress_after_every_page():
     for number in range(30):
         limits.check("compact", f"t{number}")
     reported: list[tuple[int, int]] = []
-    inspection.keys_top(3, progress=lambda done, total: reported.append((done, total)))
+    windows.keys_top(3, progress=lambda done, total: reported.append((done, total)))
     assert reported[-1] == (30, 30)
 
 
@@ -507,11 +506,11 @@ def test_inspection_covers_all_nodes_of_a_cluster(cluster):
         states = found().values()
         assert {(s.identifier, s.hits) for s in states} == {(f"t{n}", n) for n in range(1, 10)}
         assert all(s.ttl and s.bytes for s in states)
-        assert [s.identifier for s in inspection.keys_top(2)] == ["t9", "t8"]
-        assert readings.key_count() == 9
+        assert [s.identifier for s in windows.keys_top(2)] == ["t9", "t8"]
+        assert reader.key_count() == 9
         state = only(identifier="t5")
-        assert sum(count for _, count in inspection.hits(state.key)) == 5
-        assert inspection.reset_key(state.key)
+        assert sum(count for _, count in windows.hits(state.key)) == 5
+        assert windows.reset_key(state.key)
         assert len(found()) == 8
 
 
@@ -527,12 +526,12 @@ def redis_down(fresh_server):
 def test_inspection_raises_when_redis_is_down():
     key = make_key("throttle", "tenant", "acme", "compact", Policy.parse("10/h"))
     for call in (
-        inspection.scan,
-        lambda: inspection.describe(key),
-        lambda: inspection.hits(key),
-        lambda: inspection.reset_key(key),
-        lambda: inspection.keys_top(3),
-        readings.key_count,
+        windows.scan,
+        lambda: windows.describe(key),
+        lambda: windows.hits(key),
+        lambda: windows.reset_key(key),
+        lambda: windows.keys_top(3),
+        reader.key_count,
     ):
         with pytest.raises(StoreError) as caught:
             call()
@@ -540,7 +539,7 @@ def test_inspection_raises_when_redis_is_down():
 
 
 def test_keys_top_needs_bounded_memory_when_there_are_many_keys(redis, monkeypatch):
-    monkeypatch.setattr(inspection, "KEYS_A_PAGE", 100)
+    monkeypatch.setattr(windows, "KEYS_A_PAGE", 100)
     value = int(redis.time()[0]) * 1_000_000
 
     def peak(keys: int) -> int:
@@ -555,14 +554,15 @@ def test_keys_top_needs_bounded_memory_when_there_are_many_keys(redis, monkeypat
         )
         tracemalloc.start()
         try:
-            assert len(inspection.keys_top(10)) == 10
+            assert len(windows.keys_top(10)) == 10
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
     peak(500)  # fill the caches
     few = peak(1_000)
-    # The keys alone would take four times that. The packed calls of each length are cached.
+    # All keys together would need four times these 500,000 bytes. Some of them are for packed
+    # calls, which are cached for each length.
     assert peak(20_000) < few + 500_000
 
 
@@ -574,15 +574,15 @@ def test_state_says_how_much_may_be_leased(algorithm):
         hit("leased", "acme", 2)
         hit("plain", "acme", 2)
         assert only(profile="plain").leased is None
-        # Two used and two ahead, all within the last seconds.
+        # Two hits are used and two are leased ahead, all within `lease_seconds`.
         state = only(profile="leased")
         assert (state.hits, state.leased, state.remaining) == (4, 4, 996)
-        assert sum(count for _, count in inspection.hits(state.key)) == 4
+        assert sum(count for _, count in windows.hits(state.key)) == 4
         limits.get_limiter().close()
         assert only(profile="leased").leased == 2
 
 
-def test_hits_count_until_a_lease_that_holds_them_would_have_ended():
+def test_hits_count_until_their_lease_has_ended():
     policy = Policy(limit=10, window=10, lease=5, lease_seconds=2)
     clock = Clock()
     store = RedisStore("default", clock=clock)

@@ -1,4 +1,4 @@
-"""Requests to a server of this test, on loopback."""
+"""The client sends requests to a server on loopback."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make(server: Any) -> Iterator[Any]:
         one.close()
 
 
-def test_request_names_the_tool_and_has_the_given_fields(make: Any, server: Any) -> None:
+def test_request_has_the_user_agent_and_the_given_headers(make: Any, server: Any) -> None:
     answer = make(headers=[("X-API-Key", "secret")]).ask()
     assert (answer.status, answer.admitted, answer.refused) == (200, True, False)
     assert answer.sent < answer.came
@@ -65,13 +65,13 @@ def test_request_names_the_tool_and_has_the_given_fields(make: Any, server: Any)
     assert headers["User-Agent"].startswith(f"django_slidingwindow-load/{__version__} ")
 
 
-def test_refusal_keeps_its_fields(make: Any) -> None:
+def test_answer_of_a_refusal_has_its_headers(make: Any) -> None:
     answer = make("/refused/").ask()
     assert (answer.status, answer.admitted, answer.refused) == (429, False, True)
     assert answer.headers["Retry-After"] == "3"
 
 
-def test_burst_returns_its_own_answers(make: Any, server: Any) -> None:
+def test_burst_returns_only_its_own_answers(make: Any, server: Any) -> None:
     client = make()
     client.ask()
     assert len(client.burst(20)) == 20
@@ -79,7 +79,7 @@ def test_burst_returns_its_own_answers(make: Any, server: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_no_connection_is_an_answer_without_status(make: Any, scheme: str) -> None:
+def test_answer_has_no_status_when_the_connection_fails(make: Any, scheme: str) -> None:
     client = Client(Target.of(f"{scheme}://127.0.0.1:{free_port()}/"), seconds=60)
     answer = client.ask()
     client.close()
@@ -90,13 +90,13 @@ def test_no_connection_is_an_answer_without_status(make: Any, scheme: str) -> No
     assert answer.error.startswith("ConnectionRefusedError")
 
 
-def test_no_response_is_an_answer_without_status(make: Any) -> None:
+def test_answer_has_no_status_when_there_is_no_response(make: Any) -> None:
     answer = make("/silent/").ask()
     assert answer.status is None
     assert answer.error.startswith("RemoteDisconnected")
 
 
-def test_nothing_is_sent_when_the_time_is_over(make: Any, server: Any) -> None:
+def test_client_sends_nothing_when_its_time_is_over(make: Any, server: Any) -> None:
     now = [0.0]
     client = make(seconds=5, clock=lambda: now[0])
     assert client.burst(1)
@@ -106,20 +106,20 @@ def test_nothing_is_sent_when_the_time_is_over(make: Any, server: Any) -> None:
     assert len(server.seen) == 1
 
 
-def test_requests_that_wait_for_a_worker_are_given_up_in_time(
+def test_client_drops_waiting_requests_when_its_time_is_over(
     make: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_WORKERS", 1)
     now = [0.0]
 
     def clock() -> float:
-        # Time runs with each request that has reached the server.
+        # Each request that has reached the server advances the clock by 2 seconds.
         return now[0] + 2 * len(server.seen)
 
     assert len(make(seconds=5, clock=clock).burst(10)) == 3
 
 
-def test_no_more_requests_than_allowed_are_sent(
+def test_client_sends_at_most_max_requests(
     make: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_REQUESTS", 4)
@@ -129,7 +129,7 @@ def test_no_more_requests_than_allowed_are_sent(
     assert len(server.seen) == 4
 
 
-def test_closing_gives_up_what_was_not_sent(
+def test_close_drops_requests_that_are_not_sent_yet(
     make: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_WORKERS", 1)

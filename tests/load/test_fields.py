@@ -1,4 +1,4 @@
-"""What fields of responses said, beside what came later."""
+"""Header fields of responses are compared with later responses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_retry_after_is_seconds_or_a_date(
         (message(RateLimit_Remaining="many"), None),
     ],
 )
-def test_remaining_is_that_of_the_strictest_limit(headers: HTTPMessage, left: int | None) -> None:
+def test_remaining_comes_from_the_strictest_limit(headers: HTTPMessage, left: int | None) -> None:
     assert remaining(headers) == left
 
 
@@ -69,7 +69,7 @@ def test_limits_and_missing_fields_are_counted() -> None:
     assert truth.remaining_seen == 1
 
 
-def test_retry_after_is_kept_if_the_next_request_is_admitted() -> None:
+def test_retry_after_is_kept_when_the_next_request_is_admitted() -> None:
     refusal = answer(0, 429, Retry_After="2")
     assert truth_of([refusal, answer(1, 429), answer(2.2)]).retry_after_kept == 1
     truth = truth_of([refusal, answer(2.2, 429, Retry_After="9")])
@@ -84,12 +84,12 @@ def test_retry_after_is_kept_if_the_next_request_is_admitted() -> None:
         [answer(1), answer(2.2, 429)],  # what was admitted meanwhile took the room
     ],
 )
-def test_retry_after_is_neither_kept_nor_broken(later: list[Answer]) -> None:
+def test_retry_after_is_not_judged_when_later_answers_prove_nothing(later: list[Answer]) -> None:
     truth = truth_of([answer(0, 429, Retry_After="2"), *later])
     assert truth.retry_after_kept == truth.retry_after_broken == 0
 
 
-def test_remaining_is_broken_by_a_refusal_that_comes_too_early() -> None:
+def test_remaining_is_broken_when_a_refusal_comes_too_early() -> None:
     first = answer(0, RateLimit_Remaining="2")
     later = [answer(1), answer(2, 429)]
     assert truth_of([first, *later]).remaining_broken == 1
@@ -98,7 +98,7 @@ def test_remaining_is_broken_by_a_refusal_that_comes_too_early() -> None:
     assert truth_of([none_left, *later]).remaining_broken == 0
 
 
-def test_requests_under_way_may_have_taken_what_remained() -> None:
+def test_remaining_is_not_broken_when_other_requests_may_have_used_it() -> None:
     first = answer(0, came=1, RateLimit_Remaining="1")
     beside = answer(0.5, came=3)
     refusal = answer(2, 429)
@@ -109,7 +109,7 @@ def test_requests_under_way_may_have_taken_what_remained() -> None:
     assert truth_of([late, refusal]).remaining_broken == 0
 
 
-def test_request_without_a_response_may_have_been_admitted() -> None:
+def test_request_without_a_response_counts_as_possibly_admitted() -> None:
     lost = Answer(0.5, 1, None, error="TimeoutError: timed out")
     refusal = answer(0, 429, Retry_After="2")
     later = answer(2.2, 429)

@@ -1,4 +1,4 @@
-"""When requests are sent, on a clock that stands still, to limiters in memory."""
+"""Patterns of requests, on a clock of their own and against limiters in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT, WINDOW, TAKES = 10, 60.0, 0.01
 
 
 class Site(Client):
-    """A client whose requests are answered here, one after the other, in no time but `TAKES`."""
+    """A client that answers its own requests, one after the other. Each takes `TAKES` seconds."""
 
     def __init__(self, admit: Callable[[float], bool], *, seconds: float, wait: int = 0) -> None:
         self.now = 1000.0
@@ -102,21 +102,25 @@ def test_sliding_window_admits_its_limit(sites: Callable[..., Site]) -> None:
     assert site.now - 1000 < 2.1 * WINDOW
 
 
-def test_retry_after_spares_requests(sites: Callable[..., Site]) -> None:
+def test_boundary_sends_fewer_requests_when_refusals_have_retry_after(
+    sites: Callable[..., Site],
+) -> None:
     many, few = sites(Sliding(), seconds=190), sites(Sliding(), seconds=190, wait=60)
     run(many)
     run(few)
     assert len(few.answers) < len(many.answers) / 2
 
 
-def test_nothing_is_found_without_a_refusal(sites: Callable[..., Site]) -> None:
+def test_boundary_stops_when_nothing_is_refused(sites: Callable[..., Site]) -> None:
     site = sites(Sliding(), seconds=190)
     run(site, burst=3)
     assert len(site.answers) == 4
 
 
 @pytest.mark.parametrize(("seconds", "bursts"), [(30, 1), (90, 1), (119.9, 2)], ids="{}".format)
-def test_test_ends_in_time(seconds: float, bursts: int, sites: Callable[..., Site]) -> None:
+def test_boundary_ends_when_the_time_is_over(
+    seconds: float, bursts: int, sites: Callable[..., Site]
+) -> None:
     site = sites(Sliding(), seconds=seconds)
     run(site)
     assert site.now <= 1000 + seconds + TAKES
@@ -124,7 +128,7 @@ def test_test_ends_in_time(seconds: float, bursts: int, sites: Callable[..., Sit
     assert len([a for a in site.answers if a.admitted]) <= bursts * (LIMIT + 1)
 
 
-def test_waiting_ends_when_no_request_is_left(
+def test_boundary_ends_when_no_request_is_left(
     sites: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_slidingwindow.load.client.MAX_REQUESTS", 15)

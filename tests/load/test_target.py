@@ -1,4 +1,4 @@
-"""Which addresses a load test may ask."""
+"""The URLs that a load test may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django_slidingwindow.load.target import Target, TargetError
         ("HTTP://[::1]/é", Target("http", "::1", 80, "/%C3%A9")),
     ],
 )
-def test_address_is_taken_apart(url: str, expected: Target) -> None:
+def test_target_has_the_parts_of_the_url(url: str, expected: Target) -> None:
     assert Target.of(url) == expected
 
 
@@ -31,14 +31,14 @@ def test_address_is_taken_apart(url: str, expected: Target) -> None:
         ("http://:secret@127.0.0.1/", "--header 'Authorization"),
     ],
 )
-def test_other_addresses_are_errors(url: str, problem: str) -> None:
+def test_target_raises_for_other_urls(url: str, problem: str) -> None:
     with pytest.raises(TargetError, match=problem) as caught:
         Target.of(url)
     assert "me:secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "[::1]", "localhost", "a.localhost"])
-def test_this_host_is_ones_own(host: str) -> None:
+def test_loopback_hosts_are_own_hosts(host: str) -> None:
     assert Target.of(f"http://{host}/").is_own([])
 
 
@@ -47,6 +47,6 @@ def test_this_host_is_ones_own(host: str) -> None:
     [("shop.example", True), ("a.example.org", True), ("example.org", True),
      ("other.example", False), ("192.0.2.1", False), ("localhost.example", False)],
 )  # fmt: skip
-def test_hosts_of_allowed_hosts_are_ones_own(host: str, own: bool) -> None:
+def test_hosts_in_allowed_hosts_are_own_hosts(host: str, own: bool) -> None:
     allowed = ["*", "shop.example", ".example.org"]
     assert Target.of(f"http://{host}/").is_own(allowed) is own

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone as clock
 
 from django_slidingwindow import limits
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.models import Override
 from django_slidingwindow.overrides.changes import parse_until
 from django_slidingwindow.testing import limits_in_memory
@@ -33,7 +33,7 @@ def _profiles(settings: Any) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "IDENTITIES": {"tenant": "shop.tenant"}}
     with limits_in_memory():
         yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
 
 
 def run(*arguments: str) -> str:
@@ -52,7 +52,7 @@ def fails(*arguments: str) -> tuple[int, str]:
     return caught.value.returncode, str(caught.value)
 
 
-def test_limit_is_changed_listed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_override_is_made_listed_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ada")
     made = objects(
         *("override", "--profile", "api", "--id", "acme", "--limit", "500"),
@@ -83,7 +83,7 @@ def test_limit_is_changed_listed_and_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])
-def test_user_without_a_name_is_left_out(
+def test_created_by_is_empty_when_the_user_has_no_name(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown() -> str:
@@ -95,7 +95,7 @@ def test_user_without_a_name_is_left_out(
 
 
 @pytest.mark.parametrize("action", ["exempt", "observe", "block"])
-def test_other_actions_for_all(action: str) -> None:
+def test_action_applies_to_all_identifiers(action: str) -> None:
     (made,) = objects("override", "--profile", "api", f"--{action}")
     assert (made["action"], made["identifier"], made["limit"]) == (action, "", "")
     assert limits.check("api", "anybody").override == action
@@ -123,7 +123,7 @@ def test_wrong_arguments_save_nothing(arguments: tuple[str, ...], problem: str) 
     assert not Override.objects.exists()
 
 
-def test_hostile_identifier_is_harmless_and_obeyed() -> None:
+def test_hostile_identifier_is_escaped_and_blocked() -> None:
     run("override", "--profile", "api", "--id", HOSTILE, "--block")
     assert limits.check("api", HOSTILE).reason == "block"
     shown = run("overrides", "--format", "plain")
@@ -135,7 +135,7 @@ def test_hostile_identifier_is_harmless_and_obeyed() -> None:
     assert "a%1Bb" in run("overrides", "--format", "plain")
 
 
-def test_plain_list_names_what_is_for_all() -> None:
+def test_plain_list_marks_overrides_for_all() -> None:
     run("override", "--profile", "two", "--limit", "5/m, 90/h")
     assert "(all)" in run("overrides", "--format", "plain")
 

@@ -1,4 +1,4 @@
-"""What people write into an override is checked, and stored in one spelling."""
+"""The fields of an override are validated, and identifiers are stored in one spelling."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _profiles(settings: Any) -> None:
         ("40/s, 8 in flight", ((40, 1.0), (8, 0.0))),
     ],
 )
-def test_parse_limits(text: str, limits: Any) -> None:
+def test_parse_limits_returns_limits_and_windows(text: str, limits: Any) -> None:
     assert parse_limits(text) == limits
 
 
@@ -86,7 +86,7 @@ def test_parse_limits(text: str, limits: Any) -> None:
         "1/s,",
     ],
 )
-def test_parse_limits_refuses(text: str) -> None:
+def test_parse_limits_raises_when_a_text_is_wrong(text: str) -> None:
     with pytest.raises(PolicyError):
         parse_limits(text)
 
@@ -109,7 +109,7 @@ def test_parse_limits_refuses(text: str) -> None:
         ("tiered_slots", "8 in flight"),
     ],
 )
-def test_limits_that_fit(profile: str, limit: str) -> None:
+def test_cleaned_accepts_limits_that_fit_the_profile(profile: str, limit: str) -> None:
     assert cleaned(profile, "", "limit", limit) == ("", limit)
 
 
@@ -129,14 +129,16 @@ def test_limits_that_fit(profile: str, limit: str) -> None:
         ("one", "8 in flight", "this profile has 1 min"),
     ],
 )
-def test_limits_that_do_not_fit(profile: str, limit: str, problem: str) -> None:
+def test_cleaned_raises_when_limits_do_not_fit_the_profile(
+    profile: str, limit: str, problem: str
+) -> None:
     with pytest.raises(ValidationError) as error:
         cleaned(profile, "", "limit", limit)
     assert [*error.value.message_dict] == ["limit"]
     assert problem in error.value.message_dict["limit"][0]
 
 
-def test_all_problems_are_reported() -> None:
+def test_cleaned_reports_all_problems() -> None:
     with pytest.raises(ValidationError) as error:
         cleaned("site", "acme", "limit", "x")
     assert set(error.value.message_dict) == {"identifier", "limit"}
@@ -146,12 +148,12 @@ def test_all_problems_are_reported() -> None:
     assert "did you mean 'one'" in error.value.message_dict["profile"][0]
 
 
-def test_limit_of_another_action_is_dropped() -> None:
+def test_cleaned_drops_the_limit_of_other_actions() -> None:
     assert cleaned("one", "", "block", "500") == ("", "")
 
 
 @pytest.mark.parametrize("identifier", ["", "all"])
-def test_global_profile_has_one_identifier(identifier: str) -> None:
+def test_cleaned_accepts_the_only_identifier_of_a_global_profile(identifier: str) -> None:
     assert cleaned("site", identifier, "block", "")[0] == identifier
 
 
@@ -174,7 +176,7 @@ def test_global_profile_has_one_identifier(identifier: str) -> None:
 def test_identifier_is_stored_in_one_spelling(profile: str, written: str, stored: str) -> None:
     known = registry.get(profile)
     assert stored_identifier(known, written) == stored
-    # What is stored may be shown, and written again.
+    # The stored form may be shown and written again.
     assert stored_identifier(known, stored) == stored
     assert len(stored) <= 200
 
@@ -183,7 +185,7 @@ OWN = Profile(name="own", axis="tenant", policies=(Policy(limit=1, window=1),))
 
 
 @given(st.text(min_size=1, max_size=300))
-def test_any_identifier_of_a_request_is_found_by_what_the_admin_shows(identifier: str) -> None:
+def test_identifier_in_the_admin_finds_its_requests(identifier: str) -> None:
     shown = printable(unescape(escape(identifier)))
     stored = stored_identifier(OWN, shown)
     assert len(stored) <= 200

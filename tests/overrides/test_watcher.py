@@ -1,4 +1,4 @@
-"""A process notices changed overrides, and goes on without the database."""
+"""A process notices changed overrides, and keeps the last ones while the database is away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_slidingwindow import limits
-from django_slidingwindow.guard import current_limiter, overriding
+from django_slidingwindow.guard import current_limiter, override_snapshot
 from django_slidingwindow.guard.override import Override as Active
 from django_slidingwindow.models import Override
 from django_slidingwindow.overrides import watcher as watching
@@ -34,8 +34,8 @@ def _profiles(settings: Any) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
     with limits_in_memory():
         yield
-    if overriding.current is not None and overriding.current.lasts is None:
-        overriding.publish(None)
+    if override_snapshot.current is not None and override_snapshot.current.lasts is None:
+        override_snapshot.publish(None)
     watcher.begin()
 
 
@@ -44,7 +44,7 @@ def reason() -> str:
 
 
 @pytest.mark.django_db
-def test_process_that_saves_obeys_at_once_in_a_test_case() -> None:
+def test_saved_override_applies_at_once_in_a_test_case() -> None:
     assert reason() == "allowed"
     override = Override.objects.create(profile="one", action="block")
     assert reason() == "block"
@@ -74,7 +74,7 @@ class InOneTransaction(TestCase):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_change_holds_when_it_is_committed_and_not_if_it_is_rolled_back() -> None:
+def test_change_applies_only_when_it_is_committed() -> None:
     with transaction.atomic():
         Override.objects.create(profile="one", action="block")
         assert reason() == "allowed"
@@ -94,7 +94,7 @@ def test_second_look_reads_one_row() -> None:
 
 
 @pytest.mark.django_db
-def test_last_overrides_hold_while_the_database_is_away(
+def test_last_overrides_apply_when_the_database_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, now = Watcher(clock=lambda: now), 0.0
@@ -123,7 +123,7 @@ def test_last_overrides_hold_while_the_database_is_away(
 
 def test_processes_see_what_others_save(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.watching", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.processes.override_watcher", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -140,11 +140,11 @@ def test_processes_see_what_others_save(tmp_path: Path) -> None:
         ["database away", "observe", True],
         ["database back", ""],
     ]
-    # Said once, and not at each look.
+    # Logged once, and not at each look.
     assert done.stderr.count("could not read the overrides, so the last ones hold") == 1
 
 
-def test_no_thread_in_tests_or_without_overrides(settings: Any) -> None:
+def test_thread_does_not_start_in_tests_or_without_overrides(settings: Any) -> None:
     own = Watcher()
     own.start()
     assert not own.status().running
@@ -155,7 +155,7 @@ def test_no_thread_in_tests_or_without_overrides(settings: Any) -> None:
     assert own.status().age is None
 
 
-def test_no_thread_in_a_project_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_does_not_start_when_there_is_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "testing", lambda: False)
     dummy = "django.db.backends.dummy"
     monkeypatch.setitem(connections.settings["default"], "ENGINE", dummy)
@@ -186,12 +186,12 @@ def test_first_limiter_starts_the_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     assert started == [1]
 
 
-def test_until_counts_by_the_clock_of_a_test() -> None:
-    snapshot = overriding.Snapshot()
-    known = snapshot["one"] = overriding.ProfileOverrides()
+def test_override_ends_by_the_clock_of_a_test() -> None:
+    snapshot = override_snapshot.Snapshot()
+    known = snapshot["one"] = override_snapshot.ProfileOverrides()
     ends = (timezone.now() + timedelta(hours=1)).timestamp()
     known.everybody = (Active("block", (), ends),)
-    overriding.publish(snapshot)
+    override_snapshot.publish(snapshot)
     with limits_in_memory() as clock:
         assert reason() == "block"
         clock.advance(timedelta(hours=1, seconds=1))

@@ -1,4 +1,4 @@
-"""The table of profile keys: all that people write and see of a profile follows from it."""
+"""The table of profile keys, which says how each key is read, checked and shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRONG = {"axis": "ip", "rate": "5/m", "jitter": -1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WiderProfile(Profile):
-    """The profile of a package with two keys more."""
+    """The profile of a package with two more keys."""
 
     jitter: int = 0
     region: str = "any"
@@ -48,7 +48,7 @@ def read_jitter(value: Any) -> int:
 
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One key without and one with a column of its own."""
+    """Add two keys: one without a column, and one with a column."""
     jitter = ProfileKey(
         name="jitter", field="jitter", read=read_jitter, default=0, description="seconds to add"
     )
@@ -84,7 +84,7 @@ def docs_row(key: ProfileKey) -> list[str]:
     return [f"`{key.name}`", default, key.description]
 
 
-def test_table_in_the_docs_is_the_table_of_keys() -> None:
+def test_docs_have_the_table_of_keys() -> None:
     rows = [docs_row(key) for key in PROFILE_KEYS.values()]
     written = table("docs/profiles.md", "Keys of a profile")
     lines = "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
@@ -95,7 +95,7 @@ def test_every_field_of_a_profile_has_a_key() -> None:
     named = {field.name for field in fields(Profile)}
     # The name is the key of the dict in the settings; limit, rate and tiers set limit_for.
     assert {key.field for key in PROFILE_KEYS.values()} - {TIER} == named - {"name", "limit_for"}
-    # Only an override sets the last one.
+    # Only an override sets `override`.
     policy = {"limit", *IN_POLICIES, "override"}
     assert {field.name for field in fields(Policy) if field.init} == policy
 
@@ -107,7 +107,7 @@ def test_defaults_are_those_of_the_fields() -> None:
             assert key.default == defaults[key.field]
 
 
-def test_every_key_is_described_in_a_line() -> None:
+def test_every_key_has_a_description_of_one_line() -> None:
     for name, key in PROFILE_KEYS.items():
         assert name == key.name
         assert key.description
@@ -136,7 +136,7 @@ class TestAddedKey:
         found = [message for message in checks.run_checks() if "jitter" in message.msg]
         assert [message.id for message in found] == ["django_slidingwindow.E021"]
 
-    def test_added_key_is_built(self) -> None:
+    def test_added_key_is_a_field_of_the_profile(self) -> None:
         profile = read_profile("good", GOOD)
         assert profile == WiderProfile(
             name="good", axis="ip", policies=(Policy.parse("5/m"),), jitter=4, region="eu"
@@ -174,9 +174,9 @@ class TestAddedKey:
         assert "jitter: 0" not in text
         assert "jitter -1 is not a number of seconds from 0." in text
 
-    def test_added_key_is_missed_in_the_docs(self) -> None:
+    def test_docs_test_fails_when_an_added_key_is_missing(self) -> None:
         with pytest.raises(AssertionError, match=r"\| `jitter` \| `0` \| seconds to add \|"):
-            test_table_in_the_docs_is_the_table_of_keys()
+            test_docs_have_the_table_of_keys()
 
 
 class TestPenalty:
@@ -190,13 +190,13 @@ class TestPenalty:
         assert all(path.startswith(start) for path, _ in found)
         return [(path[len(start) :], str(problem)) for path, problem in found]
 
-    def test_is_read(self) -> None:
+    def test_read_profile_reads_a_penalty(self) -> None:
         penalty = {"after": "3/10m", "steps": ["1m", 600, timedelta(days=1)]}
         profile = read_profile("login", {"axis": "ip", "rate": "5/m", "penalty": penalty})
         assert profile.penalty == Penalty(limit=3, window=600, steps=(60.0, 600.0, 86_400.0))
         assert hash(profile.penalty) == hash(pickle.loads(pickle.dumps(profile.penalty)))
 
-    def test_is_shown_as_text(self) -> None:
+    def test_penalty_is_shown_as_text(self) -> None:
         penalty = {"after": "3/10m", "steps": ["1m", "90s"]}
         config = {"axis": "ip", "rate": "5/m", "penalty": penalty}
         state = ProfileState(name="login", origin="settings", profile=read_profile("login", config))
@@ -204,7 +204,7 @@ class TestPenalty:
         assert json.dumps(state.record())
 
     @pytest.mark.parametrize("penalty", [None, "3/10m", ["1m"]])
-    def test_must_be_a_dict(self, penalty: Any) -> None:
+    def test_penalty_must_be_a_dict(self, penalty: Any) -> None:
         [(path, problem)] = self.problems(penalty)
         assert path == ""
         assert problem.startswith("must be a dict such as")
@@ -223,7 +223,9 @@ class TestPenalty:
             ({"stops": 1}, "['stops']", "is unknown: a penalty has after and steps."),
         ],
     )
-    def test_says_what_is_wrong_and_where(self, change: Any, path: str, problem: str) -> None:
+    def test_penalty_problems_names_the_path_and_the_problem(
+        self, change: Any, path: str, problem: str
+    ) -> None:
         penalty = {"after": "1000/10m", "steps": ["1m"] * 20, **change}
         [(found_path, found)] = self.problems(penalty)
         assert found_path == path

@@ -16,7 +16,7 @@ from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.rejections.rows import Group, Tally, refusals
-from tests.support.rejections import POLICY, refusal, request, verdict
+from tests.support.rejection_factories import POLICY, refusal, request, verdict
 
 NOW = 1_794_832_496.5  # 34 minutes and 56.5 seconds past the hour
 HOUR = Policy(limit=20, window=3600)

@@ -81,7 +81,7 @@ def test_write_keeps_client_and_times_when_the_new_row_is_older(log_database: st
 @on_every_database
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("waits", [(None, 3.0), (3.0, None), (None, None)])
-def test_write_treats_no_retry_after_as_the_longest(log_database: str, waits: Any) -> None:
+def test_write_treats_null_as_the_longest_retry_after(log_database: str, waits: Any) -> None:
     for retry_after in waits:
         upsert.write([row(retry_after=retry_after)], log_database)
     assert Rejection.objects.get().retry_after is None

@@ -20,12 +20,12 @@ from django.utils.timezone import localtime
 from django_slidingwindow import apps, limits, signals
 from django_slidingwindow.conf import conf
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.guard.override import Override
 from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.rejections import recorder, upsert
-from django_slidingwindow.rejections.buffer import Tallies
+from django_slidingwindow.rejections.buffer import LogBuffer
 from django_slidingwindow.rejections.usage_rows import UsageGroup, UsageTally
 from django_slidingwindow.testing import limits_in_memory
 from tests.support.databases import on_every_database
@@ -57,11 +57,11 @@ def logged_limits(**forced: Any) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _limits(settings: Any, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES}
-    # Async code has a connection of its own. The thread would write outside of the test.
+    # Async code has its own connection, where no test is open: the thread would write the rows.
     monkeypatch.setattr(recorder._recorder._background, "start", lambda: None)
     with logged_limits():
         yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
     recorder.flush()
 
 
@@ -105,13 +105,13 @@ def test_async_requests_are_counted() -> None:
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 2)]
 
 
-def test_profiles_without_the_key_count_nothing() -> None:
+def test_profile_counts_nothing_when_it_does_not_log_all() -> None:
     rate_limit("plain")(view)(request())
     limits.check("plain", "192.0.2.1")
     assert usage() == []
 
 
-def test_request_that_pays_the_difference_counts_once() -> None:
+def test_request_counts_once_when_several_decorators_charge_it() -> None:
     rate_limit("audited", cost=2)(rate_limit("audited")(view))(request())
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 2)]
     asked = request()
@@ -120,7 +120,7 @@ def test_request_that_pays_the_difference_counts_once() -> None:
     assert ("watched", "127.0.0.1", "orders/", 1, 1) in usage()
 
 
-def test_later_check_of_a_request_adds_its_cost_only() -> None:
+def test_later_check_of_a_request_only_adds_its_cost() -> None:
     from functools import wraps
 
     def other(inner: Any) -> Any:
@@ -130,12 +130,12 @@ def test_later_check_of_a_request_adds_its_cost_only() -> None:
 
         return wrapper
 
-    # The decorator between them keeps the two from being joined in one check.
+    # The decorator between the limits prevents that they are joined in one check.
     rate_limit("audited")(other(rate_limit("audited", cost=3)(view)))(request())
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 3)]
 
 
-def test_profiles_that_share_a_window_are_counted_each() -> None:
+def test_profiles_that_share_a_window_are_counted_separately() -> None:
     rate_limit("audited", "shared")(view)(request())
     assert [row[0] for row in usage()] == ["audited", "shared"]
 
@@ -157,10 +157,10 @@ def test_identifier_without_a_limit_is_counted_under_its_hash() -> None:
 
 
 @pytest.mark.parametrize("action", ["exempt", "block"])
-def test_override_is_counted(action: str) -> None:
-    overrides = overriding.ProfileOverrides()
+def test_exempt_requests_are_counted_and_blocked_ones_refused(action: str) -> None:
+    overrides = override_snapshot.ProfileOverrides()
     overrides.everybody = (Override(action),)
-    overriding.publish(overriding.Snapshot({"audited": overrides}))
+    override_snapshot.publish(override_snapshot.Snapshot({"audited": overrides}))
     rate_limit("audited")(view)(request())
     limits.check("audited", "127.0.0.1")
     rows = usage()
@@ -192,7 +192,7 @@ def test_calls_of_limits_are_counted_without_a_view() -> None:
         signals.request_limited.sender_receivers_cache.clear()
     assert usage() == [("quota", "all", "", 2, 2)]
     assert list(Rejection.objects.values_list("identifier", "view", "hits")) == [("all", "", 2)]
-    # There is no request that a receiver could be given.
+    # `request_limited` is not sent, because there is no request.
     assert sent == []
 
 
@@ -203,7 +203,7 @@ def test_observed_calls_of_limits_are_logged() -> None:
     assert Rejection.objects.get().reason == "observe"
 
 
-def test_client_of_a_call_of_limits_is_unknown(settings: Any) -> None:
+def test_row_of_a_call_of_limits_has_no_client(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LOG_CLIENT": True}
     with logged_limits():
         for _ in range(3):
@@ -261,11 +261,11 @@ def test_identifiers_are_stored_as_in_the_rejection_log(settings: Any) -> None:
 
 def test_requests_beyond_the_bound_share_a_row(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"LOG_ROWS_PER_MINUTE": 2}
-    tallies = Tallies(100)
+    buffer = LogBuffer(100)
     for number in range(5):
         key = f"throttle:ip:{{192.0.2.{number}}}:audited:c60"
-        tallies.add(UsageGroup(1, "audited", key, "orders/"), UsageTally(1, 3))
-    rows = [group.row(tally) for group, tally in tallies.take().items()]
+        buffer.add(UsageGroup(1, "audited", key, "orders/"), UsageTally(1, 3))
+    rows = [group.row(tally) for group, tally in buffer.take().items()]
     assert [(row.identifier, row.others, row.view, row.hits, row.cost) for row in rows] == [
         ("192.0.2.0", False, "orders/", 1, 3),
         ("192.0.2.1", False, "orders/", 1, 3),

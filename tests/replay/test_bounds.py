@@ -1,4 +1,4 @@
-"""Whole seconds leave an interval, and every possible time within the seconds is in it."""
+"""Bounds for stamps of whole seconds hold for all possible times within the seconds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from django_slidingwindow.replay.candidates import Candidate, parse_try
 from django_slidingwindow.replay.engine import Replay
 from django_slidingwindow.replay.times import SECOND
 from tests.replay.test_engine import refusals, requests
-from tests.support.engine import START
+from tests.support.clock import START
 
 seconds = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(sorted)
 
 
 def possible(stamps: list[int], positions: int) -> Iterator[list[int]]:
-    """Yield the times that requests may have had, at each of several places in their seconds."""
+    """Yield the times that requests may have had, with each at several positions in its second."""
     places = [SECOND * i // positions for i in range(positions - 1)] + [SECOND - 1]
     for fractions in product(places, repeat=len(stamps)):
         yield sorted(
@@ -57,9 +57,7 @@ def interval(stamps: list[int], candidate: Candidate) -> tuple[int, int]:
         parse_try
     ),
 )
-def test_interval_of_exact_logs_is_reached_at_both_ends(
-    stamps: list[int], candidate: Candidate
-) -> None:
+def test_bounds_of_exact_logs_can_be_reached(stamps: list[int], candidate: Candidate) -> None:
     counts = {refused_by_logs(times, candidate.policies) for times in possible(stamps, 9)}
     assert interval(stamps, candidate) == (min(counts), max(counts))
 
@@ -80,7 +78,7 @@ def test_interval_of_exact_logs_is_reached_at_both_ends(
     ),
     count_rejected=st.booleans(),
 )
-def test_interval_holds_for_every_algorithm(
+def test_bounds_hold_for_every_algorithm(
     stamps: list[int], policies: list[Policy], count_rejected: bool
 ) -> None:
     candidate = Candidate(label="", policies=tuple(policies), count_rejected=count_rejected)
@@ -94,8 +92,8 @@ def test_interval_holds_for_every_algorithm(
 @pytest.mark.parametrize("algorithm", ["compact", "buckets"])
 @settings(max_examples=30)
 @given(entries=requests(), window=st.sampled_from([1, 10, 60]), limit=st.integers(0, 4))
-def test_longer_logs_stay_within_the_interval(algorithm, entries, window, limit) -> None:
-    """Take random times as the truth, and replay what a log with whole seconds keeps of them."""
+def test_bounds_hold_for_long_logs(algorithm, entries, window, limit) -> None:
+    """Replay random times, rounded to whole seconds as in a log."""
     policy = Policy(limit=limit, window=window, algorithm=algorithm, resolution=10)
     candidate = Candidate(label="", policies=(policy,))
     replay = Replay([candidate])
@@ -105,7 +103,7 @@ def test_longer_logs_stay_within_the_interval(algorithm, entries, window, limit)
     assert bounds.least <= len(refusals(entries, candidate)) <= bounds.most
 
 
-def test_buckets_of_whole_seconds_leave_no_doubt() -> None:
+def test_bounds_are_equal_for_buckets_of_whole_seconds() -> None:
     policy = Policy(limit=1, window=60, algorithm="buckets")
     assert interval([0, 1, 30, 60, 61, 62], Candidate(label="", policies=(policy,))) == (4, 4)
 
@@ -113,12 +111,12 @@ def test_buckets_of_whole_seconds_leave_no_doubt() -> None:
 @pytest.mark.parametrize(
     ("rates", "algorithm"), [("1/s,2/m", "compact"), ("1/500ms", "counter"), ("1/400d", "log")]
 )
-def test_some_intervals_are_unknown(rates: str, algorithm: str) -> None:
+def test_bounds_are_unknown_for_some_candidates(rates: str, algorithm: str) -> None:
     candidate = parse_try(rates, algorithm=algorithm, count_rejected=True)
     assert bounds_of(candidate) is None
 
 
-def test_interval_is_left_out_when_a_stamp_has_a_fraction() -> None:
+def test_bounds_are_left_out_when_a_stamp_has_a_fraction() -> None:
     replay = Replay([parse_try("1/s")])
     replay.run([(START, "a"), (START + 1, "a")])
     assert not replay.whole_seconds

@@ -1,4 +1,4 @@
-"""A replay equals brute force: every request looked at by the definitions alone."""
+"""A replay has the same results as brute force."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from django_slidingwindow.replay.candidates import (
 from django_slidingwindow.replay.engine import Replay
 from django_slidingwindow.replay.formats import Names
 from django_slidingwindow.replay.identify import identify_by
-from django_slidingwindow.replay.lanes import Lane
 from django_slidingwindow.replay.ordering import in_order
 from django_slidingwindow.replay.readers import Entry, LogFile, Reading, Tally
 from django_slidingwindow.replay.report import MOST_AFFECTED, records
+from django_slidingwindow.replay.store import ReplayStore
 from django_slidingwindow.replay.timeline import COLUMNS, MINUTE, Minute, Timeline
 from django_slidingwindow.replay.times import SECOND, Stamps
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
-from tests.support.engine import START, Clock
+from tests.support.clock import START, Clock
 from tests.support.oracle import Oracle
 
 UNITS = (SECOND, SECOND // 4, 1, 7 * SECOND)
@@ -55,7 +55,7 @@ candidates = st.builds(
 
 @st.composite
 def requests(draw: st.DrawFn, most: int = 60) -> list[Entry]:
-    """Return requests of few clients with many ties, in order."""
+    """Return the requests of few clients, in order and with many equal stamps."""
     unit = draw(st.sampled_from(UNITS))
     times = draw(st.lists(st.integers(0, 30), min_size=1, max_size=most))
     return [(START + time * unit, draw(st.sampled_from("abc"))) for time in sorted(times)]
@@ -81,7 +81,7 @@ def refusals(entries: list[Entry], candidate: Candidate) -> list[tuple[int, str,
 
 
 def fixed(entries: list[Entry], policies: tuple[Policy, ...]) -> tuple[int, int, list[int]]:
-    """Return what fixed windows refuse, admit beyond the limits, and admit at most."""
+    """Return how many requests fixed windows refuse, admit beyond the limit, and admit at most."""
     kept: list[Entry] = []
     beyond, most = 0, [0] * len(policies)
     for stamp, identifier in entries:
@@ -106,7 +106,7 @@ def replayed(entries: list[Entry], *tried: Candidate, **options: Any) -> list[di
 
 
 def written(path: Path, entries: list[Entry]) -> Path:
-    """Write a log whose neighbours have changed places, with all digits of the stamps."""
+    """Write a log with all digits of the stamps, and with lines that are out of order."""
     lines = [
         json.dumps({"time": f"{stamp // SECOND}.{stamp % SECOND:06}", "ip": identifier})
         for stamp, identifier in entries
@@ -164,7 +164,7 @@ def test_replay_of_a_log_equals_brute_force(
     policy=policies,
     share=st.sampled_from(["0%", "33.3%", "34%", "50%", "100%"]),
 )
-def test_suggested_limit_is_the_smallest_by_trying_them_all(
+def test_suggested_limit_is_the_smallest_of_all_limits(
     entries: list[Entry], policy: Policy, share: str
 ) -> None:
     (record,) = replayed(
@@ -186,17 +186,17 @@ def test_suggested_limit_is_the_smallest_by_trying_them_all(
     assert found.get("limit_most", limit) >= limit
 
 
-def test_suggestion_says_nothing_of_fractions_for_the_longest_window() -> None:
+def test_suggestion_has_no_upper_limit_for_the_longest_window() -> None:
     (record,) = replayed([(START, "a")], parse_try("1/400d"), suggest=Fraction(0))
     assert record["suggest"][0]["limit_most"] is None
     assert record["refused_most"] is None
 
 
-def test_windows_that_are_empty_leave_the_memory() -> None:
-    lane = Lane(parse_try("5/m").policies)
+def test_replay_store_forgets_empty_windows() -> None:
+    store = ReplayStore(parse_try("5/m").policies)
     for i in range(4_000):
-        lane.hit(START + i * SECOND, f"client {i}")
-        assert len(lane) <= 60 + 2 * 64
+        store.hit(START + i * SECOND, f"client {i}")
+        assert len(store) <= 60 + 2 * 64
 
 
 def test_only_the_ten_most_affected_are_listed() -> None:
@@ -206,7 +206,7 @@ def test_only_the_ten_most_affected_are_listed() -> None:
     assert record["most_affected"][0] == {"identifier": "19", "requests": 19, "refused": 18}
 
 
-def test_progress_is_reported_now_and_then() -> None:
+def test_progress_is_reported_every_10_000_requests() -> None:
     calls: list[int] = []
     replay = Replay([parse_try("1/s")])
     replay.run(((START + i, "a") for i in range(20_000)), lambda: calls.append(replay.requests))

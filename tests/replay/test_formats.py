@@ -1,4 +1,4 @@
-"""Lines of logs to fields."""
+"""Formats of logs: from lines to fields."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fields(name: str, line: str, *before: str) -> dict[str, str] | None:
 
 
 @pytest.mark.parametrize("line", [LINE, LINE + AGENT, LINE + AGENT + ' 0.004 "more"'])
-def test_common_and_combined_are_recognised(line: str) -> None:
+def test_common_and_combined_formats_are_recognised(line: str) -> None:
     found = fields("auto", line)
     assert found is not None
     assert (found["ip"], found["user"], found["status"]) == ("203.0.113.9", "ann", "200")
@@ -36,13 +36,13 @@ def test_common_and_combined_are_recognised(line: str) -> None:
     assert Names().request_line(found) == ("GET", "/a?b=c")
 
 
-def test_quotes_inside_a_request_are_escaped() -> None:
+def test_combined_format_reads_escaped_quotes() -> None:
     found = fields(COMBINED, LINE.replace("/a?b=c", r"/\"x\" y"))
     assert found is not None
     assert found["request"] == r"GET /\"x\" y HTTP/1.1"
 
 
-def test_common_refuses_more_fields() -> None:
+def test_common_format_rejects_additional_fields() -> None:
     assert fields("common", LINE + AGENT) is None
 
 
@@ -60,7 +60,7 @@ def test_json_keeps_all_digits_of_a_number() -> None:
 
 
 @pytest.mark.parametrize("line", ["[1]", "1", "{", "[" * 100_000, ""])
-def test_json_that_is_no_object_cannot_be_read(line: str) -> None:
+def test_json_returns_none_when_the_line_is_not_an_object(line: str) -> None:
     assert fields("json", line) is None
 
 
@@ -73,14 +73,14 @@ def test_csv_has_named_columns(mark: str) -> None:
     assert fields("csv", 'a,b,"c', header) is None
 
 
-def test_unknown_format_is_an_error_that_says_what_to_do() -> None:
+def test_detect_raises_and_says_what_to_do_when_the_format_is_unknown() -> None:
     with pytest.raises(FormatError, match="choose it with --log-format"):
         detect(["hello", "world"])
     with pytest.raises(FormatError):
         detect([""])
 
 
-def test_format_is_recognised_although_the_first_line_is_damaged() -> None:
+def test_detect_recognises_the_format_when_the_first_line_is_damaged() -> None:
     assert detect(["\x00garbage", LINE]) == COMBINED
 
 
@@ -97,7 +97,7 @@ def test_nginx_format_is_read_by_its_variables() -> None:
     assert found is not None
     names = Names()
     assert names.find(found, "ip") == "::1"
-    # The finer one of two stamps.
+    # Of two stamps, the one with fractions of a second.
     assert names.find(found, "time") == "1794885165.123"
     assert names.find(found, "forwarded") == "192.0.2.1, 10.0.0.1"
     assert found["request_time"] == "0.003"
@@ -138,14 +138,14 @@ def test_nginx_format_is_found_by_its_name() -> None:
         nginx_format("", "mine")
 
 
-def test_fields_may_have_other_names() -> None:
+def test_names_can_replace_the_usual_ones() -> None:
     names = Names({"ip": "client"})
     assert names.find({"client": "::1", "ip": "::2"}, "ip") == "::1"
     assert names.find({"ip": "::2"}, "ip") is None
     assert names.find({"client": "-"}, "ip") is None
 
 
-def test_method_and_path_come_from_their_fields_first() -> None:
+def test_request_line_prefers_the_fields_of_method_and_path() -> None:
     names = Names()
     assert names.request_line({"method": "PUT", "uri": "/x"}) == ("PUT", "/x")
     assert names.request_line({"method": "PUT", "request": "GET /y HTTP/2"}) == ("PUT", "/y")

@@ -1,4 +1,4 @@
-"""What a line counts for: addresses, fields, patterns, and the project's own axes and rules."""
+"""Identifiers of lines: addresses, fields, patterns, and the project's own axes and rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_slidingwindow.decorators import rate_limit, rate_limit_exempt
 from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.replay.formats import Names
-from django_slidingwindow.replay.identify import applying, by_profile, identify_by
+from django_slidingwindow.replay.identify import by_profile, by_rules, identify_by
 
 NAMES = Names()
 
@@ -52,12 +52,12 @@ def found(axis: str, fields: dict[str, Any], **others: Any) -> str | None:
         ("-", None),
     ],
 )
-def test_addresses_count_as_those_of_requests(address: str, identifier: str | None) -> None:
+def test_addresses_are_identified_as_in_requests(address: str, identifier: str | None) -> None:
     assert identify_by("ip", NAMES)("", {"remote_addr": address}) == identifier
     assert found("ip", {"remote_addr": address}) == identifier
 
 
-def test_fields_and_patterns() -> None:
+def test_identify_by_reads_fields_and_patterns() -> None:
     assert identify_by("field:tenant", NAMES)("", {"tenant": "acme"}) == "acme"
     assert identify_by("field:tenant", NAMES)("", {"ip": "::1"}) is None
     line = "GET /t/acme/orders key=abc"
@@ -67,13 +67,13 @@ def test_fields_and_patterns() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "user", "field:", "regex:", "regex:("])
-def test_wrong_words_are_errors(text: str) -> None:
+def test_identify_by_raises_for_other_texts(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not (one of|a regular expression)"):
         identify_by(text, NAMES)
 
 
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
-def test_trusted_proxies_name_the_client(header: str) -> None:
+def test_client_comes_from_trusted_proxies(header: str) -> None:
     value = "for=192.0.2.7" if header == "forwarded" else "6.6.6.6, 192.0.2.7"
     settings = {"TRUSTED_PROXIES": ["10.0.0.0/8"], "FORWARDED_HEADER": header}
     with override_settings(SLIDING_WINDOW=settings):
@@ -84,7 +84,7 @@ def test_trusted_proxies_name_the_client(header: str) -> None:
 
 
 @override_settings(ROOT_URLCONF=__name__)
-def test_axes_of_profiles_are_found_as_for_requests() -> None:
+def test_axes_of_profiles_are_identified_as_in_requests() -> None:
     line = {"ip": "203.0.113.9", "request": "GET /plain/?q=1 HTTP/1.1"}
     assert found("global", line) == "all"
     assert found("endpoint", line) == f"plain@{__name__}.view"
@@ -97,14 +97,14 @@ def test_axes_of_profiles_are_found_as_for_requests() -> None:
     assert found("header:X-Key", {**line, "http_x_key": "-"}) is None
 
 
-def test_identity_of_the_project_gets_what_the_log_has() -> None:
+def test_identity_of_the_project_gets_a_request_with_the_fields_of_the_log() -> None:
     with override_settings(SLIDING_WINDOW={"IDENTITIES": {"tenant": tenant}}):
         assert found("tenant", {"http_x_tenant": "acme"}) == "acme"
         assert found("tenant", {}) is None
 
 
 @pytest.mark.parametrize("axis", ["session", "ip+session"])
-def test_sessions_are_not_in_a_log(axis: str) -> None:
+def test_by_profile_raises_when_the_axis_has_a_session(axis: str) -> None:
     with pytest.raises(ValueError, match="say with --identify"):
         by_profile(profile(axis), NAMES)
 
@@ -129,8 +129,10 @@ RULES = [
         ("GET /gone/ HTTP/1.1", False),
     ],
 )
-def test_rules_and_views_of_the_project_apply(request_line: str, applies: bool) -> None:
+def test_by_rules_keeps_requests_that_rules_or_views_charge(
+    request_line: str, applies: bool
+) -> None:
     with override_settings(ROOT_URLCONF=__name__, SLIDING_WINDOW={"RULES": RULES}):
-        keeps = applying(profile("ip"), NAMES)
-        # Twice: the second one is found in a cache.
+        keeps = by_rules(profile("ip"), NAMES)
+        # Twice: the second time, the path is in the cache.
         assert [keeps(0, {"request": request_line}) for _ in range(2)] == [applies] * 2

@@ -1,4 +1,4 @@
-"""Files to requests: compression, order, filters, and lines that cannot be used."""
+"""From files to requests: compression, order, filters, and lines that cannot be used."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ENTRY = (5 * SECOND, "192.0.2.1")
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-def test_plain_and_gzipped_files_are_the_same(log: Path, end: bytes) -> None:
+def test_plain_and_gzipped_files_have_the_same_requests(log: Path, end: bytes) -> None:
     lines = GOOD + b"\r\n\n" + GOOD + end
     for data in (lines, gzip.compress(lines), b"\xef\xbb\xbf" + lines):
         log.write_bytes(data)
@@ -88,7 +88,7 @@ def test_unreadable_lines_are_counted_and_the_first_three_are_kept(log: Path) ->
 def test_line_numbers_count_the_header_and_earlier_batches(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_CHUNK", 16)
+    monkeypatch.setattr(readers, "_CHUNK_BYTES", 16)
     log.write_bytes(b"time,ip\n5,192.0.2.1\n\n5,192.0.2.1\nrubbish\n")
     found, tally = read(log, reading(log_format="csv"))
     assert found == [ENTRY, ENTRY]
@@ -96,8 +96,8 @@ def test_line_numbers_count_the_header_and_earlier_batches(
 
 
 def test_very_long_line_takes_bounded_memory(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_CHUNK", 64)
-    monkeypatch.setattr(readers, "_LONGEST", 64)
+    monkeypatch.setattr(readers, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(readers, "_MAX_LINE_BYTES", 64)
     log.write_bytes(b"x" * 10_000 + b"\n" + GOOD)
     found, tally = read(log)
     assert found == [ENTRY]
@@ -111,7 +111,7 @@ def test_requests_without_an_identifier_are_counted(log: Path) -> None:
     assert (found, tally.unidentified, tally.unreadable) == ([ENTRY], 2, 0)
 
 
-def test_file_that_cannot_be_read_is_an_error(tmp_path: Path, log: Path) -> None:
+def test_read_error_is_raised_when_a_file_cannot_be_read(tmp_path: Path, log: Path) -> None:
     for path in (tmp_path / "gone", tmp_path):
         with pytest.raises(ReadError, match="cannot read"):
             read(path)
@@ -133,7 +133,9 @@ def test_file_that_cannot_be_read_is_an_error(tmp_path: Path, log: Path) -> None
         (filters.until(2 * SECOND), ["1"]),
     ],
 )
-def test_filters(log: Path, keeps: filters.Filter, expected: list[str]) -> None:
+def test_filters_keep_matching_requests(
+    log: Path, keeps: filters.Filter, expected: list[str]
+) -> None:
     log.write_text(
         '{"time": 1, "ip": "1", "request": "GET /a HTTP/1.1", "status": 200}\n'
         '{"time": 2, "ip": "2", "request": "GET /b HTTP/1.1", "status": 204}\n'
@@ -145,7 +147,7 @@ def test_filters(log: Path, keeps: filters.Filter, expected: list[str]) -> None:
     assert tally.filtered == 4 - len(expected)
 
 
-def test_wrong_filters_are_errors() -> None:
+def test_filters_raise_for_wrong_values() -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
         filters.by_path("(", NAMES)
     with pytest.raises(ValueError, match="is not a status"):
@@ -155,7 +157,7 @@ def test_wrong_filters_are_errors() -> None:
 @given(
     st.lists(st.lists(st.integers(0, 50), max_size=30), min_size=1, max_size=3), st.integers(1, 40)
 )
-def test_stamps_never_decrease_and_nothing_is_lost(logs: list[list[int]], buffer: int) -> None:
+def test_in_order_sorts_stamps_and_loses_nothing(logs: list[list[int]], buffer: int) -> None:
     tally = Tally()
     entries = [[(stamp, f"{i}-{j}") for j, stamp in enumerate(log)] for i, log in enumerate(logs)]
     found = list(in_order(entries, tally, buffer=buffer))
@@ -164,7 +166,7 @@ def test_stamps_never_decrease_and_nothing_is_lost(logs: list[list[int]], buffer
     assert {name for _, name in found} == {name for log in entries for _, name in log}
     moved = {name: stamp for log in entries for stamp, name in log}
     assert tally.late == sum(moved[name] != stamp for stamp, name in found)
-    # A line that stands too late by no more than the buffer is sorted.
+    # Lines that are too late by no more than the buffer are sorted.
     if all(
         sum(other > stamp for other in log[:at]) <= buffer
         for log in logs

@@ -40,7 +40,7 @@ def test_stamps_of_all_forms_are_recognised(text: str, stamp: int) -> None:
     assert Stamps()(text) == stamp
 
 
-def test_form_can_be_chosen() -> None:
+def test_stamps_read_the_chosen_form() -> None:
     assert Stamps("ms")("1000.5") == SECOND + 500
     assert Stamps("us")("1000.5") == 1_000
     assert Stamps("ns")("1000.5") == 1
@@ -49,7 +49,7 @@ def test_form_can_be_chosen() -> None:
     assert Stamps("%d.%m.%Y %H:%M %z")("17.11.2026 13:00 +0100") == NOON
 
 
-def test_zone_is_for_stamps_without_one() -> None:
+def test_zone_is_used_for_stamps_without_one() -> None:
     stamps = Stamps(zone=ZoneInfo("Europe/Berlin"))
     assert stamps("2026-11-17 13:00") == NOON
     assert stamps("2026-11-17 12:00Z") == NOON
@@ -78,12 +78,12 @@ def test_zone_is_for_stamps_without_one() -> None:
         "0001-01-01T00:00:00Z",
     ],
 )
-def test_what_is_no_stamp_is_refused(text: str) -> None:
+def test_stamps_raise_when_the_text_is_not_a_stamp(text: str) -> None:
     with pytest.raises(StampError, match="is not a time"):
         Stamps()(text)
 
 
-def test_chosen_form_refuses_the_others() -> None:
+def test_chosen_form_rejects_other_forms() -> None:
     with pytest.raises(StampError):
         Stamps("iso")("1794916800")
     with pytest.raises(StampError):

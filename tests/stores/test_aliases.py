@@ -1,4 +1,4 @@
-"""An alias that the limits cannot use is an error that names the alias and the fix."""
+"""If an alias cannot be used, the error names the alias and the fix."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ FakeRedis = type("FakeRedis", (Redis,), {"__module__": "fakeredis"})
 
 
 class Failing(ConnectionFactory):  # type: ignore[misc]
-    """A project's factory, which asks the network."""
+    """A project's factory that fails with a network error."""
 
     def connect(self, url: str) -> Any:
         raise RedisConnectionError("nobody there")
 
 
 class Strange(ConnectionFactory):  # type: ignore[misc]
-    """A project's factory that is broken."""
+    """A project's factory that raises an unexpected error."""
 
     def connect(self, url: str) -> Any:
         raise ValueError("out of order")
 
 
 class Making(ConnectionFactory):  # type: ignore[misc]
-    """A project's factory, whose connections are made by a function."""
+    """A project's factory whose connection class is a function."""
 
     def connect(self, url: str) -> Any:
         client = super().connect(url)
@@ -59,7 +59,7 @@ class Making(ConnectionFactory):  # type: ignore[misc]
 
 
 def options(number: int, **given: Any) -> dict[str, Any]:
-    # An address of its own: django-redis keeps a pool for each.
+    # Each number is another URL, because django-redis keeps a pool for each URL.
     return {**REDIS, "LOCATION": f"{URL}/{number}", "OPTIONS": given}
 
 
@@ -179,7 +179,7 @@ def test_alias_is_not_looked_at_when_limits_are_switched_off(
     assert check().allowed
 
 
-def test_client_for_people_names_alias_and_fix_when_the_alias_cannot_be_used(settings: Any) -> None:
+def test_client_of_a_store_names_alias_and_fix_when_the_alias_cannot_be_used(settings: Any) -> None:
     config, said = UNUSABLE["local memory"]
     use(settings, config)
     with pytest.raises(ImproperlyConfigured) as raised:

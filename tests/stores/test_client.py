@@ -1,4 +1,4 @@
-"""TRANSPORT "client": the same scripts through django-redis's client, and nothing beside it."""
+"""TRANSPORT "client": all commands go through django-redis's client."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.factory import store_of
 from django_slidingwindow.stores.net.routing import slot_of
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
+from tests.support.redis_failures import frozen
 from tests.support.servers.redis import HOST, free_port, wait_until
-from tests.support.troubles import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def configure(settings: SettingsWrapper, location: Any, **options: Any) -> None:
 
 
 class Seen:
-    """What hooks have seen: the command's name, and the trace that it belongs to."""
+    """A mixin that notes the name of each command, and the trace in which it was sent."""
 
     commands: list[tuple[str, str]]
 
@@ -129,11 +129,11 @@ async def test_error_of_a_hook_is_a_store_error(
     assert limits.check("few", "acme").source == decisions.LOCAL
 
 
-async def test_alias_that_decodes_replies_is_as_good(
+async def test_alias_that_decodes_replies_can_be_used(
     redis: Redis, redis_server: RedisServer, settings: SettingsWrapper
 ) -> None:
     decoding = {"decode_responses": True}
-    # An address of its own: django-redis keeps one pool for each.
+    # A URL that no other test uses, because django-redis keeps a pool for each URL.
     configure(settings, f"{redis_server.url}?client_name=x", CONNECTION_POOL_KWARGS=decoding)
     assert get_redis_connection("default").set("a", 1)
     assert limits.check("few", "acme").remaining == LIMIT - 1
@@ -143,7 +143,7 @@ async def test_alias_that_decodes_replies_is_as_good(
     assert store.scan("0", "throttle:*", 100) == ("0", [key("acme")])
 
 
-async def test_error_of_the_script_is_no_outage(store: ClientStore, redis: Redis) -> None:
+async def test_error_of_the_script_is_not_an_outage(store: ClientStore, redis: Redis) -> None:
     redis.rpush(key("acme"), "spoiled")
     with pytest.raises(StoreError, match="WRONGTYPE") as one:
         store.charge((key("acme"),), rules())
@@ -163,11 +163,11 @@ async def test_error_names_an_alias_that_cannot_be_used() -> None:
         store.scan("0", "*", 10)
 
 
-async def test_nothing_is_begun_after_the_time_limit(redis: Redis) -> None:
+async def test_command_is_not_sent_after_the_time_limit(redis: Redis) -> None:
     late = ClientStore("default", budget=-1.0)
     with pytest.raises(StoreError, match="time limit has passed") as one:
         late.charge((key("acme"),), rules())
-    with pytest.raises(StoreError, match="no answer within the time limit") as two:
+    with pytest.raises(StoreError, match="no reply within the time limit") as two:
         await late.acharge((key("acme"),), rules())
     assert one.value.outage
     assert two.value.outage
@@ -188,7 +188,7 @@ async def test_server_that_hangs_is_an_outage_and_is_asked_once(
             await store.acharge((key("acme"),), rules())
     assert one.value.outage
     assert two.value.outage
-    # The second could not log in, so it has sent nothing.
+    # Only the first call was sent: the second one could not log in.
     look = Evaluate((key("acme"),), (WindowRule(rules()[0].policy, 0),), False)
     wait_until(lambda: store.run(look).remaining < (LIMIT - 1,), "it has run what it was sent")
     assert store.charge((key("acme"),), rules()).remaining == (LIMIT - 3,)
@@ -216,7 +216,7 @@ async def test_event_loop_waits_no_longer_than_the_budget(
     assert ticks
 
 
-def test_keys_can_be_looked_at(store: ClientStore) -> None:
+def test_keys_can_be_scanned_and_reset(store: ClientStore) -> None:
     call = Evaluate((key("acme"),), tuple(rules()), True)
     assert [reply.remaining for reply in store.run_many([call] * 2)] == [(49,), (48,)]
     assert store.scan("0", "throttle:*", 100) == ("0", [key("acme")])
@@ -226,7 +226,7 @@ def test_keys_can_be_looked_at(store: ClientStore) -> None:
     assert store.run(Reset((key("acme"),))) == [1]
 
 
-def test_one_server_is_not_divided(store: ClientStore) -> None:
+def test_one_server_is_one_node(store: ClientStore) -> None:
     assert store.groups((key("a"), key("b"))) is None
     assert (store.node(key("a")), store.nodes()) == ("", [""])
     store.charge((key("a"),), rules())
@@ -244,7 +244,7 @@ class TestCluster:
     def store(
         self, cluster: RedisCluster, settings: SettingsWrapper, request: pytest.FixtureRequest
     ) -> Iterator[ClusterClientStore]:
-        """The parameter is the alias's time-out."""
+        """Return the store of the cluster. The parameter is the alias's time-out."""
         options = {
             "CONNECTION_FACTORY": FACTORY,
             "REDIS_CLIENT_CLASS": f"{__name__}.HookedCluster",
@@ -258,7 +258,7 @@ class TestCluster:
         cluster.wait_until_ok()
 
     def names(self, cluster: RedisCluster) -> list[str]:
-        """Identifiers whose windows live on the three primaries."""
+        """Return three identifiers, whose windows are on the three primaries."""
         found: dict[int, str] = {}
         for number in range(1000):
             found.setdefault(cluster.owner(slot_of(key(f"t{number}"))).port, f"t{number}")
@@ -277,7 +277,7 @@ class TestCluster:
         for name in names:
             assert limits.check("few", name).remaining == LIMIT - 1
             assert (await limits.acheck("few", name)).remaining == LIMIT - 2
-        # Each node learned the script by itself.
+        # The script was loaded once into each node.
         assert [name for name, _ in Seen.commands].count("SCRIPT LOAD") == 3
 
     async def test_several_slots_are_charged_all_or_none(
@@ -301,7 +301,7 @@ class TestCluster:
         calls = [Evaluate((key(name),), tuple(rules()), True) for name in (one, two)]
         assert [answer.admitted for answer in store.run_together(calls)] == [1, 1]
         for kind in ("sync", "async"):
-            # Not for as long as the cluster takes to choose another primary.
+            # For less time than the cluster needs to choose another primary.
             with frozen(cluster.owner(slot_of(key(two)))):
                 if kind == "sync":
                     answers = store.run_together(calls)
@@ -315,7 +315,7 @@ class TestCluster:
     def test_slot_that_has_moved_is_found(
         self, store: ClusterClientStore, cluster: RedisCluster
     ) -> None:
-        # An identifier of its own: its slot stays where it goes.
+        # No other test uses this identifier, because its slot stays on the other node.
         keys = (key("moving by the client"),)
         assert store.charge(keys, rules()).remaining == (LIMIT - 1,)
         home = cluster.owner(slot_of(keys[0]))
@@ -325,7 +325,7 @@ class TestCluster:
             client.script_flush()
         moving = cluster.migrate(slot_of(keys[0]), away)
         moving.move_keys()
-        # Redirected by ASK to a node that cannot load the script: sent as source.
+        # ASK leads to a node without the script, so the call is sent with the source.
         assert store.charge(keys, rules()).remaining == (LIMIT - 2,)
         moving.finish()
         assert store.charge(keys, rules()).remaining == (LIMIT - 3,)
@@ -334,7 +334,7 @@ class TestCluster:
         assert store.groups((key("a"), key("a"))) is None
         assert store.groups((key("a"), key("b"), key("a"))) == [[0, 2], [1]]
 
-    def test_part_that_fails_as_one_is_a_node(
+    def test_node_of_a_key_is_the_address_of_its_primary(
         self, store: ClusterClientStore, cluster: RedisCluster
     ) -> None:
         assert (store.node(key("a")), store.nodes()) == ("", [""])

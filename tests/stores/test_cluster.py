@@ -1,4 +1,4 @@
-"""A Redis Cluster: routed, redirected, resharded, failed over, and exact all the while."""
+"""A Redis Cluster: limits stay exact during redirections, resharding and failovers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from django_slidingwindow.stores.net.server import Server
 from django_slidingwindow.stores.net.topology import SLOTS, Address
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.contender import Contenders, by_reason
-from tests.support.engine import SECOND, START
-from tests.support.load import Load
+from tests.support.background_load import Load
+from tests.support.clock import SECOND, START
+from tests.support.processes.limiters import Contenders, by_reason
+from tests.support.redis_failures import frozen
 from tests.support.servers import RedisCluster as RunningCluster
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST, free_port, wait_until
-from tests.support.troubles import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def caches(location: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def use(settings: SettingsWrapper, cluster: RedisCluster) -> Callable[..., ClusterStore]:
-    """Configures the cluster, and returns this process's store."""
+    """Return a function that configures the cluster and returns this process's store."""
 
     def configure(**options: Any) -> ClusterStore:
         settings.CACHES = caches([node.url for node in cluster.nodes])
@@ -86,17 +86,17 @@ def use(settings: SettingsWrapper, cluster: RedisCluster) -> Callable[..., Clust
 
 @pytest.fixture
 def store(use: Callable[..., ClusterStore]) -> ClusterStore:
-    # Generous, for what is asserted here is not how fast the machine is today.
+    # A long budget, because these tests must pass on a slow machine too.
     return use(LATENCY_BUDGET=5.0)
 
 
-def claim(profile: str, identifier: str) -> ProfileCheck:
+def profile_check(profile: str, identifier: str) -> ProfileCheck:
     found = registry.get(profile)
     return ProfileCheck(found, identifier, found.policies_for(identifier))
 
 
 def identifiers(cluster: RedisCluster, count: int = 3) -> list[str]:
-    """Identifiers whose windows live on as many different primaries, in their order."""
+    """Return identifiers, whose windows are on different primaries."""
     found: dict[int, str] = {}
     for number in range(1000):
         port = cluster.owner(slot_of(key("few", f"t{number}"))).port
@@ -111,16 +111,16 @@ def key(profile: str, identifier: str) -> str:
 
 
 def idle(store: ClusterStore) -> dict[str, int]:
-    """Idle connections to each node."""
+    """Return the number of idle connections to each node."""
     return {
         str(address): len(server._connections._idle) for address, server in store._servers.items()
     }
 
 
 def used(profile: str, *names: str) -> list[int]:
-    """Hits in each window."""
+    """Return the number of hits in each window."""
     limit: Any = PROFILES[profile]["limit"]
-    # What a peek counts in is the request itself.
+    # With a cost of 0, because `remaining` of a peek is the number after the request.
     return [limit - limits.peek(profile, name, cost=0).remaining for name in names]
 
 
@@ -188,7 +188,7 @@ class TestChoice:
     def test_alias_of_a_cluster_has_a_cluster_store(self, store: ClusterStore) -> None:
         assert isinstance(store_of("default"), ClusterStore)
 
-    def test_other_aliases_have_a_plain_one(self, settings: SettingsWrapper) -> None:
+    def test_other_aliases_have_a_redis_store(self, settings: SettingsWrapper) -> None:
         assert isinstance(store_of("default"), RedisStore)
 
 
@@ -222,9 +222,9 @@ class TestRouting:
         assert (await limits.acheck("few", "k")).remaining == LIMIT - 3
 
     def test_many_calls_go_to_each_node_at_once(self, store: ClusterStore) -> None:
-        line = WindowRule(registry.get("few").policies[0], 1)
-        calls = [Evaluate((key("few", f"t{n}"),), (line,), True) for n in range(20)]
-        # The first time no node knows the script.
+        rule = WindowRule(registry.get("few").policies[0], 1)
+        calls = [Evaluate((key("few", f"t{n}"),), (rule,), True) for n in range(20)]
+        # At first, no node knows the script.
         for left in (LIMIT - 1, LIMIT - 2):
             assert [reply[3] for reply in store.run_many(calls)] == [left] * 20
         assert store.run_many([Reset((key("few", "t0"),))]) == [[1]]
@@ -241,7 +241,7 @@ class TestRouting:
             check = ProfileCheck(later, f"t{number}", later.policies)
             assert limiter.peek(limiter.windows([check])).remaining == LIMIT - 2
 
-    async def test_errors_of_calls_that_are_made_together_stand_in_their_places(
+    async def test_errors_of_several_calls_are_returned_in_order(
         self, settings: SettingsWrapper
     ) -> None:
         settings.CACHES = caches(f"redis://{HOST}:{free_port()}/0")
@@ -261,7 +261,7 @@ class TestRouting:
         assert store.groups(keys[:2]) is None
         assert store.groups(keys) == [[0, 1], [2]]
 
-    async def test_windows_are_looked_at_and_reset_by_async_code(self, store: ClusterStore) -> None:
+    async def test_windows_can_be_read_and_reset_by_async_code(self, store: ClusterStore) -> None:
         windows = limits._windows(limits.get_limiter(), "few", "async", 1, True)
         await store.acharge(windows.keys, windows.template.rules)
         assert (await limits.apeek("few", "async")).remaining == 48, "one is charged, one asked"
@@ -274,7 +274,9 @@ class TestRouting:
         assert limiter.reset([key("few", name) for name in ("a", "b", "c")]) == 3
         assert used("few", "a", "b", "c") == [0, 0, 0]
 
-    def test_lane_is_the_node(self, store: ClusterStore, cluster: RedisCluster) -> None:
+    def test_node_of_a_key_is_the_address_of_its_primary(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
         assert store.node(key("few", "a")) == ""
         assert store.nodes() == [""]
         limits.check("few", "a")
@@ -343,7 +345,7 @@ class TestScan:
 
 
 class TestCharge:
-    """The usual check, which goes to its node at once."""
+    """Most checks: one call to one node."""
 
     KEYS = (key("few", "hit"),)
 
@@ -355,63 +357,63 @@ class TestCharge:
         store.close()
 
     @pytest.fixture
-    def lines(self) -> WindowRules:
+    def rules(self) -> WindowRules:
         return WindowRules([WindowRule(Policy(limit=LIMIT, window=3600), 1)])
 
-    def left(self, store: ClusterStore, lines: WindowRules) -> int:
-        return store.charge(self.KEYS, lines)[3]
+    def left(self, store: ClusterStore, rules: WindowRules) -> int:
+        return store.charge(self.KEYS, rules)[3]
 
     def test_script_that_its_node_has_lost_is_loaded_and_charges_once(
-        self, store: ClusterStore, lines: WindowRules, cluster: RedisCluster
+        self, store: ClusterStore, rules: WindowRules, cluster: RedisCluster
     ) -> None:
-        assert [self.left(store, lines) for _ in range(3)] == [LIMIT - 1, LIMIT - 2, LIMIT - 3]
+        assert [self.left(store, rules) for _ in range(3)] == [LIMIT - 1, LIMIT - 2, LIMIT - 3]
         with cluster.owner(slot_of(self.KEYS[0])).client() as client:
             client.script_flush()
-        assert [self.left(store, lines) for _ in range(2)] == [LIMIT - 4, LIMIT - 5]
+        assert [self.left(store, rules) for _ in range(2)] == [LIMIT - 4, LIMIT - 5]
 
     def test_slot_that_has_moved_is_found(
         self,
         store: ClusterStore,
-        lines: WindowRules,
+        rules: WindowRules,
         cluster: RedisCluster,
         request: pytest.FixtureRequest,
     ) -> None:
-        # A slot of its own, which stays where it goes: nodes take a while to agree on one that
-        # goes and comes back.
+        # No other test uses this slot, because it stays on the other node. If it moved back, the
+        # nodes would need some time to agree on its owner.
         keys = (key("few", f"moving {request.node.callspec.id}"),)
-        assert [store.charge(keys, lines)[3] for _ in range(2)] == [LIMIT - 1, LIMIT - 2]
+        assert [store.charge(keys, rules)[3] for _ in range(2)] == [LIMIT - 1, LIMIT - 2]
         slot = slot_of(keys[0])
         home = cluster.owner(slot)
         away = next(node for node in cluster.nodes[:3] if node is not home)
         cluster.migrate(slot, away).finish()
-        assert [store.charge(keys, lines)[3] for _ in range(2)] == [LIMIT - 3, LIMIT - 4]
+        assert [store.charge(keys, rules)[3] for _ in range(2)] == [LIMIT - 3, LIMIT - 4]
         assert store.topology.owner(slot) == (HOST, away.port)
 
-    def test_error_of_the_script_is_no_outage(
-        self, store: ClusterStore, lines: WindowRules, cluster: RedisCluster
+    def test_error_of_the_script_is_not_an_outage(
+        self, store: ClusterStore, rules: WindowRules, cluster: RedisCluster
     ) -> None:
-        store.charge(self.KEYS, lines)
+        store.charge(self.KEYS, rules)
         node = cluster.owner(slot_of(self.KEYS[0]))
         with node.client() as client:
             client.delete(self.KEYS[0])
             client.rpush(self.KEYS[0], "spoiled")
         for _ in range(2):
             with pytest.raises(StoreError, match="WRONGTYPE") as raised:
-                store.charge(self.KEYS, lines)
+                store.charge(self.KEYS, rules)
             assert not raised.value.outage
         assert not store.topology.doubts(Address(HOST, node.port))
 
     def test_node_that_is_away_is_doubted(
-        self, use: Callable[..., Any], lines: WindowRules, cluster: RedisCluster
+        self, use: Callable[..., Any], rules: WindowRules, cluster: RedisCluster
     ) -> None:
         use()
         store = store_of("default", budget=0.2)
         assert isinstance(store, ClusterStore)
         for _ in range(2):
-            store.charge(self.KEYS, lines)
+            store.charge(self.KEYS, rules)
         node = cluster.owner(slot_of(self.KEYS[0]))
         with frozen(node), pytest.raises(StoreError) as raised:
-            store.charge(self.KEYS, lines)
+            store.charge(self.KEYS, rules)
         assert raised.value.outage
         assert store.topology.doubts(Address(HOST, node.port))
         store.close()
@@ -421,12 +423,12 @@ class TestSeveralSlots:
     def test_all_are_charged_or_none(self, store: ClusterStore, cluster: RedisCluster) -> None:
         names = identifiers(cluster)
         limiter = limits.get_limiter()
-        claims = [claim("three", name) for name in names]
+        checks = [profile_check("three", name) for name in names]
         for left in (2, 1):
-            decision = limiter.charge(limiter.windows(claims))
+            decision = limiter.charge(limiter.windows(checks))
             assert (decision.allowed, decision.remaining) == (True, left)
         limits.check("three", names[1])
-        decision = limiter.charge(limiter.windows(claims))
+        decision = limiter.charge(limiter.windows(checks))
         assert not decision.allowed
         assert used("three", *names) == [2, 3, 2]
         assert [verdict.allowed for verdict in decision.verdicts] == [True, False, True]
@@ -438,23 +440,23 @@ class TestSeveralSlots:
     ) -> None:
         one, two, _ = identifiers(cluster)
         limiter = limits.get_limiter()
-        windows = limiter.windows([claim("leased", one), claim("leased", two)])
+        windows = limiter.windows([profile_check("leased", one), profile_check("leased", two)])
         found = [limiter.charge(windows).source for _ in range(4)]
         assert found == ["redis", "redis", "lease", "lease"]
-        refusal = [claim("leased", one), claim("three", two)._replace(cost=4)]
+        refusal = [profile_check("leased", one), profile_check("three", two)._replace(cost=4)]
         assert not limiter.charge(limiter.windows(refusal)).allowed
         limiter.close()
         assert used("leased", one, two) == [4, 4]
         assert used("three", two) == [0]
 
-    def test_refused_check_tells_an_untouched_window_as_such(
+    def test_refused_check_shows_an_unused_window_as_unused(
         self, store: ClusterStore, cluster: RedisCluster
     ) -> None:
         one, two, _ = identifiers(cluster)
         for _ in range(3):
             limits.check("three", one)
         decision = limits.get_limiter().charge(
-            limits.get_limiter().windows([claim("three", one), claim("three", two)])
+            limits.get_limiter().windows([profile_check("three", one), profile_check("three", two)])
         )
         untouched = decision.verdicts[1]
         assert (untouched.remaining, untouched.reset_after) == (3, 0.0)
@@ -467,9 +469,9 @@ class TestSeveralSlots:
             limits.check("three", one)
         for name in (one, two):
             limits.check("few", name, cost=10)
-        claims = [claim("three", one), claim("few", one), claim("few", two)]
+        checks = [profile_check("three", one), profile_check("few", one), profile_check("few", two)]
         decision = limits.get_limiter().charge(
-            limits.get_limiter().windows([one._replace(cost=2) for one in claims])
+            limits.get_limiter().windows([one._replace(cost=2) for one in checks])
         )
         assert [verdict.remaining for verdict in decision.verdicts] == [0, LIMIT - 10, LIMIT - 10]
 
@@ -478,7 +480,9 @@ class TestSeveralSlots:
     ) -> None:
         names = identifiers(cluster)
         limiter = limits.get_limiter()
-        decision = await limiter.acharge(limiter.windows([claim("three", name) for name in names]))
+        decision = await limiter.acharge(
+            limiter.windows([profile_check("three", name) for name in names])
+        )
         assert used("three", *names) == [1, 1, 1]
         assert limiter.refund(decision) == 3
         assert used("three", *names) == [0, 0, 0]
@@ -486,7 +490,7 @@ class TestSeveralSlots:
     def test_peek_charges_nothing(self, store: ClusterStore, cluster: RedisCluster) -> None:
         names = identifiers(cluster)
         decision = limits.get_limiter().peek(
-            limits.get_limiter().windows([claim("three", name) for name in names])
+            limits.get_limiter().windows([profile_check("three", name) for name in names])
         )
         assert (decision.allowed, decision.remaining) == (True, 2)
         assert used("three", *names) == [0, 0, 0]
@@ -498,7 +502,7 @@ class TestSeveralSlots:
         ran = store.run_together
 
         def overtaken(calls: Any) -> Any:
-            # When all but the first are charged, others have just taken the second's last hits.
+            # Before the other slots are charged, other clients take the last hits of the second.
             if len(calls) == 2:
                 monkeypatch.setattr(store, "run_together", ran)
                 for _ in range(3):
@@ -507,7 +511,7 @@ class TestSeveralSlots:
 
         monkeypatch.setattr(store, "run_together", overtaken)
         decision = limits.get_limiter().charge(
-            limits.get_limiter().windows([claim("three", name) for name in names])
+            limits.get_limiter().windows([profile_check("three", name) for name in names])
         )
         assert not decision.allowed
         assert decision.receipt is None
@@ -521,14 +525,14 @@ class TestSeveralSlots:
 
         def failing(calls: Any) -> Any:
             if len(calls) == 2 and isinstance(calls[1], Evaluate):
-                # Of the last two, one goes away before it is charged.
+                # One of the last two nodes fails before it is charged.
                 assert names[2] in calls[1].keys[0]
                 return [*ran(calls[:1]), StoreError("it is away")]
             return ran(calls)
 
         monkeypatch.setattr(store, "run_together", failing)
         decision = limits.get_limiter().charge(
-            limits.get_limiter().windows([claim("three", name) for name in names])
+            limits.get_limiter().windows([profile_check("three", name) for name in names])
         )
         assert decision.source == decisions.LOCAL
         monkeypatch.undo()
@@ -544,7 +548,7 @@ class TestSeveralSlots:
         number: int,
         answered: bool,
     ) -> None:
-        """Three calls look and three charge; the check is cancelled in each of them."""
+        """Three calls look and three calls charge. The check is cancelled in each of them."""
         names = sorted(identifiers(cluster))
         exchanged, sent = Server.aexchange, itertools.count(1)
 
@@ -559,7 +563,7 @@ class TestSeveralSlots:
 
         monkeypatch.setattr(Server, "aexchange", exchange)
         flow = limits.get_limiter().acharge(
-            limits.get_limiter().windows([claim("three", name) for name in names])
+            limits.get_limiter().windows([profile_check("three", name) for name in names])
         )
         checking = asyncio.ensure_future(flow)
         with pytest.raises(asyncio.CancelledError):
@@ -571,10 +575,10 @@ class TestSeveralSlots:
     ) -> None:
         names = sorted(identifiers(cluster))
         limiter = limits.get_limiter()
-        claims = [claim("three", name) for name in names]
-        await limiter.acharge(limiter.windows(claims))
+        checks = [profile_check("three", name) for name in names]
+        await limiter.acharge(limiter.windows(checks))
         with frozen(cluster.owner(slot_of(key("three", names[0])))):
-            checking = asyncio.ensure_future(limiter.acharge(limiter.windows(claims)))
+            checking = asyncio.ensure_future(limiter.acharge(limiter.windows(checks)))
             for _ in range(2):
                 await asyncio.sleep(0.05)
                 checking.cancel()
@@ -591,31 +595,31 @@ class TestSeveralSlots:
 
         def interrupted(calls: Any) -> Any:
             if len(calls) == 2:
-                # The first is charged. A signal's handler may raise, and gevent's time-out does.
+                # The first slot is charged. Signal handlers and gevent may raise at this point.
                 raise SystemExit
             return ran(calls)
 
         monkeypatch.setattr(store, "run_together", interrupted)
         with pytest.raises(SystemExit):
             limits.get_limiter().charge(
-                limits.get_limiter().windows([claim("three", name) for name in names])
+                limits.get_limiter().windows([profile_check("three", name) for name in names])
             )
         assert used("three", *names) == [0, 0, 0]
 
     @pytest.mark.parametrize("kind", ["sync", "async"])
-    def test_node_that_hangs_does_not_keep_the_others_from_being_asked(
+    def test_other_nodes_are_asked_when_one_node_hangs(
         self, store: ClusterStore, cluster: RedisCluster, kind: str
     ) -> None:
         names = identifiers(cluster)
-        claims = [claim("three", name) for name in names]
+        checks = [profile_check("three", name) for name in names]
         nodes = [cluster.owner(slot_of(key("three", name))) for name in names]
         limiter = limits.get_limiter()
 
         def check() -> Decision:
             return (
-                limiter.charge(limiter.windows(claims))
+                limiter.charge(limiter.windows(checks))
                 if kind == "sync"
-                else asyncio.run(limiter.acharge(limiter.windows(claims)))
+                else asyncio.run(limiter.acharge(limiter.windows(checks)))
             )
 
         def asked(node: RedisServer) -> int:
@@ -641,7 +645,7 @@ class TestSeveralSlots:
         limits.check("three", names[1])
         with frozen(cluster.owner(slot_of(key("three", names[0])))):
             decision = limits.get_limiter().charge(
-                limits.get_limiter().windows([claim("three", name) for name in names])
+                limits.get_limiter().windows([profile_check("three", name) for name in names])
             )
             assert decision.source == decisions.LOCAL
         assert used("three", *names[1:]) == [1, 0]
@@ -658,7 +662,9 @@ class TestSeveralSlots:
 
         def check(number: int) -> str:
             order = names if number % 2 else names[::-1]
-            return limiter.charge(limiter.windows([claim("many", name) for name in order])).source
+            return limiter.charge(
+                limiter.windows([profile_check("many", name) for name in order])
+            ).source
 
         with ThreadPoolExecutor(8) as threads:
             assert set(threads.map(check, range(200))) == {decisions.REDIS}
@@ -671,12 +677,16 @@ class TestSeveralSlots:
         for _ in range(3):
             limits.check("three", one)
         limiter = limits.get_limiter()
-        limiter.charge(limiter.windows([claim("three", one), claim("counting", two)]))
+        limiter.charge(
+            limiter.windows([profile_check("three", one), profile_check("counting", two)])
+        )
         assert used("counting", two) == [0], "refused by another policy"
         for _ in range(3):
             limits.check("counting", two)
         before = limits.peek("counting", two).retry_after
-        decision = limiter.charge(limiter.windows([claim("three", one), claim("counting", two)]))
+        decision = limiter.charge(
+            limiter.windows([profile_check("three", one), profile_check("counting", two)])
+        )
         assert not decision.allowed
         after = limits.peek("counting", two).retry_after
         assert before is not None
@@ -689,7 +699,7 @@ class TestSeveralSlots:
     ) -> None:
         one, two, _ = identifiers(cluster)
         limiter = limits.get_limiter()
-        windows = limiter.windows([claim("three", one), claim("penalized", two)])
+        windows = limiter.windows([profile_check("three", one), profile_check("penalized", two)])
         decided = [limiter.charge(windows)]
         for _ in range(3):
             limiter.shield.clear()
@@ -708,7 +718,9 @@ class TestSeveralSlots:
         for _ in range(4):
             limits.check("observing", one)
         decision = limits.get_limiter().charge(
-            limits.get_limiter().windows([claim("observing", one), claim("three", two)])
+            limits.get_limiter().windows(
+                [profile_check("observing", one), profile_check("three", two)]
+            )
         )
         assert decision.allowed
         assert decision.reason == decisions.OBSERVED
@@ -716,27 +728,27 @@ class TestSeveralSlots:
 
 
 class TestOneShard:
-    """A cluster of one node: several slots, which go away and come back together."""
+    """A cluster of one node: all slots fail and recover together."""
 
-    def test_check_of_several_slots_finds_the_node_back(self, settings: SettingsWrapper) -> None:
+    def test_check_of_several_slots_reaches_the_node_again(self, settings: SettingsWrapper) -> None:
         with RedisServer("cluster-enabled yes") as node, node.client() as client:
             client.execute_command("CLUSTER ADDSLOTS", *range(SLOTS))
             wait_until(lambda: client.cluster("info")["cluster_state"] == "ok", "it serves all")
             settings.CACHES = caches(node.url)
             settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 0.3}
             limiter = limits.get_limiter()
-            claims = [claim("many", name) for name in ("a", "b", "c")]
-            assert limiter.charge(limiter.windows(claims)).source == decisions.REDIS
+            checks = [profile_check("many", name) for name in ("a", "b", "c")]
+            assert limiter.charge(limiter.windows(checks)).source == decisions.REDIS
             with frozen(node):
                 wait_until(
                     lambda: (
-                        limiter.charge(limiter.windows(claims)).source == decisions.LOCAL
+                        limiter.charge(limiter.windows(checks)).source == decisions.LOCAL
                         and limiter.breaker.state != CLOSED
                     ),
                     "its breaker opens",
                 )
             wait_until(
-                lambda: limiter.charge(limiter.windows(claims)).source == decisions.REDIS,
+                lambda: limiter.charge(limiter.windows(checks)).source == decisions.REDIS,
                 "it is asked again",
             )
             assert limiter.breaker.state == CLOSED
@@ -773,7 +785,7 @@ class TestContention:
         self, contenders: Contenders, store: ClusterStore, cluster: RedisCluster
     ) -> None:
         one, two, _ = identifiers(cluster)
-        # Alone, and beside a window on another node; the clock of all nodes stands still.
+        # Alone, and with a window on another node. The clock of all nodes is fixed.
         for asked in ([("penalized", one)], [("many", one), ("penalized", two)]):
             answers = by_reason(contenders.reasons(asked, 20, START))
             assert answers == {"allowed": 1, "limit": 2, "penalty": 157}
@@ -856,19 +868,19 @@ class TestFailover:
             assert new is not old
             assert limiter.store.node(key("many", doomed)) == f"{HOST}:{new.port}"
             admitted = load.admitted
-            # Each caller may have had one hit acknowledged that was not replicated.
+            # For each caller, one acknowledged hit may be missing on the replica.
             assert abs(admitted - used("many", doomed)[0]) <= load.callers + 1
 
 
 class TestSlots:
-    """Requests in flight in a cluster: what is taken back is exactly what was taken."""
+    """Requests in flight in a cluster: a release frees exactly the slots that were taken."""
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     def test_profiles_in_several_slots_are_taken_together(
         self, store: ClusterStore, cluster: RedisCluster, asynchronous: bool
     ) -> None:
         limiter, names = limits.get_limiter(), identifiers(cluster)
-        windows = limiter.windows([claim("slots", name) for name in names])
+        windows = limiter.windows([profile_check("slots", name) for name in names])
 
         def charge() -> Decision:
             if asynchronous:
@@ -883,7 +895,7 @@ class TestSlots:
         assert limiter.release(first) == 3
         assert left() == [1, 1, 1]
         other = limits.check("slots", names[1])
-        # One of them refuses, so the others are not taken, and nobody else's is freed.
+        # One profile refuses, so no slot is taken, and no slot of another request is freed.
         assert not charge().allowed
         assert left() == [1, 0, 1]
         assert limiter.release(second) == 3
@@ -894,7 +906,7 @@ class TestSlots:
         self, store: ClusterStore, cluster: RedisCluster
     ) -> None:
         limiter, names = limits.get_limiter(), identifiers(cluster)
-        windows = limiter.windows([claim("slots", name) for name in names])
+        windows = limiter.windows([profile_check("slots", name) for name in names])
 
         def contend(_: int) -> None:
             for _round in range(30):

@@ -25,7 +25,7 @@ SPREAD = Policy(limit=7, window=60, algorithm="buckets", resolution=6)
 
 
 def packed(letter: str, *fields: tuple[int, int]) -> bytes:
-    """A policy's argument: (value, bytes) after the letter, big-endian."""
+    """Return the argument of a policy: the letter, then each value in its number of bytes."""
     return letter.encode() + b"".join(value.to_bytes(size, "big") for value, size in fields)
 
 
@@ -46,7 +46,7 @@ def as_redis_py_packs(*arguments: Any) -> bytes:
 
 @pytest.fixture
 def exchange(redis: Redis) -> Iterator[Callable[[bytes], Any]]:
-    """Sends what was packed, and gives the reply, or the error that came as one."""
+    """Return a function that sends a payload and returns the reply or the server's error."""
     redis.script_flush()
     connection = redis.connection_pool.get_connection()
 
@@ -61,7 +61,7 @@ def exchange(redis: Redis) -> Iterator[Callable[[bytes], Any]]:
     redis.connection_pool.release(connection)
 
 
-def test_a_command_is_packed_as_redis_py_does() -> None:
+def test_command_is_packed_as_by_redis_py() -> None:
     assert pack(b"SET", b"a\r\n", b"") == as_redis_py_packs("SET", "a\r\n", "")
     assert bulk("é".encode()) == b"$2\r\n\xc3\xa9\r\n"
 
@@ -69,19 +69,19 @@ def test_a_command_is_packed_as_redis_py_does() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"), [("é", "é"), ("é".encode(), "é"), (b"\xff", "\N{REPLACEMENT CHARACTER}")]
 )
-def test_a_name_in_a_reply_is_text_whether_the_alias_decodes_or_not(
+def test_name_in_a_reply_becomes_text_whether_the_alias_decodes_or_not(
     name: bytes | str, expected: str
 ) -> None:
     assert text(name) == expected
 
 
-def test_a_check_is_packed_with_each_policys_arguments() -> None:
-    lines = (
+def test_check_is_packed_with_the_arguments_of_each_policy() -> None:
+    rules = (
         WindowRule(MINUTE, 2),
         WindowRule(DAY, 1, observed=True),
         WindowRule(SPREAD, 1, observed=True, count_rejected=True),
     )
-    command = encode(Evaluate(("a", "b", "é"), lines, writes=True), clock=lambda: 17)
+    command = encode(Evaluate(("a", "b", "é"), rules, writes=True), clock=lambda: 17)
     used = script("evaluate", ("buckets", "compact", "log"))
     assert command.script is used
     assert command.keys == ("a", "b", "é")
@@ -92,19 +92,19 @@ def test_a_check_is_packed_with_each_policys_arguments() -> None:
     assert command.payload == as_redis_py_packs(*head, compact, log, buckets)
 
 
-def test_a_cost_beyond_any_limit_is_sent_as_the_most_there_is() -> None:
+def test_cost_above_any_limit_is_sent_as_the_largest_cost() -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 2**40),), True), clock=None)
     assert checked("c", 5, 60_000_000, 2**32 - 1, 0, 1) in command.payload
 
 
-def test_a_peek_says_so_and_leaves_the_clock_to_the_server() -> None:
+def test_peek_only_reads_and_uses_the_clock_of_the_server() -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1, count_rejected=True),), False), None)
     used = script("evaluate", ("compact",))
     arguments = ("a", "r", checked("c", 5, 60_000_000, 1, 2, 1))
     assert command.payload == as_redis_py_packs("EVALSHA", used.sha, 1, *arguments)
 
 
-def test_a_refund_is_packed_with_when_and_what_was_charged() -> None:
+def test_refund_is_packed_with_the_charges_and_their_time() -> None:
     call = Refund((Charge("a", MINUTE, 2), Charge("b", SPREAD, 3)), stamp=99)
     command = encode(call, clock=None)
     used = script("refund", ("buckets", "compact"))
@@ -115,7 +115,7 @@ def test_a_refund_is_packed_with_when_and_what_was_charged() -> None:
     assert command.payload == as_redis_py_packs(*head, compact, buckets)
 
 
-def test_a_reset_is_a_plain_command() -> None:
+def test_reset_is_a_plain_command() -> None:
     command = encode(Reset(("a", "b")), clock=None)
     assert command == Command(as_redis_py_packs("UNLINK", "a", "b"), ("a", "b"))
 
@@ -128,7 +128,7 @@ def test_long_window_is_sent_with_its_tick() -> None:
     assert command.payload == as_redis_py_packs("EVALSHA", sha, 1, *arguments)
 
 
-def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
+def test_script_is_not_sent_when_the_server_knows_it(exchange: Any) -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     exchange(command.load)
     sent: list[bytes] = []
@@ -137,7 +137,7 @@ def test_a_script_that_the_server_knows_is_not_sent(exchange: Any) -> None:
     assert sent == []
 
 
-def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
+def test_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     first = exchange(command.payload)
     assert isinstance(first, NoScriptError)
@@ -146,7 +146,7 @@ def test_an_unknown_script_is_loaded_and_called_again(exchange: Any) -> None:
 
 
 @pytest.mark.parametrize("flushes", range(1, 6))
-def test_a_server_that_forgets_the_script_at_once_still_answers_once(
+def test_call_charges_once_when_the_server_forgets_the_script_at_once(
     redis: Redis, exchange: Any, flushes: int
 ) -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
@@ -164,7 +164,7 @@ def test_a_server_that_forgets_the_script_at_once_still_answers_once(
     assert encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None) == command
 
 
-def test_a_script_that_may_not_be_loaded_is_an_error_of_the_reply() -> None:
+def test_reply_is_the_error_when_the_script_may_not_be_loaded() -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     refusal = NoPermissionError("no")
     sent: list[bytes] = []
@@ -178,21 +178,21 @@ def test_a_script_that_may_not_be_loaded_is_an_error_of_the_reply() -> None:
 
 
 @pytest.mark.parametrize("reply", [[1, 2], ResponseError("another error")])
-def test_other_replies_are_handed_on(reply: Any) -> None:
+def test_other_replies_are_returned_unchanged(reply: Any) -> None:
     command = encode(Evaluate(("a",), (WindowRule(MINUTE, 1),), True), clock=None)
     sent: list[bytes] = []
     assert drive(known_script(command, reply), sent.append) is reply
     assert sent == []
 
 
-def test_a_reply_is_its_integers_packed_or_not() -> None:
+def test_reply_becomes_integers_whether_it_is_packed_or_not() -> None:
     row = struct.pack(">BIqq", 0, 7, -1, 60_000_000)
     assert checked_reply(struct.pack(">Bq", 0, 17) + row) == (0, 17, 0, 7, -1, 60_000_000)
     assert checked_reply([1, 2]) == [1, 2]
     assert checked_reply(3) == [3]
 
 
-def test_lines_that_are_kept_are_prepared_once() -> None:
+def test_shared_rules_are_prepared_once() -> None:
     kept = WindowRules((WindowRule(MINUTE, 2),))
     one = encode(Evaluate(("a",), kept, True), clock=None)
     prepared = kept.prepared

@@ -52,12 +52,12 @@ def forgiving() -> Flow:
         return f"forgave {error}"
 
 
-async def test_an_error_of_the_answer_is_raised_where_the_flow_asked() -> None:
+async def test_error_of_the_driver_is_raised_inside_the_flow() -> None:
     assert drive(forgiving(), refuse) == "forgave 7"
     assert await adrive(forgiving(), arefuse) == "forgave 7"
 
 
-async def test_an_error_that_the_flow_does_not_handle_leaves_the_driver() -> None:
+async def test_driver_raises_an_error_that_the_flow_does_not_handle() -> None:
     with pytest.raises(LookupError, match="1"):
         drive(doubled(1), refuse)
     with pytest.raises(LookupError, match="1"):
@@ -65,7 +65,7 @@ async def test_an_error_that_the_flow_does_not_handle_leaves_the_driver() -> Non
 
 
 class Ended:
-    """A flow that knows whether it was ended, and kept alive so that nobody else ends it."""
+    """A flow that notes its end. It is kept alive, so that only the driver can end it."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -78,7 +78,7 @@ class Ended:
             self.ended = True
 
 
-async def test_a_cancelled_call_ends_its_flow_at_once() -> None:
+async def test_flow_ends_at_once_when_the_call_is_cancelled() -> None:
     asked = asyncio.Event()
 
     async def never(question: int) -> None:
@@ -94,7 +94,7 @@ async def test_a_cancelled_call_ends_its_flow_at_once() -> None:
     assert ended.ended
 
 
-def test_an_interrupted_call_ends_its_flow_at_once() -> None:
+def test_flow_ends_at_once_when_the_call_is_interrupted() -> None:
     def interrupt(question: int) -> None:
         raise KeyboardInterrupt
 

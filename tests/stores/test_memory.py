@@ -1,4 +1,4 @@
-"""What is particular to the store in this process's memory: its bounds, and threads."""
+"""The store in this process's memory: its bounds, and its use by several threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
-from tests.support.engine import SECOND, START, Clock, Engine, ask
+from tests.support.clock import SECOND, START, Clock
+from tests.support.store_harness import Engine, ask
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def policy(limit: int = 10, window: float = 60, algorithm: str = "compact") -> P
 
 
 def hit(store: MemoryStore, name: str, of: Policy, cost: int = 1) -> int:
-    """Charges a window by the name of `name`; how many hits it then has left."""
+    """Charge the window with this key, and return the number of hits that are left."""
     return ask(store, Evaluate((name,), (WindowRule(of, cost),), True))[3]
 
 
@@ -34,14 +35,14 @@ def used(store: MemoryStore, name: str, of: Policy) -> int:
     return of.limit - ask(store, Evaluate((name,), (WindowRule(of, 0),), False))[3]
 
 
-def test_it_is_the_local_store_and_one_call_can_hold_any_keys() -> None:
+def test_store_is_local_and_has_one_node() -> None:
     store = MemoryStore()
     assert store.source == LOCAL
     assert store.groups(("a", "b")) is None
     assert store.nodes() == [store.node("a")] == [store.node("b")]
 
 
-def test_its_own_clock_is_in_microseconds_and_never_steps_back() -> None:
+def test_clock_is_monotonic_and_in_microseconds() -> None:
     def now() -> int:
         return time.monotonic_ns() // 1_000
 
@@ -52,7 +53,7 @@ def test_its_own_clock_is_in_microseconds_and_never_steps_back() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_least_recently_used_window_goes_first(clock: Clock, algorithm: str) -> None:
+def test_least_recently_used_window_is_forgotten_first(clock: Clock, algorithm: str) -> None:
     store, of = MemoryStore(clock=clock, max_keys=3), policy(algorithm=algorithm)
     for name in "abc":
         hit(store, name, of)
@@ -62,7 +63,7 @@ def test_the_least_recently_used_window_goes_first(clock: Clock, algorithm: str)
     assert len(store) == 3
 
 
-def test_a_refusal_is_a_use_so_a_flood_of_names_does_not_free_one_who_hammers(
+def test_refused_window_is_kept_during_a_flood_of_other_keys(
     clock: Clock,
 ) -> None:
     store, one = MemoryStore(clock=clock, max_keys=10), policy(limit=1)
@@ -82,7 +83,7 @@ def test_windows_without_a_hit_are_not_kept(clock: Clock) -> None:
     assert len(store) == 0
 
 
-def test_more_hits_than_allowed_in_all_push_out_the_least_recently_used(clock: Clock) -> None:
+def test_least_recently_used_window_is_forgotten_when_there_are_too_many_hits(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=100, max_hits=20), policy(limit=50)
     for name in "abcd":
         for _ in range(5):
@@ -94,7 +95,7 @@ def test_more_hits_than_allowed_in_all_push_out_the_least_recently_used(clock: C
     assert len(store) == 3
 
 
-def test_a_window_is_never_pushed_out_by_its_own_hits(clock: Clock) -> None:
+def test_window_is_never_forgotten_because_of_its_own_hits(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=100, max_hits=20), policy(limit=50)
     hit(store, "other", of)
     for left in range(49, -1, -1):
@@ -104,7 +105,7 @@ def test_a_window_is_never_pushed_out_by_its_own_hits(clock: Clock) -> None:
     assert ask(store, Evaluate(("large",), (WindowRule(of, 1),), True))[0] == 0
 
 
-def test_all_the_windows_that_one_request_charges_are_kept(clock: Clock) -> None:
+def test_windows_that_one_request_charges_are_all_kept(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=2), policy()
     hit(store, "x", of)
     ask(store, Evaluate(("a", "b", "c"), (WindowRule(of, 1),) * 3, True))
@@ -113,7 +114,7 @@ def test_all_the_windows_that_one_request_charges_are_kept(clock: Clock) -> None
     assert [used(store, name, of) for name in "abcy"] == [0, 0, 1, 1]
 
 
-def test_hits_are_ten_for_each_key_by_default(clock: Clock) -> None:
+def test_default_number_of_hits_is_ten_per_key(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=2), policy(limit=50)
     hit(store, "a", of)
     for _ in range(19):
@@ -124,7 +125,7 @@ def test_hits_are_ten_for_each_key_by_default(clock: Clock) -> None:
     assert len(store) == 1
 
 
-def test_hits_are_counted_right_through_refunds_resets_and_steps_of_the_clock(
+def test_hits_are_counted_correctly_after_refunds_resets_and_clock_steps(
     clock: Clock,
 ) -> None:
     store = MemoryStore(clock=clock)
@@ -175,7 +176,7 @@ def test_expired_windows_are_swept_a_few_with_each_charge(clock: Clock, algorith
     assert all(used(store, f"hour {number}", hour) == 1 for number in range(100))
 
 
-def test_the_order_in_which_windows_are_swept_does_not_grow(clock: Clock) -> None:
+def test_queue_of_windows_to_sweep_does_not_grow(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock, max_keys=10), policy()
     engine = Engine(partial(ask, store), clock)
     for number in range(1_000):
@@ -185,7 +186,7 @@ def test_the_order_in_which_windows_are_swept_does_not_grow(clock: Clock) -> Non
     assert len(store._turns) < 30
 
 
-def test_a_large_cost_takes_no_more_memory_than_a_small_one(clock: Clock) -> None:
+def test_large_cost_takes_no_more_memory_than_a_small_one(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock), policy(limit=10**8)
     tracemalloc.start()
     assert hit(store, "a", of, 10**8 - 5) == 5

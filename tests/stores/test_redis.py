@@ -21,9 +21,9 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.needs import TLS, require
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST, has_tls, wait_until
+from tests.support.suite.needs import TLS, require
 from tests.system.test_footprint import commands_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ PASSWORD = "p@ss/w:rd #1"
 
 @pytest.fixture
 def alias(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Makes a cache alias; what its connections are called tells them from others."""
-    # django-redis keeps a pool for each URL, and a port may have been another test's.
+    """Return a function that makes a cache alias, whose connections have the name `NAME`."""
+    # django-redis keeps a pool for each URL, and another test may have used the same port.
     monkeypatch.setattr(ConnectionFactory, "_pools", {})
 
     def alias(location: str, pool: dict[str, Any] | None = None, **options: Any) -> str:
@@ -56,7 +56,7 @@ def alias(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.fixture(params=["sync", "async"])
 def asked(request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
-    """Runs a call, and tells how its connection looks to the server while it is open."""
+    """Return a function that runs a call and returns the server's entry for its connection."""
 
     def sync(store: RedisStore, server: RedisServer, **login: Any) -> dict[str, str]:
         assert store.run(CALL)[0] == 1
@@ -71,7 +71,7 @@ def asked(request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
             return found
 
         found = asyncio.run(ask())
-        # A connection that was not closed with its loop would say so now, as an error.
+        # A connection that was not closed with its loop raises a warning now, which is an error.
         gc.collect()
         return found
 
@@ -79,7 +79,7 @@ def asked(request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
 
 
 def connections(server: RedisServer, **login: Any) -> list[dict[str, str]]:
-    """The connections of the store that the server has now."""
+    """Return the server's entries for the current connections of the store."""
     with server.client(**login) as client:
         return [one for one in client.client_list() if one["name"] == NAME]
 
@@ -88,7 +88,7 @@ def wait_until_closed(server: RedisServer) -> None:
     wait_until(lambda: not connections(server), "the store's connections are closed")
 
 
-def test_an_address_and_a_database(
+def test_address_and_database_of_the_alias_are_used(
     fresh_server: RedisServer, alias: Callable[..., str], asked: Callable[..., dict[str, str]]
 ) -> None:
     url = f"redis://{HOST}:{fresh_server.port}/3"
@@ -98,7 +98,7 @@ def test_an_address_and_a_database(
         assert list(client.info("keyspace")) == ["db3"]
 
 
-def test_a_unix_socket(
+def test_unix_socket_of_the_alias_is_used(
     fresh_server: RedisServer, alias: Callable[..., str], asked: Callable[..., dict[str, str]]
 ) -> None:
     found = asked(RedisStore(alias(fresh_server.unix_url.replace("db=0", "db=2"))), fresh_server)
@@ -106,14 +106,16 @@ def test_a_unix_socket(
     assert found["db"] == "2"
 
 
-def test_tls(alias: Callable[..., str], asked: Callable[..., dict[str, str]]) -> None:
+def test_tls_of_the_alias_is_used(
+    alias: Callable[..., str], asked: Callable[..., dict[str, str]]
+) -> None:
     require(TLS, has_tls())
     with RedisServer(tls=True) as server:
         assert server.url.startswith("rediss://")
         assert asked(RedisStore(alias(server.url)), server)["name"] == NAME
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(alias: Callable[..., str]) -> None:
+def test_certificate_is_refused_when_it_is_not_trusted(alias: Callable[..., str]) -> None:
     require(TLS, has_tls())
     with RedisServer(tls=True) as server:
         store = RedisStore(alias(server.url.partition("?")[0]))
@@ -124,7 +126,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(alias: Callable[..., s
 
 
 @pytest.mark.parametrize("where", ["url", "options"])
-def test_a_password(
+def test_password_of_the_alias_is_used(
     alias: Callable[..., str], asked: Callable[..., dict[str, str]], where: str
 ) -> None:
     with RedisServer(password="secret word") as server:
@@ -136,7 +138,7 @@ def test_a_password(
 
 
 @pytest.mark.parametrize("where", ["url", "options"])
-def test_a_username(
+def test_username_of_the_alias_is_used(
     alias: Callable[..., str], asked: Callable[..., dict[str, str]], where: str
 ) -> None:
     with RedisServer() as server:
@@ -158,10 +160,10 @@ def test_a_username(
 
 
 @pytest.mark.parametrize("missing", ["command", "keys"])
-def test_a_right_that_a_script_misses_is_an_outage(
+def test_missing_right_of_a_script_is_an_outage(
     fresh_server: RedisServer, alias: Callable[..., str], missing: str
 ) -> None:
-    """Not an error of this window alone: no check of this user can succeed."""
+    """The error does not concern one window only: no check of this user can succeed."""
     with fresh_server.client() as client:
         client.acl_setuser(
             "limits",
@@ -180,7 +182,7 @@ def test_a_right_that_a_script_misses_is_an_outage(
     store.close()
 
 
-def test_a_wrong_password_is_the_stores_error(alias: Callable[..., str]) -> None:
+def test_wrong_password_raises_a_store_error(alias: Callable[..., str]) -> None:
     with RedisServer(password="right") as server:
         store = RedisStore(alias(f"redis://:wrong@{HOST}:{server.port}/0"))
         with pytest.raises(StoreError):
@@ -190,7 +192,7 @@ def test_a_wrong_password_is_the_stores_error(alias: Callable[..., str]) -> None
 
 
 @pytest.mark.parametrize("bound", ["alias", "budget"])
-def test_a_time_out_bounds_every_call(
+def test_time_out_bounds_every_call(
     fresh_server: RedisServer, alias: Callable[..., str], bound: str
 ) -> None:
     options = {"SOCKET_TIMEOUT": 0.2} if bound == "alias" else {}
@@ -251,7 +253,7 @@ def test_each_running_loop_has_its_own_connection(
 
 
 @pytest.mark.parametrize("how", ["run", "async_to_sync"])
-def test_a_connection_is_closed_with_its_loop_and_nothing_is_left(
+def test_connection_is_closed_with_its_loop(
     fresh_server: RedisServer, alias: Callable[..., str], how: str
 ) -> None:
     store = RedisStore(alias(fresh_server.url))
@@ -269,12 +271,12 @@ def test_a_connection_is_closed_with_its_loop_and_nothing_is_left(
 
 
 class BlockedError(AssertionError):
-    """A call that would have held up the event loop."""
+    """A call that would have blocked the event loop."""
 
 
 @pytest.fixture
 def no_blocking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In this thread, a socket that waits and a sleep are errors."""
+    """Make blocking sockets and sleeps in this thread raise BlockedError."""
     here = threading.get_ident()
 
     def guarded(name: str) -> Callable[..., Any]:
@@ -315,7 +317,7 @@ async def test_nothing_blocks_the_event_loop(
     await limits.areset(mine, "ada")
 
 
-async def test_a_server_that_hangs_does_not_block_the_event_loop(
+async def test_event_loop_is_not_blocked_when_the_server_hangs(
     fresh_server: RedisServer, alias: Callable[..., str], settings: Any, no_blocking: None
 ) -> None:
     settings.SLIDING_WINDOW = {"CACHE": alias(fresh_server.url), "LATENCY_BUDGET": 0.2}
@@ -332,7 +334,7 @@ async def test_a_server_that_hangs_does_not_block_the_event_loop(
     assert turns > 10
 
 
-def test_calls_together_are_answered_in_their_order(
+def test_run_many_returns_results_in_order(
     fresh_server: RedisServer, alias: Callable[..., str]
 ) -> None:
     store = RedisStore(alias(fresh_server.url))
@@ -343,7 +345,7 @@ def test_calls_together_are_answered_in_their_order(
     assert not connections(fresh_server)
 
 
-def test_a_server_that_is_away_is_the_stores_error_in_each_way_to_ask(
+def test_every_call_raises_a_store_error_when_the_server_is_down(
     fresh_server: RedisServer, alias: Callable[..., str]
 ) -> None:
     store = RedisStore(alias(fresh_server.url))
@@ -361,16 +363,16 @@ def test_a_server_that_is_away_is_the_stores_error_in_each_way_to_ask(
 
 
 class TestCharge:
-    """The way that most checks take: what `run` would do, in less time."""
+    """The fast path of most checks, which gives the same results as `run`."""
 
     KEYS = ("throttle:ip:{x}:y:c60", "throttle:ip:{x}:y:c61")
-    LINES = (WindowRule(POLICY, 1), WindowRule(Policy(limit=7, window=61), 1))
+    RULES = (WindowRule(POLICY, 1), WindowRule(Policy(limit=7, window=61), 1))
 
     @pytest.fixture
     def hit(self, redis: Redis) -> Iterator[Callable[..., list[int]]]:
-        """Charge the first keys; the store has been asked before."""
+        """Return a function that charges the first keys on a store that is connected already."""
         store = RedisStore("default", budget=30)
-        kept = {count: WindowRules(self.LINES[:count]) for count in (1, 2)}
+        kept = {count: WindowRules(self.RULES[:count]) for count in (1, 2)}
 
         def hit(count: int) -> list[int]:
             return list(store.charge(self.KEYS[:count], kept[count]))
@@ -382,27 +384,27 @@ class TestCharge:
         store.close()
 
     @pytest.mark.parametrize("count", [1, 2])
-    def test_it_sends_what_run_sends(
+    def test_charge_sends_the_same_commands_as_run(
         self, hit: Callable[..., list[int]], redis: Redis, count: int
     ) -> None:
         store = RedisStore("default", budget=30)
-        call = Evaluate(self.KEYS[:count], self.LINES[:count], writes=True)
+        call = Evaluate(self.KEYS[:count], self.RULES[:count], writes=True)
         store.run(call)  # connects; what a new connection sends depends on the server
         assert commands_of(redis, lambda: hit(count)) == commands_of(redis, lambda: store.run(call))
         store.close()
 
-    def test_it_answers_integers(self, hit: Callable[..., list[int]]) -> None:
+    def test_charge_returns_integers(self, hit: Callable[..., list[int]]) -> None:
         admitted, clock, *said = hit(2)
         assert (admitted, said) == (1, [1, 999, 0, 60_000_000, 1, 6, 0, 61_000_000])
         assert hit(2)[1] > clock
 
-    def test_a_server_that_has_forgotten_the_script_charges_once(
+    def test_charge_is_made_once_when_the_server_has_lost_the_script(
         self, hit: Callable[..., list[int]], redis: Redis
     ) -> None:
         redis.script_flush()
         assert [hit(1)[3], hit(1)[3]] == [999, 998]
 
-    def test_an_error_of_the_server_is_the_stores(
+    def test_error_of_the_server_raises_a_store_error(
         self, hit: Callable[..., list[int]], redis: Redis
     ) -> None:
         redis.rpush(self.KEYS[0], "no window")
@@ -410,20 +412,22 @@ class TestCharge:
             hit(1)
         assert not caught.value.outage
 
-    def test_without_a_time_limit_it_waits(
+    def test_charge_works_without_a_time_limit(
         self, alias: Callable[..., str], redis: Redis, redis_server: RedisServer
     ) -> None:
         store = RedisStore(alias(redis_server.url))
-        kept = WindowRules(self.LINES[:1])
+        kept = WindowRules(self.RULES[:1])
         assert [store.charge(self.KEYS[:1], kept)[0] for _ in range(2)] == [1, 1]
         redis.script_flush()
         assert store.charge(self.KEYS[:1], kept)[0] == 1
         store.close()
 
-    def test_a_server_that_is_gone_is_an_outage(self, alias: Callable[..., str]) -> None:
+    def test_charge_raises_an_outage_when_the_server_is_down(
+        self, alias: Callable[..., str]
+    ) -> None:
         with RedisServer() as server:
             store = RedisStore(alias(server.url), budget=5)
-            kept = WindowRules(self.LINES[:1])
+            kept = WindowRules(self.RULES[:1])
             assert store.charge(self.KEYS[:1], kept)[0] == 1
         with pytest.raises(StoreError) as caught:
             store.charge(self.KEYS[:1], kept)

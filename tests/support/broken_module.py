@@ -1,3 +1,3 @@
-"""A module of a project that cannot be imported."""
+"""A module whose import fails."""
 
 tenant = 1 / 0

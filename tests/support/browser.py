@@ -1,4 +1,4 @@
-"""A real browser to test pages with."""
+"""A headless Chromium to test pages with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.needs import CHROMIUM, require, which
+from tests.support.suite.needs import CHROMIUM, require, which
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
@@ -21,7 +21,7 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-r
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[WebDriver]:
-    """Chromium without a window, with a profile of its own."""
+    """A headless Chromium with an empty profile."""
     require(CHROMIUM)
     browser, driver = map(which, CHROMIUM.programs)
     from selenium import webdriver
@@ -40,13 +40,13 @@ def chromium() -> Iterator[WebDriver]:
 
 @contextmanager
 def next_page(browser: WebDriver) -> Iterator[None]:
-    """Wait for the page that a click inside of the block leads to."""
+    """Wait at the end of the block for the page that a click inside the block opens."""
     from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.support.wait import WebDriverWait
 
     browser.execute_script("window.leaving = true")
     yield
-    # While one page replaces the other, the driver may fail to answer.
+    # The driver may fail while one page replaces the other.
     waiting = WebDriverWait(browser, 20, 0.1, ignored_exceptions=[WebDriverException])
     waiting.until(lambda driver: driver.execute_script(_LOADED))
 

@@ -1,4 +1,4 @@
-"""A strict Content Security Policy: by Django where it has one (6.0), else by django-csp."""
+"""A strict Content Security Policy, by Django from 6.0 on and by django-csp before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def strict(middleware: Sequence[str], tool: str = TOOLS[0]) -> dict[str, Any]:
 
 
 def errors(browser: WebDriver) -> list[str]:
-    """Return the errors in the console since the last call, violations of a policy included."""
+    """Return the browser's console errors since the last call, with violations of the policy."""
     return [
         entry["message"]
         for entry in browser.get_log("browser")

@@ -1,4 +1,4 @@
-"""Real PostgreSQL and MariaDB servers, started in folders of their own, always stopped."""
+"""PostgreSQL and MariaDB servers for the tests, and fixtures that keep the logs in them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from django.db import OperationalError, connections
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
-from tests.support.needs import MARIADB, POSTGRESQL, Need, require, which
 from tests.support.servers.redis import WATCHDOG
+from tests.support.suite.needs import MARIADB, POSTGRESQL, Need, require, which
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ USER: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.getuid() == 
 
 
 class DatabaseServer:
-    """A server on a socket in a folder of its own; faster than safe."""
+    """A server that listens on a socket in a temporary folder. It trades durability for speed."""
 
     need: Need
 
@@ -90,13 +90,13 @@ class DatabaseServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Stop at once, as a crash does; it may be launched again."""
+        """Stop at once, as a crash does. `launch` starts the server again."""
         if self._watchdog is not None:
             self._watchdog.kill()
             self._watchdog.communicate()
             self._watchdog = None
         if self.process is not None:
-            # PostgreSQL's children must end as well, or it does not start again.
+            # PostgreSQL does not start again while child processes are alive.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -141,7 +141,7 @@ class PostgreSQL(DatabaseServer):
     need = POSTGRESQL
 
     def create(self) -> None:
-        # A collation that is not by code points, as most servers have it.
+        # As on most servers, the collation does not sort by code point.
         language = ["--locale-provider=icu", "--icu-locale=en-US", "--locale=C.UTF-8"]
         self.run("initdb", "-D", "data", "-U", "tests", "-A", "trust", "-E", "UTF8", "--no-sync",
                  *language)  # fmt: skip
@@ -184,7 +184,7 @@ class MariaDB(DatabaseServer):
             "--skip-networking",
             "--skip-log-bin",
             "--innodb-flush-log-at-trx-commit=0",
-            # Debian's default; it takes ACME for acme.
+            # Debian's defaults. The collation treats ACME and acme as equal.
             "--character-set-server=utf8mb4",
             "--collation-server=utf8mb4_general_ci",
         ]
@@ -199,17 +199,17 @@ class MariaDB(DatabaseServer):
         }
 
     def launch(self) -> None:
-        speak_mysql()
+        install_pymysql()
         super().launch()
 
     def _answers(self) -> bool:
-        # It listens when it is ready; PyMySQL would leave a socket open where nobody does.
+        # MariaDB listens when it is ready. PyMySQL would leak a socket for each failed attempt.
         with socket.socket(socket.AF_UNIX) as probe:
             return probe.connect_ex(f"{self.folder}/socket") == 0
 
 
-def speak_mysql() -> None:
-    """Let PyMySQL, which needs no compiler, stand for the driver that Django imports."""
+def install_pymysql() -> None:
+    """Use PyMySQL, which needs no compiler, instead of the driver that Django imports."""
     import pymysql
 
     pymysql.version_info = (2, 2, 8, "final", 0)
@@ -222,7 +222,7 @@ SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb":
 
 @contextlib.contextmanager
 def added(alias: str, settings: dict[str, Any]) -> Iterator[str]:
-    """A further entry of DATABASES, for as long as the test runs."""
+    """Add an entry to DATABASES for the duration of the block."""
     every = ConnectionHandler({"default": {}, alias: settings}).settings
     connections.settings[alias] = every[alias]
     try:
@@ -234,7 +234,7 @@ def added(alias: str, settings: dict[str, Any]) -> Iterator[str]:
 
 
 class LogRouter:
-    """Sends the log to another database, as a project's own router would."""
+    """Send both logs to another database, as a router of a project does."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str | None:
         return ALIAS if model._meta.model_name in ("rejection", "usage") else None
@@ -244,7 +244,7 @@ class LogRouter:
 
 @pytest.fixture(scope="session")
 def _database_settings() -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Gives the entry of DATABASES for a new, empty database of a kind."""
+    """A function that creates an empty database of a kind and returns its entry of DATABASES."""
     running: dict[str, DatabaseServer] = {}
     number = itertools.count()
     with contextlib.ExitStack() as stack:
@@ -268,7 +268,7 @@ def _database_settings() -> Iterator[Callable[[str], dict[str, Any]]]:
 
 @contextlib.contextmanager
 def log_in(settings: dict[str, Any]) -> Iterator[str]:
-    """The log, empty, in another database than the default; its alias."""
+    """Create the empty log tables in another database than the default, and yield its alias."""
     router = f"{__name__}.{LogRouter.__name__}"
     with added(ALIAS, settings), override_settings(DATABASE_ROUTERS=[router]):
         call_command("migrate", "django_slidingwindow", database=ALIAS, verbosity=0)
@@ -282,7 +282,7 @@ def log_in(settings: dict[str, Any]) -> Iterator[str]:
 def log_database(
     request: pytest.FixtureRequest, _database_settings: Any, django_db_blocker: Any
 ) -> Iterator[str]:
-    """The alias of a real database that holds the log alone; the kind is the parameter."""
+    """The alias of a database of the parametrized kind that holds only the log."""
     with django_db_blocker.unblock(), log_in(_database_settings(request.param)) as alias:
         yield alias
 

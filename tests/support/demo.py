@@ -1,4 +1,4 @@
-"""The example project as a process that is started, asked and stopped."""
+"""The example project in a process of its own: start it, send requests, stop it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 SERVE = (sys.executable, str(ROOT / "scripts" / "serve.py"))
-# Every process that a test starts inherits it, and its children do.
+# An environment variable that the demo and all its child processes inherit.
 MARK = "DEMO_UNDER_TEST"
 
 _opener = build_opener(ProxyHandler({}))
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The variables of a machine that has set none of the demo's.
+    """Return the environment variables for a demo, without any that configure it elsewhere.
 
-    Without coverage: what the demo runs of the package has tests of its own.
+    Coverage is not measured in the demo: other tests cover that code.
     """
     rest = {
         name: value
@@ -43,14 +43,14 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         **rest,
         "DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
         "PYTHON": sys.executable,
-        "DJANGO_SETTINGS_MODULE": "tests.support.demo_settings",
+        "DJANGO_SETTINGS_MODULE": "tests.support.sites.demo_settings",
         MARK: uuid.uuid4().hex,
         **more,
     }
 
 
 def processes(mark: str) -> list[str]:
-    """The command lines of all that still run and bear the mark."""
+    """Return the command lines of all running processes with this value of `MARK`."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -58,7 +58,7 @@ def processes(mark: str) -> list[str]:
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 found.append(command or "(ended, but not waited for)")
         except OSError:
-            # It ended meanwhile, or is another user's.
+            # The process has ended meanwhile, or belongs to another user.
             continue
     return found
 
@@ -71,7 +71,7 @@ class Answer:
 
 
 class Demo:
-    """Started, and ready to answer."""
+    """A running demo."""
 
     def __init__(
         self, folder: Path, command: Sequence[str] = SERVE, cwd: Path = ROOT, **variables: str
@@ -87,24 +87,24 @@ class Demo:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.said = ""
+        self.output = ""
         try:
             self._read_to("Ctrl-C ends it")
         except BaseException:
             self.stop()
             raise
-        found = re.search(r"Open (http://127\.0\.0\.1:\d+)/", self.said)
-        password = re.search(r"password: (\S+)", self.said)
-        assert found, self.said
-        assert password, self.said
+        found = re.search(r"Open (http://127\.0\.0\.1:\d+)/", self.output)
+        password = re.search(r"password: (\S+)", self.output)
+        assert found, self.output
+        assert password, self.output
         self.url, self.password = found[1], password[1]
 
     def _read_to(self, text: str) -> None:
         assert self.process.stdout is not None
-        while text not in self.said:
+        while text not in self.output:
             line = self.process.stdout.readline()
-            assert line, f"it ended, and had said: {self.said}"
-            self.said += line
+            assert line, f"the demo ended; its output: {self.output}"
+            self.output += line
 
     def get(
         self,
@@ -114,7 +114,7 @@ class Demo:
         headers: Mapping[str, str] | None = None,
         **fields: str,
     ) -> Answer:
-        """The answer, whatever its status; fields make it a POST."""
+        """Return the response, whatever its status. With fields, send a POST."""
         headers = {**(headers or {}), **({"X-API-Key": f"demo-key-of-{key}"} if key else {})}
         data = urlencode(fields).encode() if fields else None
         try:
@@ -125,9 +125,9 @@ class Demo:
             return Answer(response.status, response.headers, response.read().decode())
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Its exit code."""
-        self.process.send_signal(number)  # none, if it has ended already
-        self.said += self.process.communicate(timeout=60)[0]
+        """Send a signal, wait for the end, and return the exit code."""
+        self.process.send_signal(number)  # does nothing if the process has ended already
+        self.output += self.process.communicate(timeout=60)[0]
         return self.process.returncode
 
     def __enter__(self) -> Self:

@@ -1,7 +1,8 @@
-"""README and docs as the tests read them, and a page's code blocks as a small project.
+"""The text, tables and code blocks of README and docs, and the project that a page's blocks make.
 
-A block whose first line is a comment with a file's name becomes that file of the page's
-project; `settings.py` its settings. The other Python blocks run in it, in order.
+A Python block whose first line is a comment with a file name becomes that file of the page's
+project. The blocks named `settings.py` are its settings. The other Python blocks run in the
+project, in order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _FILE = re.compile(r"# ([\w/]+\.py)\n")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of a page."""
+    """A fenced code block of a page."""
 
     page: str
     line: int
@@ -49,7 +50,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that the block is, if its first line says so."""
+        """The file name in the first line of the block, if any."""
         match = _FILE.match(self.code)
         return match[1] if match else None
 
@@ -59,13 +60,13 @@ class Block:
 
 @cache
 def pages() -> dict[str, str]:
-    """The text of each page by its path, README first."""
+    """Return the text of each page by its path, README first."""
     paths = [ROOT / "README.md", *sorted(ROOT.glob("[A-Z]*.md")), *sorted(DOCS.glob("*.md"))]
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
 
 
 def blocks(page: str, language: str | None = None) -> list[Block]:
-    """The page's blocks, in order."""
+    """Return the code blocks of a page, in order."""
     text = pages()[page]
     return [
         Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
@@ -75,12 +76,12 @@ def blocks(page: str, language: str | None = None) -> list[Block]:
 
 
 def prose(page: str) -> str:
-    """The page without its blocks."""
+    """Return the page without its code blocks."""
     return _BLOCK.sub("", pages()[page])
 
 
 def table(page: str, heading: str, number: int = 1) -> list[list[str]]:
-    """The cells of a table under a heading, the first one by default, without its head."""
+    """Return the rows of the n-th table below a heading as lists of cells, without its head."""
     after = re.split(rf"^#+ {re.escape(heading)}$", pages()[page], maxsplit=1, flags=re.MULTILINE)
     assert len(after) == 2, f"{page} has no heading {heading!r}"
     found = re.findall(r"^\|.*\n\|[-|]+\n((?:\|.*\n)+)", after[1], re.MULTILINE)
@@ -90,12 +91,12 @@ def table(page: str, heading: str, number: int = 1) -> list[list[str]]:
 
 
 def code_in(cell: str) -> list[str]:
-    """The code spans of a table's cell."""
+    """Return the code spans of a table cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 def set_by(block: Block, given: dict[str, Any]) -> dict[str, Any]:
-    """What a block of settings sets, on top of what is given."""
+    """Return the given settings updated with those that a block sets."""
     names: dict[str, Any] = {
         "INSTALLED_APPS": [app for app in settings.INSTALLED_APPS if app != APP],
         "MIDDLEWARE": list(settings.MIDDLEWARE),
@@ -104,13 +105,13 @@ def set_by(block: Block, given: dict[str, Any]) -> dict[str, Any]:
     names["INSTALLED_APPS"] += [] if APP in names["INSTALLED_APPS"] else [APP]
     found = {name: value for name, value in names.items() if name.isupper()}
     if "CACHES" in found:
-        # Django wants one; a page shows the alias that it speaks of.
+        # Django needs `default`; a page shows only the alias that it describes.
         found["CACHES"] = {"default": settings.CACHES["default"], **found["CACHES"]}
     return {**given, **found, "SLIDING_WINDOW": _merged(given, found)}
 
 
 def _merged(given: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """A page builds its settings up: what stands in an earlier block stays."""
+    """Return SLIDING_WINDOW of both. Profiles and identities of earlier blocks stay."""
     before, after = given.get("SLIDING_WINDOW", {}), found.get("SLIDING_WINDOW", {})
     merged = {**before, **after}
     for key in ("PROFILES", "IDENTITIES"):
@@ -121,7 +122,7 @@ def _merged(given: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
-    """The page's files as modules, by their names, under the page's settings."""
+    """Import the files of a page under the settings of the page, and yield the modules by file."""
     files: dict[str, str] = {}
     for block in blocks(page, "python"):
         if block.file is not None:
@@ -130,7 +131,7 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
     for block in blocks(page, "python"):
         if block.file == SETTINGS:
             wanted = set_by(block, wanted)
-    # The tests have a server of their own, and a page shows several.
+    # The tests use their own server, not the addresses that the page shows.
     wanted = {name: value for name, value in wanted.items() if name != "CACHES"}
     wanted["SLIDING_WINDOW"] = {**wanted.get("SLIDING_WINDOW", {}), **PATIENT}
     wanted["SLIDING_WINDOW"].pop("CACHE", None)
@@ -140,7 +141,7 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     known = set(sys.modules)
-    # Other tests have decorated views, whose profiles this project does not have.
+    # Views that other tests have decorated use profiles that this project does not have.
     before = dict(usages._usages)
     usages._usages.clear()
     try:
@@ -161,7 +162,7 @@ def project(page: str, folder: Path) -> Iterator[dict[str, ModuleType]]:
                 del sys.modules[name]
 
 
-# Files of pages that other tests run: each in a process of its own, as a reader would.
+# Files of pages that need a process or project of their own, and the tests that run them.
 RUN_ELSEWHERE = {
     "crm/jobs.py": "docs/test_tasks.py",
     "crm/tasks.py": "docs/test_tasks.py",
@@ -180,7 +181,7 @@ RUN_ELSEWHERE = {
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Run a block that is not a file; it may await."""
+    """Run a block that is not a file. It may use `await` at the top level."""
     code = compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(eval(code, names))

@@ -1,21 +1,24 @@
-"""What the stores have to answer, by brute force: every hit is one number in a plain list.
+"""The expected replies of a store, by brute force: every hit is one number in a plain list.
 
-Written from the definitions alone. A hit is kept as its stamp, in microseconds:
+Written from the definitions of the algorithms, not from their code. A hit is stored as its stamp,
+in microseconds:
 
-    compact, log   when it came; on Redis, compact takes the last microsecond of its tick
-    buckets        when the sub-window in which it came ends
-    counter        when the window of the clock in which it came begins
+    compact, log   the time of the hit; on Redis, compact uses the last microsecond of its tick
+    buckets        the end of the sub-window of the hit
+    counter        the begin of the clock window of the hit
 
-A hit is counted until its stamp and the window have passed (for `counter`: two windows,
-and in the second of them only by the part that the sliding window still covers).
+A hit counts until one window after its stamp. For `counter` it counts until two windows after its
+stamp, and in the second one only by the share that the sliding window still covers.
 
-A refusal that is counted adds hits up to the limit. Beyond that its hits take the place of the
-oldest ones, so that the count stays; `counter` adds none then to this window of the clock.
-A refund takes nothing from a window that began after the hits came: they were in another.
+A counted refusal adds hits up to the limit. Further hits of refusals replace the oldest hits, so
+the count stays the same. With `counter`, they add nothing to the current clock window.
 
-If units are taken ahead, a hit is counted for as much longer as a lease lasts. Units that come back
-are taken from the window first. Then, if the request is admitted, as many as are wanted are added
-to its own, but at most that part of what is left.
+A refund takes nothing from a window that was created after the hits, because those hits were in an
+earlier window.
+
+With leases, a hit counts longer by the duration of a lease. Returned units are removed from the
+window first. Then, if the request is admitted, the units that it takes ahead are added, up to the
+given share of the remaining room.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Oracle:
-    """Answers as a store does. With `exact`, compact counts microseconds, not ticks."""
+    """Returns the replies that a store must return. With `exact`, compact stores no ticks."""
 
     def __init__(self, clock: Callable[[], int], *, exact: bool) -> None:
         self.clock = clock
@@ -42,7 +45,7 @@ class Oracle:
         self.windows: dict[str, list[int]] = {}
         self.created: dict[str, int] = {}
         self.granted: list[int] = []
-        """The units that each window of the last request gave ahead."""
+        """The units that the last request took ahead from each window."""
 
     def run(self, call: Call) -> list[int]:
         if isinstance(call, Evaluate):
@@ -73,14 +76,14 @@ class Oracle:
             for key in dict.fromkeys(call.keys)
         }
         for key, line, hits, admit in zip(call.keys, call.rules, found, admits, strict=True):
-            # A call without a cost gets the window as it was.
+            # A call without a cost gets the window as it was before the call.
             after = self.after(line.policy, hits, now, *stored[key]) if line.cost else hits
             reply += [int(admit), self.remaining(line, after, now)]
             reply += [0 if admit else self.retry(line, after, now), self.reset(line, after, now)]
         if call.writes:
             for key, (added, cap) in stored.items():
                 if added:
-                    # Charged once, by the first policy, and with what all of them have set back.
+                    # A key is charged once, by its first policy, after `look` for all policies.
                     policy = call.rules[call.keys.index(key)].policy
                     hits = self.counted(policy, self.windows.get(key, []), now)
                     self.windows[key] = after = self.after(policy, hits, now, added, cap)
@@ -95,7 +98,7 @@ class Oracle:
         return reply
 
     def grant(self, key: str, line: WindowRule, ahead: Ahead, now: int) -> int:
-        """Take units ahead, from a window that no other one of the request shares."""
+        """Take units ahead. No other window of the request may have the same key."""
         room = self.remaining(line, self.windows.get(key, []), now)
         units = min(ahead.most, room // ahead.share) if line.cost else 0
         if units:
@@ -105,7 +108,7 @@ class Oracle:
     def stored(
         self, call: Evaluate, key: str, admits: list[bool], *, admitted: bool
     ) -> tuple[int, int | None]:
-        """The hits that a request adds to a key, and up to which count if it is refused."""
+        """Return the hits that a request adds to a key, and their cap if it is refused."""
         lines = [
             (line, admit)
             for k, line, admit in zip(call.keys, call.rules, admits, strict=True)
@@ -120,7 +123,7 @@ class Oracle:
         )
 
     def look(self, key: str, policy: Policy, *, writes: bool) -> list[int]:
-        """The hits; if the clock has stepped back, those that lie ahead are set to it."""
+        """Return the hits. If the clock has stepped back, hits in the future move to now."""
         now = self.stamp(policy, self.clock())
         hits = [min(stamp, now) for stamp in self.windows.get(key, [])]
         if writes and hits:
@@ -140,7 +143,7 @@ class Oracle:
         return time
 
     def life(self, policy: Policy) -> int:
-        """How long after its stamp a hit is counted."""
+        """Return how long after its stamp a hit counts."""
         if policy.algorithm == "counter":
             return 2 * policy.window_us
         return policy.counted_us
@@ -161,7 +164,7 @@ class Oracle:
     def after(
         self, policy: Policy, hits: list[int], now: int, added: int, cap: int | None
     ) -> list[int]:
-        """The hits as they are when the request has been answered."""
+        """Return the hits after the request."""
         if not added:
             return hits
         hits = self.counted(policy, hits, now)
@@ -171,7 +174,7 @@ class Oracle:
         return hits[self.replaced(policy, hits, added, cap) :] + [stamp] * added
 
     def replaced(self, policy: Policy, hits: list[int], added: int, cap: int | None) -> int:
-        """How many of the oldest hits those of a refusal take the place of."""
+        """Return how many of the oldest hits the hits of a refusal replace."""
         if policy.algorithm == "counter" or cap is None:
             return 0
         return len(hits) + added - max(len(hits), min(len(hits) + added, cap))
@@ -187,7 +190,10 @@ class Oracle:
         return min(leaves, line.policy.counted_us) if line.policy.algorithm == "compact" else leaves
 
     def retry(self, line: WindowRule, hits: list[int], now: int) -> int:
-        """How long until the same request passes, by halves: what passes once passes later."""
+        """Return the time until the same request passes, or -1 if it never does.
+
+        A request that passes at one time passes at all later times, so this is a binary search.
+        """
         if line.cost > line.policy.limit:
             return -1
         refused, passes = now, now + 4 * line.policy.window_us

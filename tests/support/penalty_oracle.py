@@ -1,12 +1,13 @@
-"""What penalties have to answer, by brute force: each refusal and each block is kept in a list.
+"""The expected replies of a store with penalties, by brute force: lists of refusals and blocks.
 
-Written from the definition alone. A request that one of a profile's windows refuses is a refusal.
-More refusals than `limit` within `window` are an offence: they are forgotten, and the profile is
-blocked for a step, the n-th one after the n-th offence, and the last one after all others. While it
-is blocked, its windows refuse what costs something, store nothing and count no refusal. When the
-last block has ended for as long as the last step and the window, all offences are forgotten.
+Written from the definition, not from the code. A request is a refusal if a window of its profile
+refuses it. More than `limit` refusals within `window` are an offence: the refusals are deleted, and
+the profile is blocked for a step. The n-th offence uses the n-th step, and further offences use the
+last step. While a profile is blocked, its windows refuse all requests with a cost, store nothing
+and count no refusal. All offences are deleted when the last block ended at least the last step and
+one window ago.
 
-Refusals that are reported later count when they came, unless they came before a block has ended.
+Refusals that are reported later count at the time when they came, unless a block ended after that.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class History(NamedTuple):
-    """What is known about one identifier."""
+    """The refusals and blocks of one identifier."""
 
     refusals: list[int]
     blocks: list[int]
     """When each block ends."""
 
     def seen(self, penalty: Penalty, now: int) -> History:
-        """The history at an instant; what lies ahead of a clock that stepped back is set to it."""
+        """Return the history at `now`, with times capped if the clock has stepped back."""
         steps = penalty.steps_us
         blocks = [
             min(ends, now + steps[min(number, len(steps) - 1)])
@@ -44,14 +45,14 @@ class History(NamedTuple):
         return History([at for at in refusals if at + penalty.window_us > now], blocks)
 
     def ahead(self, penalty: Penalty, now: int) -> bool:
-        """Whether something lies ahead of a clock that stepped back."""
+        """Whether the clock has stepped back behind a stored time."""
         seen = self.seen(penalty, now)
         return any(stamp > now for stamp in self.refusals) or (
             bool(seen.blocks) and seen.blocks[-1] < self.blocks[-1]
         )
 
     def more(self, penalty: Penalty, now: int, stamps: list[int]) -> History:
-        """The history with refusals that came at these times, and what follows from them."""
+        """Return the history with further refusals, and with the block that they cause, if any."""
         refusals = sorted(self.refusals + stamps)
         if len(refusals) <= penalty.limit:
             return History(refusals, self.blocks)
@@ -59,12 +60,12 @@ class History(NamedTuple):
         return History([], [*self.blocks, now + step])
 
     def left(self, now: int) -> int:
-        """How long it is blocked."""
+        """Return how long the block still lasts."""
         return max(0, self.blocks[-1] - now) if self.blocks else 0
 
 
 class PenaltyOracle(Oracle):
-    """An oracle whose rules may be penalties; windows with penalties share no keys."""
+    """An oracle whose rules may be penalties. Windows with penalties must not share keys."""
 
     def __init__(self, clock: Callable[[], int], *, exact: bool) -> None:
         super().__init__(clock, exact=exact)
@@ -114,10 +115,10 @@ class PenaltyOracle(Oracle):
                 rows[j] = [0, 0, retry if retry < 0 else max(retry, left), rows[j][3]]
         for i, history in found.items():
             rows[i] = self.row(_penalty(call.rules[i]), history, now)
-            # What has left is there until something is written, if the clock steps back.
+            # Expired times stay stored until the next write, and count if the clock steps back.
             if call.writes and (i in changed or history != before[i]):
                 self.histories[call.keys[i]] = history
-        # One that observes is charged by the request with which a block begins, if it has room.
+        # A window in observe mode is charged by the request that starts a block, if it has room.
         admitted = all(rows[i][0] or call.rules[i].observed for i in windows)
         return [int(admitted), now, *[field for i in sorted(rows) for field in rows[i]]]
 
@@ -143,7 +144,7 @@ class PenaltyOracle(Oracle):
     def windows_without_penalties(
         self, call: Evaluate, windows: list[int], blocked: set[int]
     ) -> dict[int, list[int]]:
-        """What the windows answer if those that are blocked are full, and store no refusal."""
+        """Return the replies of the windows if blocked windows are full and store no refusal."""
         rules = [call.rules[i] for i in windows]
         for at, i in enumerate(windows):
             if i in blocked:

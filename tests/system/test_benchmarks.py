@@ -1,4 +1,4 @@
-"""The benchmark in its tiniest size: every section runs, and the report says what came out."""
+"""The benchmarks in their smallest size: every section runs, and the report shows the results."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from benchmarks.goals import GOALS
 from benchmarks.measure import Probe, middle, numbers, percentiles
 from benchmarks.progress import Progress
 from benchmarks.results import Results, Row
-from tests.support.needs import REDIS_BENCHMARK, WRK, require
+from tests.support.suite.needs import REDIS_BENCHMARK, WRK, require
 
 ROOT = Path(__file__).parent.parent.parent
-# Sections that need a load generator; without it the report says so instead.
+# Sections that need a load generator. Without it, the report says so instead.
 OPTIONAL = {"articles": REDIS_BENCHMARK, "endtoend": WRK}
 FACTS = {
     "machine": "2 cores",
@@ -48,7 +48,7 @@ FACTS = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that a run of all sections has written to."""
+    """The folder with the output of a run of all sections."""
     folder = tmp_path_factory.mktemp("docs")
     command = [sys.executable, "-m", "benchmarks", "--size", "tiny", "--output", str(folder)]
     environment = {**os.environ}
@@ -70,7 +70,7 @@ def results(written: Path) -> Results:
 
 
 @pytest.mark.parametrize("section", CHAPTERS)
-def test_a_section_measures_ours_in_every_case(results: Results, section: str) -> None:
+def test_section_measures_this_app_in_every_case(results: Results, section: str) -> None:
     if section in OPTIONAL:
         require(OPTIONAL[section])
     assert results.cases(section)
@@ -86,7 +86,7 @@ def test_a_section_measures_ours_in_every_case(results: Results, section: str) -
 @pytest.mark.parametrize(
     ("section", "program"), [("articles", "redis-benchmark"), ("endtoend", "wrk")]
 )
-def test_a_section_without_its_load_generator_says_so(
+def test_section_reports_a_missing_load_generator(
     section: str, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -95,7 +95,7 @@ def test_a_section_without_its_load_generator_says_so(
     assert program in row.note
 
 
-def test_a_check_is_compared_with_the_floor(results: Results) -> None:
+def test_check_is_compared_with_the_floor(results: Results) -> None:
     assert results.cases("library") == ["allowed", "refused", "big"]
     assert results.value("library", "allowed", FLOOR, "ratio") == 1.0
     assert (results.value("library", "allowed", OURS, "ratio") or 0) > 0
@@ -107,14 +107,12 @@ def test_a_check_is_compared_with_the_floor(results: Results) -> None:
 @pytest.mark.parametrize("throttle", [OURS_DRF, OURS_NINJA])
 def test_throttles_of_frameworks_charge_and_refuse(results: Results, throttle: str) -> None:
     assert results.value("views", "allowed", throttle, "commands") == 1
-    # The shield answers.
+    # The shield refuses, without a command.
     assert results.value("views", "refused", throttle, "commands") == 0
 
 
 @pytest.mark.parametrize(("ratio", "shown"), [(0.7, False), (0.71, True)])
-def test_a_goal_that_is_missed_says_where_the_time_goes(
-    tmp_path: Path, ratio: float, shown: bool
-) -> None:
+def test_missed_goal_shows_where_the_time_goes(tmp_path: Path, ratio: float, shown: bool) -> None:
     (goal,) = [goal for goal in GOALS if goal.case == "Django, allowed, decorator"]
     facts = {**FACTS, "measured views": FACTS["measured library"]}
     values = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio)
@@ -128,17 +126,17 @@ def test_a_goal_that_is_missed_says_where_the_time_goes(
     text = report.goals_page(page).read_text(encoding="utf-8")
     assert (f"\n**{goal.case}**: An exchange with Redis" in text) == shown
     assert ("With all left out that can be, it is 0.58." in text) == shown
-    # It is not a limiter, so no picture shows it.
+    # The least possible work is in the table, but not in the picture, because it is not a limiter.
     assert f"| {LEAST_VIEW} |" in page.read_text(encoding="utf-8")
     picture = (tmp_path / "pictures" / "views-allowed.svg").read_text(encoding="utf-8")
     assert "ours, decorator" in picture
     assert LEAST_VIEW not in picture
 
 
-def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
+def test_least_possible_work_is_measured_beside_this_app(results: Results) -> None:
     for goal in GOALS:
         if goal.spent:
-            # On a busy machine so short a run may find that it takes no time at all.
+            # It may be 0: on a busy machine, such a short run may measure no time at all.
             assert goal.possible(results) is not None
     (case,) = [
         row.case for row in results.of("views") if row.contender == LEAST_VIEW and row.values
@@ -149,7 +147,7 @@ def test_what_is_possible_is_measured_beside_ours(results: Results) -> None:
     assert least > 0
 
 
-def test_memory_and_growth_are_described_by_their_points(results: Results) -> None:
+def test_memory_and_growth_have_their_columns(results: Results) -> None:
     (case, many) = results.cases("memory")
     assert (results.value("memory", case, OURS, "10") or 0) > 50
     assert (results.value("memory", many, OURS, "bytes each") or 0) > 50
@@ -170,7 +168,7 @@ def test_keys_are_filled_by_checks_and_expire(results: Results) -> None:
     assert 0 <= row.values["left after 0 s"] <= size.expiring_keys
 
 
-def test_huge_size_has_as_many_keys_as_the_articles_ask_for() -> None:
+def test_huge_size_has_as_many_keys_as_the_articles() -> None:
     assert SIZES["huge"].filled_keys == 10_000_000
 
 
@@ -181,7 +179,7 @@ def test_windows_of_one_slot_take_one_call_and_leases_of_several_none(results: R
         return results.value("cluster", case, contender, "commands")
 
     assert commands(one, "ours, three windows") == 1
-    # A look at each, then a charge of each.
+    # A peek at each window, then a charge of each.
     assert commands(three, "**ours, three windows**") == 6
     assert commands(three, "ours, all with lease 100") < 1  # type: ignore[operator]
 
@@ -200,7 +198,7 @@ def test_column_without_a_number_is_left_out(written: Path) -> None:
     assert "checks a second" not in leases.split("###")[0]
 
 
-def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
+def test_report_has_every_section_and_its_pictures(written: Path) -> None:
     page = (written / "benchmarks.md").read_text(encoding="utf-8")
     for chapter in CHAPTERS.values():
         assert f"\n## {chapter.title}\n" in page
@@ -213,13 +211,13 @@ def test_the_report_has_every_section_and_its_pictures(written: Path) -> None:
         assert ElementTree.parse(written / picture).getroot().tag.endswith("svg")
 
 
-def test_the_report_names_no_machine(written: Path) -> None:
+def test_report_names_no_machine(written: Path) -> None:
     page = (written / "benchmarks.md").read_text(encoding="utf-8")
     assert os.uname().nodename not in page
     assert str(Path.home()) not in page
 
 
-def test_an_unknown_section_is_refused() -> None:
+def test_unknown_section_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -239,7 +237,7 @@ def measured(ratio: float, **values: float) -> Results:
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.9, "yes"), (0.91, "**no**")])
-def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict: str) -> None:
+def test_goal_shows_whether_it_is_reached(tmp_path: Path, ratio: float, verdict: str) -> None:
     page = tmp_path / "page.md"
     report.write(measured(ratio), tmp_path / "pictures", page, {"peer": "is not installed"})
     goals = report.goals_page(page).read_text(encoding="utf-8")
@@ -252,7 +250,7 @@ def test_a_goal_says_whether_it_is_reached(tmp_path: Path, ratio: float, verdict
     assert "django 6.1." in text
 
 
-def test_a_goal_that_is_a_least_is_reached_from_below_on() -> None:
+def test_goal_with_a_minimum_is_reached_from_that_value_on() -> None:
     goals = [goal for goal in GOALS if goal.least]
     assert goals
     for goal in goals:
@@ -260,7 +258,7 @@ def test_a_goal_that_is_a_least_is_reached_from_below_on() -> None:
         assert not goal.reached(goal.bound - 0.01)
 
 
-def test_what_is_measured_anew_replaces_the_section_alone(tmp_path: Path) -> None:
+def test_new_measurement_replaces_only_its_section(tmp_path: Path) -> None:
     results = measured(0.9)
     results.replace("memory", [Row("memory", "case", OURS, {"10": 120.0})])
     results.replace("library", [Row("library", "allowed", OURS, note="failed")])
@@ -273,7 +271,7 @@ def test_what_is_measured_anew_replaces_the_section_alone(tmp_path: Path) -> Non
     assert Results.load(tmp_path / "nothing.json").rows == []
 
 
-def test_a_ratio_is_taken_within_each_round() -> None:
+def test_ratio_is_taken_within_each_round() -> None:
     # The machine is ten times slower in the second round, for both of them.
     floor = Probe("floor", print, wall=[1.0, 10.0, 1.0], client=[0.6, 6.0, 0.6])
     ours = Probe("ours", print, wall=[0.5, 5.0, 0.5], client=[0.3, 3.0, 0.3])
@@ -284,7 +282,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     assert shown["busy_us"] == pytest.approx(500_000)
 
 
-def test_what_is_added_is_less_than_the_whole() -> None:
+def test_added_time_is_less_than_the_whole() -> None:
     bare = Probe("bare", print, wall=[1.0], client=[1.0], server=[0.0])
     floor = Probe("floor", print, base="bare", wall=[2.0], client=[1.5], server=[0.5])
     ours = Probe("ours", print, base="bare", wall=[1.5], client=[1.25], server=[0.25])
@@ -292,7 +290,7 @@ def test_what_is_added_is_less_than_the_whole() -> None:
     assert shown["ratio"] == shown["wall_ratio"] == pytest.approx(0.5)
 
 
-def test_the_middle_half_has_a_median() -> None:
+def test_middle_half_has_a_median() -> None:
     assert middle([5.0]) == (5.0, 5.0, 5.0)
     assert middle([1.0, 2.0, 3.0, 4.0, 100.0]) == (3.0, 2.0, 4.0)
 
@@ -328,7 +326,7 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
+def test_bar_grows_on_a_terminal_and_is_one_line_elsewhere() -> None:
     shown = []
     for stream in (Terminal(), StringIO()):
         progress = Progress(stream)
@@ -378,7 +376,7 @@ def test_two_checkouts_are_compared_case_by_case(capsys: pytest.CaptureFixture[s
         assert re.fullmatch(rf"[a-z, ]+{numbers}", line), line
 
 
-def test_difference_is_that_to_the_first_checkout_in_the_same_start() -> None:
+def test_difference_is_to_the_first_checkout_of_the_same_start() -> None:
     references = {"bare view": 50.0, "floor": 200.0}
     starts = [
         (references, [{"check": 100.0}, {"check": 110.0}]),
@@ -397,7 +395,7 @@ def test_view_is_compared_with_the_floor_as_well() -> None:
     assert line.split()[-6:] == ["0.0", "%", "0.50", "x", "0.75", "x"]
 
 
-def test_of_views_what_they_take_beyond_the_bare_one_is_shown(
+def test_view_shows_its_time_beyond_the_bare_view(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     takes = {"bare view": 7.0, "floor": 27.0, "decorator, allowed": 20.0, "check, allowed": 4.0}

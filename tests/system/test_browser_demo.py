@@ -1,4 +1,4 @@
-"""The example project in a real browser: what a newcomer clicks."""
+"""The live page of the example project in a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 DESKTOP = {"width": 1280, "height": 1240, "deviceScaleFactor": 1, "mobile": False}
-# Requests around an edge of a window: ten before it, ten after it, one much later.
+# Requests around the edge of a window: ten before it, ten after it, one much later.
 MODEL = """
 const [done] = arguments;
 import("/static/live/model.js").then(({ fixedWindow, trailing, steps, summary }) => {
@@ -47,7 +47,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 class Visitor:
-    """Somebody at the live page."""
+    """A browser at the live page."""
 
     def __init__(self, browser: WebDriver, url: str) -> None:
         self.browser = browser
@@ -69,7 +69,7 @@ class Visitor:
 
     def wait_for(self, selector: str, text: str) -> None:
         message = f"{selector} never said {text!r}"
-        # Another page may come between finding it and reading it.
+        # The page may change between finding the element and reading it.
         gone = [StaleElementReferenceException]
         waiting = WebDriverWait(self.browser, 40, 0.05, ignored_exceptions=gone)
         waiting.until(lambda _: text in self.text(selector), message)
@@ -81,8 +81,8 @@ class Visitor:
     def header(self, name: str) -> str:
         return self.text(f"#headers dt[data-name='{name}'] + dd")
 
-    def look(self, name: str) -> None:
-        """Pictures in each theme and on a phone, where TEST_SCREENSHOTS says."""
+    def take_screenshots(self, name: str) -> None:
+        """Save screenshots of all themes and sizes to the folder TEST_SCREENSHOTS, if it is set."""
         folder = os.environ.get("TEST_SCREENSHOTS")
         sizes = {"": DESKTOP, "phone-": PHONE} if folder else {}
         for prefix, size in sizes.items():
@@ -112,7 +112,7 @@ def test_one_request_is_shown_with_the_headers_of_its_response(visitor: Visitor)
     assert len(visitor.all("#log tbody tr")) == 1
 
 
-def test_refusals_say_when_to_come_back(visitor: Visitor) -> None:
+def test_refusal_shows_when_to_retry(visitor: Visitor) -> None:
     for _ in range(3):
         visitor.click("#ten")
         visitor.wait_for("#said", "10 sent, 10 admitted")
@@ -120,7 +120,7 @@ def test_refusals_say_when_to_come_back(visitor: Visitor) -> None:
         visitor.wait_for("#said", "come back in")
         if "10 refused" in visitor.text("#said"):
             break
-        # It took longer than the window, on a busy machine: once more.
+        # A busy machine may take longer than the window: try again.
         visitor.click("#again")
         visitor.wait_for("#said", "Ready")
     assert "10 refused, come back in" in visitor.text("#said")
@@ -133,7 +133,7 @@ def test_refusals_say_when_to_come_back(visitor: Visitor) -> None:
     assert visitor.text("#source") in ("redis", "shield")
 
 
-def test_burst_across_an_edge_passes_a_fixed_window_and_not_a_sliding_one(
+def test_burst_across_an_edge_passes_only_a_fixed_window(
     visitor: Visitor,
 ) -> None:
     for _ in range(5):
@@ -145,7 +145,7 @@ def test_burst_across_an_edge_passes_a_fixed_window_and_not_a_sliding_one(
         # A slow machine may miss the edge.
         if visitor.number("#fixed-passed") == 20:
             break
-    visitor.look("burst")
+    visitor.take_screenshots("burst")
     assert visitor.number("#fixed-passed") == visitor.number("#fixed-most") == 20
     assert not visitor.all(".numbers .over #sliding-most")
     assert visitor.all(".numbers .over #fixed-most")
@@ -161,7 +161,7 @@ def test_algorithm_limit_and_cost_can_be_switched(visitor: Visitor, algorithm: s
         visitor.wait_for("#said", "10 sent, ")
         if "2 admitted, 8 refused" in visitor.text("#said"):
             break
-        # It took longer than the window, on a busy machine: once more.
+        # A busy machine may take longer than the window: try again.
         visitor.click("#again")
         visitor.wait_for("#said", "Ready")
     assert "10 sent, 2 admitted, 8 refused" in visitor.text("#said")
@@ -176,13 +176,13 @@ def test_limit_on_requests_in_flight_can_be_switched_on(visitor: Visitor) -> Non
         visitor.wait_for("#said", "10 sent, ")
         if "3 admitted, 7 refused" in visitor.text("#said"):
             break
-        # A slow browser has sent some after the first had ended: once more.
+        # A slow browser may send some requests after the first ones have ended: try again.
         visitor.click("#again")
         visitor.wait_for("#said", "Ready")
     assert "10 sent, 3 admitted, 7 refused." in visitor.text("#said")
     policies = visitor.header("RateLimit-Policy")
     assert policies == '"live_compact_10";q=10;w=10, "live_in_flight";q=3;qu="concurrent-requests"'
-    # The slots are free, and the rate has counted those that were admitted.
+    # The slots are free again, and the rate has counted the admitted requests.
     visitor.click("#one")
     visitor.wait_for("#said", "1 sent, 1 admitted")
     assert visitor.text("#remaining") == "6"
@@ -191,7 +191,7 @@ def test_limit_on_requests_in_flight_can_be_switched_on(visitor: Visitor) -> Non
     visitor.wait_for("#said", "10 sent, 10 admitted")
 
 
-def test_start_over_forgets(visitor: Visitor) -> None:
+def test_start_over_empties_the_window(visitor: Visitor) -> None:
     visitor.click("#ten")
     visitor.wait_for("#said", "10 sent")
     visitor.click("#again")
@@ -202,7 +202,7 @@ def test_start_over_forgets(visitor: Visitor) -> None:
     assert visitor.number("#sliding-passed") == 1
 
 
-def test_plug_is_pulled_and_put_back_and_no_request_fails(visitor: Visitor) -> None:
+def test_no_request_fails_while_redis_is_unplugged(visitor: Visitor) -> None:
     visitor.click("#plug")
     visitor.wait_for("#said", "The plug is pulled")
     assert visitor.text("#server") == "stopped"
@@ -213,11 +213,11 @@ def test_plug_is_pulled_and_put_back_and_no_request_fails(visitor: Visitor) -> N
     assert visitor.text("#source") == "local"
     visitor.wait_for("#breaker", "open")
     assert len(visitor.all("#sliding .mark.admitted.local")) == 10
-    visitor.look("plug")
+    visitor.take_screenshots("plug")
 
     visitor.browser.refresh()
     visitor.wait_for("#said", "Ready")
-    assert visitor.text("#plug") == "Put the plug back", "a reload knows"
+    assert visitor.text("#plug") == "Put the plug back", "the state survives a reload"
     visitor.click("#plug")
     visitor.wait_for("#said", "Redis runs again")
 
@@ -251,21 +251,21 @@ def test_page_fits_a_phone(visitor: Visitor) -> None:
 
 
 def test_page_of_a_refusal_keeps_its_style_under_the_policy(visitor: Visitor, demo: Demo) -> None:
-    for _ in range(10):  # Two of them fill the window, unless the machine is very slow.
+    for _ in range(10):  # Two requests fill the window, unless the machine is very slow.
         visitor.browser.get(f"{demo.url}/live/hit/?cost=5")
         if visitor.browser.title == "Too many requests":
             break
     assert visitor.text("h1") == "Too many requests"
     main = visitor.browser.find_element(By.TAG_NAME, "main")
     assert main.rect["y"] > 300, "in the middle of the page"
-    visitor.look("refusal")
+    visitor.take_screenshots("refusal")
 
 
-def test_numbers_of_both_windows_are_computed_honestly(visitor: Visitor) -> None:
+def test_numbers_of_both_windows_are_correct(visitor: Visitor) -> None:
     found = visitor.browser.execute_async_script(MODEL)
     assert found["fixed"] == {"passed": 21, "refused": 0, "most": 20}
     assert found["exact"] == {"passed": 11, "refused": 10, "most": 10}
-    assert found["left"] == [1, 1], "a hit has left when a window has passed"
+    assert found["left"] == [1, 1], "a hit expires after one window"
     assert found["steps"] == [[0, 2], [4, 3], [10, 1], [14, 0]]
     assert found["dear"] == [True, False, True]
 
@@ -279,4 +279,4 @@ def test_demo_admin_shows_a_day_of_refusals(visitor: Visitor, demo: Demo) -> Non
     visitor.wait_for("#content", "Most refused")
     assert len(visitor.all("svg.sw-chart rect")) > 50
     assert {"acme", "192.0.2.66"} <= {link.text for link in visitor.all(".sw-offenders a")}
-    visitor.look("admin")
+    visitor.take_screenshots("admin")

@@ -19,7 +19,7 @@ from django_slidingwindow.models import Rejection
 SOURCES = messages.extract()
 LANGUAGES = sorted(messages.PLURALS)
 DJANGO = Path(django.__file__).parent
-# In English, like log lines and commands.
+# Not translated, like log lines and commands.
 FOR_DEVELOPERS = {
     messages.PACKAGE / "templates" / "django_slidingwindow" / name
     for name in ("debug_toolbar.html", "replay.html")
@@ -31,7 +31,7 @@ def read(language: str, root: Path = messages.PACKAGE) -> polib.POFile:
 
 
 def placeholders(text: str, *, braces: bool) -> list[str]:
-    """Return the placeholders of a text, with their formats, in the order of the alphabet."""
+    """Return the placeholders of a text with their formats, sorted."""
     if not braces:
         return sorted(re.findall(r"%\(\w+\)[a-z]|%%", text))
     parsed = Formatter().parse(text)
@@ -42,14 +42,14 @@ def strings(entry: polib.POEntry) -> list[str]:
     return list(entry.msgstr_plural.values()) if entry.msgid_plural else [entry.msgstr]
 
 
-def test_every_folder_is_a_language_and_the_other_way_round() -> None:
+def test_folders_are_the_languages() -> None:
     assert sorted(path.name for path in messages.LOCALE.iterdir()) == LANGUAGES
     assert set(LANGUAGES) == {"de", "es", "fr", "ja", "pt_BR", "zh_Hans"}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_catalogue_is_what_the_script_writes(language: str) -> None:
-    """It has exactly the texts of the sources: run python scripts/messages.py."""
+    """The catalogue has exactly the texts of the sources. If not, run scripts/messages.py."""
     catalogue = read(language)
     expected = messages.catalogue(language, SOURCES, catalogue)
     path = messages.LOCALE / language / "LC_MESSAGES" / "django.po"
@@ -68,7 +68,7 @@ def test_every_text_is_translated(language: str) -> None:
 def test_placeholders_agree(language: str) -> None:
     for entry in read(language):
         braces = "{" in entry.msgid
-        # A singular may leave out a number: it has all the placeholders that the plural may use.
+        # A singular form may leave out the number, so it is compared with those of the plural.
         wanted = placeholders(entry.msgid_plural or entry.msgid, braces=braces)
         for text in strings(entry):
             assert placeholders(text, braces=braces) == wanted, entry.msgid
@@ -76,7 +76,7 @@ def test_placeholders_agree(language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_layout_of_a_text_is_kept(language: str) -> None:
-    """A heading stays a heading: no full stop, space or line break is added or lost."""
+    """A translation ends with a full stop or question mark like its text, and adds no space."""
     ends = re.compile("[.\u3002?\uff1f]$")
     for entry in read(language):
         for text in strings(entry):
@@ -93,7 +93,7 @@ def test_compiled_catalogue_equals_its_source(language: str) -> None:
 
 
 def test_text_of_one_word_has_a_context() -> None:
-    """Django merges the catalogues of all apps, and to another app a word means something else."""
+    """Django merges the catalogues of all apps, where the word may mean something else."""
     assert [m.msgid for m in SOURCES if " " not in m.msgid and m.msgctxt is None] == []
 
 
@@ -124,8 +124,10 @@ def test_names_and_help_of_the_model_are_marked() -> None:
 
 
 def test_template_has_no_text_outside_of_translations() -> None:
-    """Only punctuation and examples remain of a template without its tags."""
-    for path in {*messages.PACKAGE.rglob("*.html")} - FOR_DEVELOPERS:
+    """Without its tags, a template has only punctuation and examples."""
+    templates = {*messages.PACKAGE.rglob("*.html")} - FOR_DEVELOPERS
+    assert templates
+    for path in templates:
         source = re.sub(
             r"(?s)<style.*?</style>|{% block bodyclass.*?endblock", "", path.read_text()
         )

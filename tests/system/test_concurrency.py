@@ -1,4 +1,4 @@
-"""Many processes and threads on one window: what is admitted is exact."""
+"""Many processes and threads that share windows admit exactly the limit."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import pytest
 
 from django_slidingwindow import limits
 from django_slidingwindow.policies import ALGORITHMS
-from tests.support.crowd import IDENTIFIER, profiles
+from tests.support.processes.contention import IDENTIFIER, profiles
 
 if TYPE_CHECKING:
     from redis import Redis
 
 PROCESSES, THREADS = 8, 4
-# The processes are started once, on the worker that has them.
+# One xdist worker runs all tests, so that the processes start only once.
 pytestmark = pytest.mark.xdist_group("contenders")
 
-# So long that no window of the counter's clock ends meanwhile, but once in 400 days.
+# Long enough that no clock window of `counter` ends during a test, except once in 400 days.
 WINDOW = 400 * 86_400
 
 
 @pytest.fixture(autouse=True)
 def _patience(settings: Any) -> None:
-    """However slow the machine is, Redis decides."""
+    """Redis must decide, however slow the machine is."""
     settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60}
 
 
 class Contenders:
-    """Processes that wait for a job, and do it all at once."""
+    """Processes that wait for a job and then all run it at the same time."""
 
     def __init__(self, redis_url: str) -> None:
         environment = {
@@ -44,7 +44,7 @@ class Contenders:
         }
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.support.crowd"],
+                [sys.executable, "-m", "tests.support.processes.contention"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -56,7 +56,7 @@ class Contenders:
         assert [self._read(process) for process in self.processes] == ["ready"] * PROCESSES
 
     def admitted(self, **job: Any) -> list[int]:
-        """Requests that each of the job's profiles admitted, of all processes together."""
+        """Run a job in all processes. Return how many requests each profile admitted in total."""
         line = json.dumps({"threads": THREADS, **job}) + "\n"
         for process in self.processes:
             assert process.stdin is not None
@@ -83,13 +83,13 @@ def contenders(redis_server: Any) -> Iterator[Contenders]:
 
 
 def held(spec: list[Any]) -> int:
-    """The hits that count in a profile's window now."""
+    """Return the hits that count in a profile's window now."""
     [profile] = profiles([spec])
     return profile.policies[0].limit - limits.peek(profile, IDENTIFIER, cost=0).remaining
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_of_many_processes_and_threads_exactly_the_limit_is_admitted(
+def test_many_processes_and_threads_admit_exactly_the_limit(
     redis: Redis, contenders: Contenders, algorithm: str
 ) -> None:
     spec = ["one", 100, WINDOW, algorithm]
@@ -98,7 +98,7 @@ def test_of_many_processes_and_threads_exactly_the_limit_is_admitted(
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, "mixed"])
-def test_of_three_keys_at_once_each_holds_exactly_the_admitted(
+def test_each_of_three_keys_holds_exactly_its_admitted_requests(
     redis: Redis, contenders: Contenders, algorithm: str
 ) -> None:
     used = ["compact", "log", "buckets"] if algorithm == "mixed" else [algorithm] * 3
@@ -106,17 +106,18 @@ def test_of_three_keys_at_once_each_holds_exactly_the_admitted(
         [f"profile {i}", limit, WINDOW, name]
         for i, (limit, name) in enumerate(zip((150, 60, 90), used, strict=True))
     ]
-    # Some ask all three at once, others two or one of them.
+    # Some threads charge all three profiles at once, others two or one.
     groups = [[0, 1, 2], [0, 1], [2, 0], [0]]
     admitted = contenders.admitted(specs=specs, asks=10, groups=groups)
     assert [held(spec) for spec in specs] == admitted
-    # More is asked than there is room, and a refusal elsewhere has spent nothing.
-    assert admitted == [150, *admitted[1:]]
+    # The first profile gets more requests than it has room for, some for itself alone. So it fills
+    # up, although requests that another profile refuses charge nothing.
+    assert admitted[0] == 150
     assert admitted[1] <= 60
     assert admitted[2] <= 90
 
 
-def test_three_keys_that_are_always_asked_together_admit_the_smallest_limit(
+def test_keys_that_are_always_charged_together_admit_the_smallest_limit(
     redis: Redis, contenders: Contenders
 ) -> None:
     specs = [["a", 100, WINDOW, "compact"], ["b", 70, WINDOW, "compact"], ["c", 80, WINDOW, "log"]]

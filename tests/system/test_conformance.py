@@ -1,4 +1,4 @@
-"""The comparison in its quick form: every scenario tells a good limiter from a wrong one."""
+"""Every scenario of the conformance benchmark distinguishes a correct limiter from a faulty one."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parent.parent.parent
 
-# One worker measures all of it: the scenarios wait more than they compute.
+# One xdist worker measures everything: the scenarios wait more than they compute.
 pytestmark = pytest.mark.xdist_group("conformance")
 AT_ONCE = 4
 
 OURS = CONTENDERS["ours"]
 NAIVE, STUBBORN, MISSING, FAILING = (
-    f"tests.support.wrong_limiters:{name}" for name in ("NAIVE", "STUBBORN", "MISSING", "FAILING")
+    f"tests.support.faulty_limiters:{name}" for name in ("NAIVE", "STUBBORN", "MISSING", "FAILING")
 )
 WRONG = {**dict.fromkeys(SCENARIOS, NAIVE), "readmission": STUBBORN}
 Cells = dict[tuple[str, str], "Future[Cell]"]
 
 
 def measure(path: str, scenario: str) -> Cell:
-    """Measure a contender on a server of its own."""
+    """Measure a contender on a new server."""
     with RedisServer() as started:
         server = Server(started.url)
         with closing(server.client):
@@ -47,7 +47,7 @@ def measure(path: str, scenario: str) -> Cell:
 
 @pytest.fixture(scope="module")
 def cells(request: pytest.FixtureRequest) -> Iterator[Cells]:
-    """The cells that the selected tests ask for, by contender and scenario."""
+    """The cells of the selected tests, by contender and scenario."""
     selected = [getattr(item, "callspec", None) for item in request.session.items]
     scenarios = {spec.params.get("scenario") for spec in selected if spec}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -61,34 +61,34 @@ def cells(request: pytest.FixtureRequest) -> Iterator[Cells]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_ours_is_good(cells: Cells, scenario: str) -> None:
+def test_this_app_passes_every_scenario(cells: Cells, scenario: str) -> None:
     cell = cells[OURS, scenario].result()
     assert cell.mark == GOOD, cell
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_wrong_limiter_is_found(cells: Cells, scenario: str) -> None:
+def test_faulty_limiter_is_found(cells: Cells, scenario: str) -> None:
     cell = cells[WRONG[scenario], scenario].result()
     assert cell.mark == BAD, cell
-    # By the fault that the scenario is about, and not because it fails in any other way.
+    # The fault that the scenario tests, not any other failure.
     assert ("error" in cell.text) == (scenario in ("frozen", "frozen-tuned", "scripts"))
 
 
-def test_a_peer_that_is_as_good_is_marked_so() -> None:
+def test_equally_good_peer_gets_the_same_mark() -> None:
     drf = CONTENDERS["drf"]
     assert measure(drf, "spoofed") == Cell(BAD, "5 of 5", {"passed": 5})
     assert measure(drf, "proxy") == Cell(GOOD, "0 of 5", {"passed": 0})
     assert measure(drf, "async") == Cell(ABSENT, "no async views")
 
 
-def test_what_cannot_run_is_named() -> None:
+def test_limiter_that_cannot_run_is_named() -> None:
     assert measure(MISSING, "memory") == Cell(ABSENT, "not installed")
     cell = measure(FAILING, "memory")
     assert cell.mark == BAD
     assert "_no_such_thing" in cell.text
 
 
-def test_most_in_a_window_is_what_was_surely_within_it() -> None:
+def test_most_in_a_window_counts_only_certain_requests() -> None:
     at = [0.0, 0.1, 0.9, 1.05, 1.95]
     answers = [Answer(ADMITTED, sent=second, received=second + 0.01) for second in at]
     answers.insert(2, Answer(REFUSED, sent=0.5, received=0.5))
@@ -123,7 +123,7 @@ def test_results_are_stored_and_kept(tmp_path: Path) -> None:
     assert table.facts["redis server"]
 
 
-def test_an_unknown_scenario_is_refused() -> None:
+def test_unknown_scenario_is_refused() -> None:
     done = run("nonsense")
     assert done.returncode == 2
     assert "there is no scenario nonsense" in done.stderr

@@ -1,4 +1,4 @@
-"""What every store answers, whatever the algorithm, sync and async."""
+"""The contract of all stores, for every algorithm, sync and async."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import DAY, SECOND, START, Clock, Engine, Said, ask, key_of
+from tests.support.clock import DAY, SECOND, START, Clock
 from tests.support.oracle import Oracle
+from tests.support.store_harness import Engine, WindowAnswer, ask, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 EXACT_LOGS = ("compact", "log")
 LATE = ("buckets", "counter")
-# A refusal by slots does not say when they are free, and is never stored.
+# A refusal by slots has no retry time, and is never stored.
 RATES_ONLY = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 class Bench(Engine):
-    """An engine whose stored values can be seen."""
+    """An engine that can read the stored values."""
 
     kind: str
     dump: Callable[[], Any]
@@ -96,7 +97,7 @@ def policy(algorithm: str, limit: int = 10, window: float = 60, **options: int) 
 
 
 def lasts(engine: Bench, of: Policy, came: int) -> int:
-    """How long a hit that came at `came` counts."""
+    """Return how long a hit that came at `came` counts."""
     if of.algorithm == "buckets":
         length = -(-of.window_us // of.resolution)
         return length - came % length + of.window_us
@@ -108,32 +109,32 @@ def lasts(engine: Bench, of: Policy, came: int) -> int:
 
 
 def resets(engine: Bench, of: Policy, came: int) -> int:
-    """What a hit that comes at `came`, and is the only one, says of its reset."""
+    """Return the reset time after the first hit of a window, which comes at `came`."""
     leaves = lasts(engine, of, came)
     return min(leaves, of.window_us) if of.algorithm == "compact" else leaves
 
 
-def assert_passes_first_at(engine: Bench, said: Said, of: Policy, cost: int = 1) -> None:
-    """A request of that cost passes after `retry`, and a microsecond earlier it does not."""
+def assert_passes_first_at(engine: Bench, answer: WindowAnswer, of: Policy, cost: int = 1) -> None:
+    """Assert that the request passes after `retry`, and not a microsecond earlier."""
     came = engine.clock.now
-    assert not said.admits
-    assert said.retry > 0
-    engine.clock.now = came + said.retry - 1
+    assert not answer.admits
+    assert answer.retry > 0
+    engine.clock.now = came + answer.retry - 1
     assert engine.peek(of, cost)[:3] == (False, engine.peek(of, 0).remaining, 1)
-    engine.clock.now = came + said.retry
+    engine.clock.now = came + answer.retry
     assert engine.check(of, cost).admits
 
 
 # Limits
 
 
-def test_the_limit_is_admitted_and_no_more(engine: Bench, algorithm: str) -> None:
+def test_exactly_the_limit_is_admitted(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
-    said = [engine.check(minute) for _ in range(12)]
-    assert [s.admits for s in said] == [True] * 10 + [False] * 2
-    assert [s.remaining for s in said] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
-    assert [s.retry for s in said[:10]] == [0] * 10
-    assert {s.reset for s in said} == {lasts(engine, minute, START)}
+    answers = [engine.check(minute) for _ in range(12)]
+    assert [s.admits for s in answers] == [True] * 10 + [False] * 2
+    assert [s.remaining for s in answers] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
+    assert [s.retry for s in answers[:10]] == [0] * 10
+    assert {s.reset for s in answers} == {lasts(engine, minute, START)}
 
 
 def test_fifty_hits_in_one_microsecond_are_fifty_hits(engine: Bench, algorithm: str) -> None:
@@ -142,15 +143,15 @@ def test_fifty_hits_in_one_microsecond_are_fifty_hits(engine: Bench, algorithm: 
     assert not engine.check(fifty).admits
 
 
-def test_a_cost_is_all_or_nothing(engine: Bench, algorithm: str) -> None:
+def test_cost_is_all_or_nothing(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     assert engine.check(minute, 7)[:3] == (True, 3, 0)
-    said = engine.check(minute, 4)
-    assert said[:2] == (False, 3)
+    answer = engine.check(minute, 4)
+    assert answer[:2] == (False, 3)
     assert engine.check(minute, 3)[:3] == (True, 0, 0)
 
 
-def test_a_cost_of_zero_is_always_allowed_and_stores_nothing(engine: Bench, algorithm: str) -> None:
+def test_cost_of_zero_is_always_allowed_and_stores_nothing(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     assert engine.check(minute, 0) == (True, 10, 0, 0)
     assert engine.dump() == {}
@@ -161,7 +162,7 @@ def test_a_cost_of_zero_is_always_allowed_and_stores_nothing(engine: Bench, algo
     assert engine.dump() == stored
 
 
-def test_a_cost_above_the_limit_can_never_succeed(engine: Bench, algorithm: str) -> None:
+def test_cost_above_the_limit_can_never_succeed(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     assert engine.check(minute, 11) == (False, 10, -1, 0)
     engine.check(minute, 3)
@@ -170,7 +171,7 @@ def test_a_cost_above_the_limit_can_never_succeed(engine: Bench, algorithm: str)
     assert engine.used(minute) == 3
 
 
-def test_a_limit_of_zero_blocks_all_for_good(engine: Bench, algorithm: str) -> None:
+def test_limit_of_zero_refuses_everything(engine: Bench, algorithm: str) -> None:
     none = policy(algorithm, limit=0)
     for count_rejected in (False, True):
         assert engine.check(none, count_rejected=count_rejected) == (False, 0, -1, 0)
@@ -185,10 +186,10 @@ def test_windows_from_a_millisecond_to_400_days(
     three = policy(algorithm, limit=3, window=window)
     engine.clock.now += three.window_us // 3
     came = engine.clock.now
-    said = engine.check(three, 3)
-    assert said == (True, 0, 0, resets(engine, three, came))
+    answer = engine.check(three, 3)
+    assert answer == (True, 0, 0, resets(engine, three, came))
     if engine.kind == "redis" and window < 60:
-        return  # the key expires by the server's clock, which does not stand still
+        return  # the key expires by the server's clock, which the test does not control
     engine.clock.now += three.window_us - 1
     assert not engine.peek(three, 3).admits
     engine.clock.now = came + lasts(engine, three, came) - 1
@@ -197,7 +198,7 @@ def test_windows_from_a_millisecond_to_400_days(
     assert engine.peek(three, 3) == (True, 0, 0, resets(engine, three, engine.clock.now))
 
 
-def test_a_hit_of_a_tick_that_is_coarser_than_the_clock_never_leaves_early(
+def test_hit_of_a_tick_that_is_coarser_than_the_clock_never_leaves_early(
     engine: Bench,
 ) -> None:
     year = policy("compact", limit=1, window=400 * 86_400)
@@ -222,11 +223,13 @@ def test_reset_is_never_more_than_the_window(engine: Bench, name: str, window: f
         engine.reset(days)
 
 
-# What a decision says is true
+# Retry and reset times
 
 
 @RATES_ONLY
-def test_retry_is_the_first_microsecond_at_which_it_passes(engine: Bench, algorithm: str) -> None:
+def test_retry_is_the_first_microsecond_at_which_the_request_passes(
+    engine: Bench, algorithm: str
+) -> None:
     minute = policy(algorithm, resolution=7)
     engine.clock.now += 17 * SECOND
     for _ in range(10):
@@ -236,7 +239,7 @@ def test_retry_is_the_first_microsecond_at_which_it_passes(engine: Bench, algori
 
 
 @RATES_ONLY
-def test_retry_of_a_cost_waits_until_so_many_have_left(engine: Bench, algorithm: str) -> None:
+def test_retry_of_a_cost_waits_until_enough_hits_have_left(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, resolution=7)
     engine.clock.now += 17 * SECOND
     for _ in range(10):
@@ -261,7 +264,7 @@ def test_retry_of_an_exact_log_is_when_the_oldest_hit_is_a_window_old(
     ]  # fmt: skip
 
 
-def test_sub_windows_release_late_by_at_most_one_and_never_early(engine: Bench) -> None:
+def test_sub_windows_release_hits_at_most_one_late_and_never_early(engine: Bench) -> None:
     minute = policy("buckets", limit=1, resolution=6)
     for offset in (0, 1, 9_999_999):
         engine.clock.now = START + offset
@@ -271,13 +274,13 @@ def test_sub_windows_release_late_by_at_most_one_and_never_early(engine: Bench) 
         engine.reset(minute)
 
 
-def test_sub_windows_count_right_when_billions_have_passed(engine: Bench) -> None:
+def test_sub_windows_count_billions_correctly(engine: Bench) -> None:
     minute = policy("buckets", limit=100_000_000, resolution=6)
     for number in range(1, 500):
-        said = engine.check(minute, 12_000_000)
-        # The oldest counts whole: that is seven at a time.
-        assert said.remaining == minute.limit - 12_000_000 * min(number, 7)
-        assert said.reset == (70 - 10 * min(number - 1, 6)) * SECOND
+        answer = engine.check(minute, 12_000_000)
+        # The oldest sub-window counts in full, so that seven count at a time.
+        assert answer.remaining == minute.limit - 12_000_000 * min(number, 7)
+        assert answer.reset == (70 - 10 * min(number - 1, 6)) * SECOND
         engine.clock.now += 10 * SECOND
     assert engine.refund(minute, 12_000_000, engine.clock.now - 40 * SECOND) == 12_000_000
     assert engine.used(minute) == 5 * 12_000_000
@@ -299,14 +302,16 @@ def test_two_resolutions_of_one_window_in_one_request_share_its_hits(
         )
         answer = engine.check_all(*lines)
         call = Evaluate((key_of(lines[0].policy),) * 2, lines, True)
-        assert [*answer[:2], *answer.said[0], *answer.said[1]] == oracle.run(call)
+        assert [*answer[:2], *answer.windows[0], *answer.windows[1]] == oracle.run(call)
         assert engine.used(lines[0].policy) >= 0
 
 
-def test_the_counter_weighs_the_window_before(engine: Bench) -> None:
+def test_counter_weighs_the_previous_window(engine: Bench) -> None:
     minute = policy("counter")
     engine.fill(minute)
-    engine.clock.now += 75 * SECOND  # a quarter into the next: three quarters of ten, rounded up
+    engine.clock.now += (
+        75 * SECOND
+    )  # a quarter into the next window: three quarters of ten, rounded up
     assert engine.used(minute) == 8
     assert engine.check(minute, 2)[:3] == (True, 0, 0)
     assert engine.check(minute) == (False, 0, 3 * SECOND, 45 * SECOND)
@@ -323,7 +328,7 @@ def test_the_counter_weighs_the_window_before(engine: Bench) -> None:
     ],
 )
 @pytest.mark.parametrize("count_rejected", [False, True])
-def test_the_counter_is_true_to_its_estimate_where_numbers_are_rounded(
+def test_counter_equals_its_estimate_when_numbers_are_rounded(
     engine: Bench, window_us: int, elapsed: int, before: int, limit: int, count_rejected: bool
 ) -> None:
     oracle = Oracle(engine.clock, exact=True)
@@ -335,7 +340,7 @@ def test_the_counter_is_true_to_its_estimate_where_numbers_are_rounded(
     ):
         answer = engine.check_all(line)
         expected = oracle.run(Evaluate((key_of(of),), (line,), True))
-        assert [*answer[:2], *answer.said[0]] == expected
+        assert [*answer[:2], *answer.windows[0]] == expected
         engine.clock.now += window_us + elapsed
     engine.clock.now -= window_us + elapsed
     assert_passes_first_at(engine, engine.peek(of), of)
@@ -349,7 +354,7 @@ def test_reset_is_when_the_oldest_counted_hit_leaves(engine: Bench, algorithm: s
     engine.clock.now += 31 * SECOND
     assert engine.check(minute, 3).reset == leaves - engine.clock.now
     if algorithm == "counter":
-        return  # both came in one window of the clock, and fade together
+        return  # both hits are in one clock window, and fade together
     engine.clock.now = leaves - 1
     assert engine.peek(minute, 0)[1::2] == (5, 1)
     engine.clock.now = leaves
@@ -358,7 +363,7 @@ def test_reset_is_when_the_oldest_counted_hit_leaves(engine: Bench, algorithm: s
 
 
 @RATES_ONLY
-def test_one_who_keeps_hammering_is_readmitted_when_the_window_has_room(
+def test_client_that_keeps_sending_is_admitted_when_the_window_has_room(
     engine: Bench, algorithm: str
 ) -> None:
     minute = policy(algorithm)
@@ -374,7 +379,7 @@ def test_one_who_keeps_hammering_is_readmitted_when_the_window_has_room(
 # Limits that change while the key lives
 
 
-def test_a_raised_limit_works_at_once(engine: Bench, algorithm: str) -> None:
+def test_raised_limit_applies_at_once(engine: Bench, algorithm: str) -> None:
     engine.fill(policy(algorithm, limit=5))
     assert not engine.check(policy(algorithm, limit=5)).admits
     assert engine.check(policy(algorithm, limit=8), 3)[:3] == (True, 0, 0)
@@ -382,18 +387,18 @@ def test_a_raised_limit_works_at_once(engine: Bench, algorithm: str) -> None:
 
 
 @RATES_ONLY
-def test_a_lowered_limit_works_at_once(engine: Bench, algorithm: str) -> None:
+def test_lowered_limit_applies_at_once(engine: Bench, algorithm: str) -> None:
     free, paid = policy(algorithm, limit=2), policy(algorithm, limit=8)
     for _ in range(6):
         engine.check(paid)
         engine.clock.now += 2 * SECOND
-    said = engine.check(free)
-    assert said[:2] == (False, 0)
-    assert_passes_first_at(engine, said, free)
+    answer = engine.check(free)
+    assert answer[:2] == (False, 0)
+    assert_passes_first_at(engine, answer, free)
 
 
 @pytest.mark.parametrize("limits", [(100, 20, 300), (20, 100, 20), (500, 64, 65)])
-def test_a_limit_may_change_between_few_and_many(
+def test_limit_can_change_between_few_and_many_hits(
     engine: Bench, algorithm: str, limits: tuple[int, ...]
 ) -> None:
     used = 0
@@ -416,8 +421,8 @@ def test_refusal_on_one_axis_spends_nothing_on_the_others(engine: Bench, algorit
     for lines in ((WindowRule(full, 1), *others), (*others, WindowRule(full, 1))):
         answer = engine.check_all(*lines)
         assert not answer.admitted
-        assert [s.admits for s in answer.said] == [line.policy != full for line in lines]
-        assert {s.remaining for s in answer.said} == {0, 5}
+        assert [s.admits for s in answer.windows] == [line.policy != full for line in lines]
+        assert {s.remaining for s in answer.windows} == {0, 5}
     assert engine.dump() == stored
 
 
@@ -426,28 +431,28 @@ def test_policies_of_all_algorithms_are_charged_together(engine: Bench) -> None:
         WindowRule(policy(name, limit=limit), 2)
         for name, limit in zip((*ALGORITHMS, SLOTS), (9, 7, 8, 5, 6), strict=True)
     ]
-    assert [s.remaining for s in engine.check_all(*lines).said] == [7, 5, 6, 3, 4]
-    assert [s.remaining for s in engine.check_all(*lines).said] == [5, 3, 4, 1, 2]
+    assert [s.remaining for s in engine.check_all(*lines).windows] == [7, 5, 6, 3, 4]
+    assert [s.remaining for s in engine.check_all(*lines).windows] == [5, 3, 4, 1, 2]
     answer = engine.check_all(*lines)
     assert not answer.admitted
-    assert [s.admits for s in answer.said] == [True, True, True, False, True]
-    assert [s.remaining for s in answer.said] == [5, 3, 4, 1, 2]
+    assert [s.admits for s in answer.windows] == [True, True, True, False, True]
+    assert [s.remaining for s in answer.windows] == [5, 3, 4, 1, 2]
 
 
-def test_each_line_has_a_cost_of_its_own(engine: Bench, algorithm: str) -> None:
+def test_each_rule_has_its_own_cost(engine: Bench, algorithm: str) -> None:
     hits, bytes_sent = policy(algorithm, limit=10), policy(algorithm, limit=100, window=61)
-    said = engine.check_all(WindowRule(hits, 1), WindowRule(bytes_sent, 70)).said
-    assert [s.remaining for s in said] == [9, 30]
+    windows = engine.check_all(WindowRule(hits, 1), WindowRule(bytes_sent, 70)).windows
+    assert [s.remaining for s in windows] == [9, 30]
     answer = engine.check_all(WindowRule(hits, 1), WindowRule(bytes_sent, 70))
     assert not answer.admitted
-    assert [s.remaining for s in answer.said] == [9, 30]
+    assert [s.remaining for s in answer.windows] == [9, 30]
 
 
-def test_several_identifiers_are_counted_apart(engine: Bench, algorithm: str) -> None:
+def test_identifiers_are_counted_separately(engine: Bench, algorithm: str) -> None:
     one = policy(algorithm, limit=1)
     assert engine.check_all(WindowRule(one, 1), WindowRule(one, 1), names=("a", "b")).admitted
     answer = engine.check_all(WindowRule(one, 1), WindowRule(one, 1), names=("b", "c"))
-    assert [s.admits for s in answer.said] == [False, True]
+    assert [s.admits for s in answer.windows] == [False, True]
     assert engine.check_all(WindowRule(one, 1), names=("c",)).admitted
 
 
@@ -456,9 +461,11 @@ def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
 ) -> None:
     three, ten = policy(algorithm, limit=3), policy(algorithm, limit=10)
     for left in (2, 1, 0):
-        said = engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).said
-        assert [s.remaining for s in said] == [left + 7, left]
-    assert [s.admits for s in engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).said] == [
+        windows = engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).windows
+        assert [s.remaining for s in windows] == [left + 7, left]
+    assert [
+        s.admits for s in engine.check_all(WindowRule(ten, 1), WindowRule(three, 1)).windows
+    ] == [
         True,
         False,
     ]
@@ -469,34 +476,36 @@ def test_policies_with_an_equal_key_share_their_hits_and_are_charged_once(
 
 
 @RATES_ONLY
-def test_an_observing_policy_never_vetoes_and_says_refused(engine: Bench, algorithm: str) -> None:
+def test_observing_policy_reports_a_refusal_and_refuses_nothing(
+    engine: Bench, algorithm: str
+) -> None:
     watched, other = policy(algorithm, limit=1), policy("compact", limit=5, window=120)
     engine.fill(watched)
     answer = engine.check_all(WindowRule(watched, 1, observed=True), WindowRule(other, 1))
     assert answer.admitted
-    assert [s.admits for s in answer.said] == [False, True]
-    assert answer.said[0].retry == engine.check(watched).retry > 0
+    assert [s.admits for s in answer.windows] == [False, True]
+    assert answer.windows[0].retry == engine.check(watched).retry > 0
     assert engine.used(watched) == 1
     assert engine.used(other) == 1
 
 
-def test_an_observing_policy_is_charged_if_it_has_room(engine: Bench, algorithm: str) -> None:
+def test_observing_policy_is_charged_if_it_has_room(engine: Bench, algorithm: str) -> None:
     watched = policy(algorithm, limit=5)
-    assert engine.check_all(WindowRule(watched, 2, observed=True)).said[0].remaining == 3
+    assert engine.check_all(WindowRule(watched, 2, observed=True)).windows[0].remaining == 3
     assert engine.used(watched) == 2
 
 
-def test_an_observing_policy_is_not_charged_for_a_request_that_is_refused(
+def test_observing_policy_is_not_charged_for_a_request_that_is_refused(
     engine: Bench, algorithm: str
 ) -> None:
     watched, full = policy(algorithm, limit=5), policy("log", limit=0)
     answer = engine.check_all(WindowRule(watched, 1, observed=True), WindowRule(full, 1))
     assert not answer.admitted
-    assert answer.said[0][:2] == (True, 5)
+    assert answer.windows[0][:2] == (True, 5)
     assert engine.used(watched) == 0
 
 
-# Rejections that count
+# Counted rejections
 
 
 def test_only_admitted_requests_are_stored(engine: Bench, algorithm: str) -> None:
@@ -510,14 +519,14 @@ def test_only_admitted_requests_are_stored(engine: Bench, algorithm: str) -> Non
 
 
 @RATES_ONLY
-def test_counted_rejections_keep_one_who_hammers_out(engine: Bench, algorithm: str) -> None:
+def test_counted_rejections_keep_a_persistent_client_out(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, limit=5)
     engine.fill(minute)
     for _ in range(100):
         engine.clock.now += 2 * SECOND
-        said = engine.check(minute, count_rejected=True)
-        assert said[:2] == (False, 0)
-    engine.clock.now += said.retry - 1
+        answer = engine.check(minute, count_rejected=True)
+        assert answer[:2] == (False, 0)
+    engine.clock.now += answer.retry - 1
     assert not engine.peek(minute).admits
     engine.clock.now += 1
     assert engine.peek(minute).admits
@@ -528,12 +537,12 @@ def test_retry_is_computed_after_storing_the_rejection(engine: Bench, algorithm:
     minute = policy(algorithm, limit=5, resolution=7)
     engine.fill(minute)
     engine.clock.now += 20 * SECOND
-    said = engine.check(minute, 2, count_rejected=True)
-    assert said == engine.peek(minute, 2)
-    assert_passes_first_at(engine, said, minute, 2)
+    answer = engine.check(minute, 2, count_rejected=True)
+    assert answer == engine.peek(minute, 2)
+    assert_passes_first_at(engine, answer, minute, 2)
 
 
-def test_the_newest_hits_up_to_the_limit_are_kept(engine: Bench, algorithm: str) -> None:
+def test_newest_hits_up_to_the_limit_are_kept(engine: Bench, algorithm: str) -> None:
     minute, more = policy(algorithm, limit=5), policy(algorithm, limit=500)
     for cost in (1, 2, 2, 4, 5, 3, 1):
         engine.check(minute, cost, count_rejected=True)
@@ -543,36 +552,36 @@ def test_the_newest_hits_up_to_the_limit_are_kept(engine: Bench, algorithm: str)
 
 
 @pytest.mark.parametrize("name", EXACT_LOGS)
-def test_the_oldest_are_dropped_for_a_rejection_that_counts(engine: Bench, name: str) -> None:
+def test_counted_rejection_replaces_the_oldest_hits(engine: Bench, name: str) -> None:
     minute = policy(name, limit=3)
     for _ in range(3):
         engine.check(minute)
         engine.clock.now += 10 * SECOND
-    # At 0, 10, 20; now it is 30, and 10, 20, 30 are kept.
-    said = engine.check(minute, count_rejected=True)
-    assert said == (False, 0, 40 * SECOND, 40 * SECOND)
+    # Hits came at 0, 10 and 20. Now it is 30, and 10, 20 and 30 are stored.
+    answer = engine.check(minute, count_rejected=True)
+    assert answer == (False, 0, 40 * SECOND, 40 * SECOND)
 
 
 @RATES_ONLY
-def test_a_rejected_cost_above_the_limit_fills_the_window(engine: Bench, algorithm: str) -> None:
+def test_rejected_cost_above_the_limit_fills_the_window(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm, limit=5)
     engine.check(minute, 2)
     engine.clock.now += SECOND
-    said = engine.check(minute, 50, count_rejected=True)
-    assert said == (False, 0, -1, lasts(engine, minute, engine.clock.now))
+    answer = engine.check(minute, 50, count_rejected=True)
+    assert answer == (False, 0, -1, lasts(engine, minute, engine.clock.now))
     assert engine.used(policy(algorithm, limit=50)) == 5
 
 
-def test_a_refusal_by_another_policy_stores_nothing(engine: Bench, algorithm: str) -> None:
+def test_refusal_by_another_policy_stores_nothing(engine: Bench, algorithm: str) -> None:
     counting, full = policy(algorithm, limit=5), policy("log", limit=0, window=9)
     for _ in range(3):
         answer = engine.check_all(WindowRule(counting, 1, count_rejected=True), WindowRule(full, 1))
-        assert answer.said[0] == (True, 5, 0, 0)
+        assert answer.windows[0] == (True, 5, 0, 0)
     assert engine.dump() == {}
 
 
 @RATES_ONLY
-def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
+def test_rejection_by_an_observing_policy_counts_with_count_rejected(
     engine: Bench, algorithm: str
 ) -> None:
     watched = policy(algorithm, limit=2)
@@ -581,13 +590,13 @@ def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
     line = WindowRule(watched, 2, observed=True, count_rejected=True)
     answer = engine.check_all(line)
     assert answer.admitted
-    assert answer.said[0] == (
+    assert answer.windows[0] == (
         False,
         0,
-        answer.said[0].retry,
+        answer.windows[0].retry,
         lasts(engine, watched, START + 20 * SECOND),
     )
-    assert engine.peek(watched) == (False, 0, engine.peek(watched).retry, answer.said[0].reset)
+    assert engine.peek(watched) == (False, 0, engine.peek(watched).retry, answer.windows[0].reset)
 
 
 @pytest.mark.parametrize("observed", [False, True])
@@ -595,7 +604,7 @@ def test_a_rejection_by_an_observing_policy_counts_if_it_says_so(
 def test_counted_rejection_never_lowers_the_count_of_a_larger_limit(
     engine: Bench, algorithm: str, cost: int, observed: bool
 ) -> None:
-    """Two profiles share a scope, or one limit is lowered and raised, or a function gives it."""
+    """A key has several limits if profiles share a scope, or if the limit of a profile changes."""
     read, write = policy(algorithm, limit=20, resolution=7), policy(algorithm, limit=5)
     write = replace(write, resolution=7)
     admitted = 0
@@ -618,7 +627,7 @@ def test_observed_rejection_of_the_same_request_does_not_replace_its_admission(
     for left in range(19, -1, -1):
         answer = engine.check_all(*lines)
         assert answer.admitted
-        assert answer.said[lines.index(read)].remaining == left
+        assert answer.windows[lines.index(read)].remaining == left
         engine.clock.now += SECOND // 10
     assert not engine.check_all(*lines).admitted
 
@@ -638,16 +647,14 @@ def test_retry_counts_the_rejection_that_another_policy_of_the_key_stores(
     for _ in range(2):
         answer = engine.check_all(*lines)
         assert not answer.admitted
-        for line, said in zip(lines, answer.said, strict=True):
-            assert said == engine.peek(line.policy)
-    said = answer.said[lines.index(WindowRule(read, 1))]
-    assert_passes_first_at(engine, said, read)
+        for line, window in zip(lines, answer.windows, strict=True):
+            assert window == engine.peek(line.policy)
+    window = answer.windows[lines.index(WindowRule(read, 1))]
+    assert_passes_first_at(engine, window, read)
 
 
 @pytest.mark.parametrize("name", EXACT_LOGS)
-def test_rejections_of_one_key_store_the_most_of_them_in_any_order(
-    engine: Bench, name: str
-) -> None:
+def test_rejections_of_one_key_store_the_largest_one_in_any_order(engine: Bench, name: str) -> None:
     lines = [WindowRule(policy(name, limit=limit), 15, count_rejected=True) for limit in (5, 20)]
     for order in (lines, lines[::-1]):
         engine.check(policy(name, limit=7), 7)
@@ -657,20 +664,18 @@ def test_rejections_of_one_key_store_the_most_of_them_in_any_order(
         engine.reset(policy(name))
 
 
-def test_a_limit_lowered_to_zero_tells_of_the_hits_that_are_there(
-    engine: Bench, algorithm: str
-) -> None:
+def test_limit_lowered_to_zero_still_reports_stored_hits(engine: Bench, algorithm: str) -> None:
     engine.check(policy(algorithm), 4)
     engine.clock.now += 5 * SECOND
-    said = engine.check(policy(algorithm, limit=0), count_rejected=True)
-    assert said == (False, 0, -1, lasts(engine, policy(algorithm), START) - 5 * SECOND)
+    answer = engine.check(policy(algorithm, limit=0), count_rejected=True)
+    assert answer == (False, 0, -1, lasts(engine, policy(algorithm), START) - 5 * SECOND)
     assert engine.used(policy(algorithm)) == 4
 
 
-# Looking
+# Peek
 
 
-def test_peek_says_what_check_would_answer_and_changes_nothing(
+def test_peek_returns_the_answer_of_check_and_changes_nothing(
     engine: Bench, algorithm: str
 ) -> None:
     minute = policy(algorithm, limit=3)
@@ -684,7 +689,7 @@ def test_peek_says_what_check_would_answer_and_changes_nothing(
         engine.clock.now += 13 * SECOND
 
 
-def test_peek_changes_nothing_when_hits_have_left_or_lie_ahead(
+def test_peek_changes_nothing_when_hits_are_expired_or_in_the_future(
     engine: Bench, algorithm: str
 ) -> None:
     minute = policy(algorithm, limit=3)
@@ -701,7 +706,7 @@ def test_peek_changes_nothing_when_hits_have_left_or_lie_ahead(
 # Refunds
 
 
-def test_a_refund_gives_back_what_was_charged(engine: Bench, algorithm: str) -> None:
+def test_refund_returns_the_charge(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 4)
     engine.clock.now += 7 * SECOND
@@ -713,7 +718,7 @@ def test_a_refund_gives_back_what_was_charged(engine: Bench, algorithm: str) -> 
     assert engine.dump() == {}
 
 
-def test_a_refund_may_be_of_a_part(engine: Bench, algorithm: str) -> None:
+def test_refund_can_be_partial(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 4)
     assert engine.refund(minute, 1, START) == 1
@@ -722,7 +727,7 @@ def test_a_refund_may_be_of_a_part(engine: Bench, algorithm: str) -> None:
     assert engine.peek(minute, 0).reset == lasts(engine, minute, START)
 
 
-def test_a_refund_takes_no_more_than_is_there(engine: Bench, algorithm: str) -> None:
+def test_refund_takes_no_more_than_is_stored(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 4)
     assert engine.refund(minute, 4, START) == 4
@@ -733,7 +738,7 @@ def test_a_refund_takes_no_more_than_is_there(engine: Bench, algorithm: str) -> 
 
 
 @RATES_ONLY
-def test_a_refund_of_hits_that_have_left_is_ignored(engine: Bench, algorithm: str) -> None:
+def test_refund_of_hits_that_have_left_is_ignored(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 4)
     stored = engine.dump()
@@ -745,13 +750,13 @@ def test_a_refund_of_hits_that_have_left_is_ignored(engine: Bench, algorithm: st
     assert engine.used(minute) == 2
 
 
-def test_a_refund_to_a_key_that_is_not_there_is_ignored(engine: Bench, algorithm: str) -> None:
+def test_refund_to_a_missing_key_is_ignored(engine: Bench, algorithm: str) -> None:
     assert engine.refund(policy(algorithm), 1, START) == 0
     assert engine.dump() == {}
 
 
 @pytest.mark.parametrize("name", EXACT_LOGS)
-def test_a_refund_takes_no_hits_of_another_instant(engine: Bench, name: str) -> None:
+def test_refund_takes_no_hits_of_another_time(engine: Bench, name: str) -> None:
     minute = policy(name)
     for _ in range(3):
         engine.check(minute, 2)
@@ -763,20 +768,20 @@ def test_a_refund_takes_no_hits_of_another_instant(engine: Bench, name: str) -> 
     assert engine.peek(minute, 0)[1::2] == (8, 2)
 
 
-def test_a_refund_lowers_only_the_sub_window_of_the_hit(engine: Bench) -> None:
+def test_refund_lowers_only_the_sub_window_of_the_hit(engine: Bench) -> None:
     minute = policy("buckets", resolution=6)
     for seconds in (0, 5, 15, 25):
         engine.clock.now = START + seconds * SECOND
         engine.check(minute)
     assert engine.refund(minute, 5, START + 9 * SECOND) == 2
-    assert engine.refund(minute, 5, START + 30 * SECOND) == 1  # it lies ahead: of now
+    assert engine.refund(minute, 5, START + 30 * SECOND) == 1  # a time in the future counts as now
     assert engine.peek(minute, 0)[1::2] == (9, 55 * SECOND)
 
 
 def test_refund_of_a_receipt_from_before_a_reset_takes_nothing(
     engine: Bench, algorithm: str
 ) -> None:
-    """Others' hits are in the same sub-window, and in the same window of the clock."""
+    """Later hits are in the same sub-window, and in the same clock window."""
     hour = policy(algorithm, window=3_600, resolution=1)
     engine.check(hour, 8)
     old = engine.clock.now
@@ -790,7 +795,7 @@ def test_refund_of_a_receipt_from_before_a_reset_takes_nothing(
     assert engine.used(hour) == 7
     assert engine.refund(hour, 2, new) == 2
     if algorithm in LATE:
-        # In the window of the clock before this one, too.
+        # The same for the previous clock window.
         engine.clock.now = START + hour.window_us
         assert engine.refund(hour, 8, old) == 0
         assert engine.used(hour) == 5
@@ -798,21 +803,19 @@ def test_refund_of_a_receipt_from_before_a_reset_takes_nothing(
 
 
 @pytest.mark.parametrize("name", LATE)
-def test_refund_finds_hits_that_came_after_the_clock_has_stepped_back(
-    engine: Bench, name: str
-) -> None:
+def test_refund_finds_hits_made_after_the_clock_stepped_back(engine: Bench, name: str) -> None:
     hour = policy(name, window=3_600, resolution=1)
     engine.clock.now += 60 * SECOND
     engine.check(hour, 3)
     for step in (SECOND, 120 * SECOND):
-        # Within the same sub-window, then into another.
+        # A step within the same sub-window, then one into another sub-window.
         engine.clock.now -= step
         engine.check(hour, 2)
         assert engine.refund(hour, 2, engine.clock.now) == 2
         assert engine.used(hour) == 3
 
 
-def test_a_refund_may_be_of_the_window_before(engine: Bench) -> None:
+def test_refund_can_be_of_the_previous_window(engine: Bench) -> None:
     minute = policy("counter")
     engine.fill(minute)
     engine.clock.now += 90 * SECOND
@@ -821,7 +824,7 @@ def test_a_refund_may_be_of_the_window_before(engine: Bench) -> None:
     assert engine.used(minute) == 3
 
 
-def test_a_refund_after_the_clock_has_stepped_back_finds_the_hits_that_were_set_to_it(
+def test_refund_finds_hits_that_were_moved_when_the_clock_stepped_back(
     engine: Bench, algorithm: str
 ) -> None:
     minute = policy(algorithm)
@@ -832,7 +835,7 @@ def test_a_refund_after_the_clock_has_stepped_back_finds_the_hits_that_were_set_
     assert engine.peek(minute, 0).reset == lasts(engine, minute, engine.clock.now)
 
 
-def test_a_refund_drops_what_has_left_as_every_write_does(engine: Bench, algorithm: str) -> None:
+def test_refund_drops_expired_hits(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     second, later, back = (70, 125, 75) if algorithm == "counter" else (50, 70, 55)
     engine.check(minute, 2)
@@ -844,7 +847,7 @@ def test_a_refund_drops_what_has_left_as_every_write_does(engine: Bench, algorit
     assert engine.used(minute) == 2
 
 
-def test_a_refund_out_of_many_leaves_the_others(engine: Bench, algorithm: str) -> None:
+def test_refund_of_one_of_many_hits_keeps_the_others(engine: Bench, algorithm: str) -> None:
     many = policy(algorithm, limit=400)
     for _ in range(200):
         engine.check(many, 2)
@@ -859,9 +862,7 @@ def test_a_refund_out_of_many_leaves_the_others(engine: Bench, algorithm: str) -
 # Reset
 
 
-def test_reset_forgets_whole_windows_and_says_how_many_there_were(
-    engine: Bench, algorithm: str
-) -> None:
+def test_reset_deletes_windows_and_returns_their_number(engine: Bench, algorithm: str) -> None:
     minute, hour = policy(algorithm), policy(algorithm, window=3_600)
     engine.fill(minute)
     assert engine.reset(minute, hour) == 1
@@ -877,7 +878,7 @@ def test_reset_forgets_whole_windows_and_says_how_many_there_were(
 
 @RATES_ONLY
 @pytest.mark.parametrize("step", [1, 20 * SECOND, 61 * SECOND, 50 * DAY, 3_650 * DAY])
-def test_a_clock_that_steps_back_admits_nothing_early_and_locks_nobody_out(
+def test_clock_that_steps_back_admits_nothing_early_and_locks_no_client_out(
     engine: Bench, algorithm: str, step: int
 ) -> None:
     minute = policy(algorithm)
@@ -886,39 +887,35 @@ def test_a_clock_that_steps_back_admits_nothing_early_and_locks_nobody_out(
     engine.clock.now -= step
     back = engine.clock.now
     peeked = engine.peek(minute)
-    said = engine.check(minute)
-    assert said == peeked
-    assert said[:2] == (False, 0)
-    # Had the hits come now, it would say the same.
-    assert said.reset == lasts(engine, minute, back)
-    assert 0 < said.retry <= said.reset
-    # It was written, by the refusal too.
-    engine.clock.now = back + said.retry - 1
+    answer = engine.check(minute)
+    assert answer == peeked
+    assert answer[:2] == (False, 0)
+    # The reset is the same as if the hits had come now.
+    assert answer.reset == lasts(engine, minute, back)
+    assert 0 < answer.retry <= answer.reset
+    # The refusal has stored the moved hits too.
+    engine.clock.now = back + answer.retry - 1
     assert engine.peek(minute).retry == 1
-    engine.clock.now = back + said.reset
+    engine.clock.now = back + answer.reset
     assert engine.check(minute, 10).admits
 
 
-def test_hits_that_do_not_lie_ahead_of_the_clock_stay_when_it_steps_back(
-    engine: Bench, algorithm: str
-) -> None:
+def test_hits_in_the_past_stay_when_the_clock_steps_back(engine: Bench, algorithm: str) -> None:
     minute = policy(algorithm)
     engine.check(minute, 2)
     engine.clock.now += 40 * SECOND
     engine.check(minute, 3)
     engine.clock.now -= 20 * SECOND
-    said = engine.check(minute)
-    assert said[:2] == (True, 4)
-    assert engine.clock.now + said.reset == START + lasts(engine, minute, START)
+    answer = engine.check(minute)
+    assert answer[:2] == (True, 4)
+    assert engine.clock.now + answer.reset == START + lasts(engine, minute, START)
     engine.clock.now = START + lasts(engine, minute, START)
     if algorithm != "counter":
         assert engine.used(minute) == 4
 
 
 @pytest.mark.parametrize("step", [2**32, 2**32 - 1, 2**32 + 1, 2**31, 50 * DAY, 3_650 * DAY])
-def test_a_clock_that_leaps_ahead_frees_everything(
-    engine: Bench, algorithm: str, step: int
-) -> None:
+def test_clock_that_leaps_ahead_expires_all_hits(engine: Bench, algorithm: str, step: int) -> None:
     for of in (policy(algorithm, limit=3), policy(algorithm, limit=100, window=1_000)):
         engine.fill(of)
         engine.clock.now += step
@@ -927,9 +924,7 @@ def test_a_clock_that_leaps_ahead_frees_everything(
         assert not engine.check(of).admits
 
 
-def test_stamps_tell_old_hits_from_new_ones_after_four_bytes_have_wrapped(
-    engine: Bench, algorithm: str
-) -> None:
+def test_old_and_new_hits_differ_after_four_byte_stamps_wrap(engine: Bench, algorithm: str) -> None:
     minute, many = policy(algorithm, limit=3), policy(algorithm, limit=100, window=59)
     for of in (minute, many):
         for _ in range(3):
@@ -942,32 +937,32 @@ def test_stamps_tell_old_hits_from_new_ones_after_four_bytes_have_wrapped(
             engine.clock.now += 2**32
 
 
-# Penalties: `test_penalties` has what they count
+# Penalties (what they count is in test_penalties)
 
 
 PENALTY = Penalty(limit=2, window=600, steps=(60.0, 600.0))
 
 
 def watched(of: Policy, cost: int = 1) -> tuple[WindowRule, WindowRule]:
-    """A window, and the penalty that counts its refusals."""
+    """Return a window and the penalty that counts its refusals."""
     return WindowRule(of, cost), WindowRule(PENALTY, cost, watches=1)
 
 
 def block(engine: Bench, of: Policy) -> None:
-    """Fill the window, and be refused until it blocks."""
+    """Fill the window, and cause refusals until the penalty blocks."""
     assert engine.check_all(*watched(of, of.limit)).admitted
     for left in (1, 0, 2):
-        assert engine.check_all(*watched(of)).said[1].remaining == left
+        assert engine.check_all(*watched(of)).windows[1].remaining == left
 
 
-def test_a_penalty_changes_no_answer_before_it_blocks(engine: Bench, algorithm: str) -> None:
+def test_penalty_changes_no_answer_before_it_blocks(engine: Bench, algorithm: str) -> None:
     of = policy(algorithm, limit=3, resolution=7)
     for seconds, cost in ((0, 1), (7, 2), (1, 1), (20, 2), (90, 0), (1, 1), (200, 2)):
         engine.clock.now += seconds * SECOND
         alone = engine.check_all(WindowRule(of, cost), names=("alone",))
         beside = engine.check_all(*watched(of, cost))
-        assert (beside.admitted, beside.said[0]) == (alone.admitted, alone.said[0])
-        assert beside.said[1].admits
+        assert (beside.admitted, beside.windows[0]) == (alone.admitted, alone.windows[0])
+        assert beside.windows[1].admits
 
 
 def test_peek_at_a_penalty_changes_nothing(engine: Bench, algorithm: str) -> None:
@@ -985,7 +980,7 @@ def test_peek_at_a_penalty_changes_nothing(engine: Bench, algorithm: str) -> Non
         assert engine.dump() == stored
 
 
-def test_a_refund_to_a_blocked_window_does_not_end_the_block(engine: Bench, algorithm: str) -> None:
+def test_refund_to_a_blocked_window_does_not_end_the_block(engine: Bench, algorithm: str) -> None:
     of = policy(algorithm, limit=3)
     block(engine, of)
     assert engine.refund(of, 3, START) == 3
@@ -993,27 +988,27 @@ def test_a_refund_to_a_blocked_window_does_not_end_the_block(engine: Bench, algo
         engine.clock.now = START + 60 * SECOND - left
         answer = engine.check_all(*watched(of))
         assert not answer.admitted
-        assert (answer.said[0].retry, answer.said[1].retry) == (left, left)
+        assert (answer.windows[0].retry, answer.windows[1].retry) == (left, left)
     engine.clock.now += 1
     assert engine.check_all(*watched(of)).admitted
 
 
-def test_reset_forgets_a_block(engine: Bench, algorithm: str) -> None:
+def test_reset_ends_a_block(engine: Bench, algorithm: str) -> None:
     of = policy(algorithm, limit=3)
     block(engine, of)
     assert engine.reset(of, PENALTY) == 2
     assert engine.dump() == {}
-    assert engine.check_all(*watched(of)).said[1] == (True, 2, 0, 0)
+    assert engine.check_all(*watched(of)).windows[1] == (True, 2, 0, 0)
 
 
 @pytest.mark.parametrize("step", [2**32, 50 * DAY, 3_650 * DAY])
-def test_a_clock_that_leaps_ahead_ends_a_block(engine: Bench, algorithm: str, step: int) -> None:
+def test_clock_that_leaps_ahead_ends_a_block(engine: Bench, algorithm: str, step: int) -> None:
     of = policy(algorithm, limit=3)
     block(engine, of)
     engine.clock.now += step
     block(engine, of)
-    # The first offence is forgotten: this is the first again.
-    assert engine.check_all(*watched(of)).said[1].retry == 60 * SECOND
+    # The first offence has expired: this counts as the first one again.
+    assert engine.check_all(*watched(of)).windows[1].retry == 60 * SECOND
 
 
 # Many hits in one compact key
@@ -1027,7 +1022,7 @@ def sole(redis: Redis) -> Bench:
     return engine
 
 
-def test_a_log_of_many_hits_grows_hit_by_hit_and_drains(sole: Bench) -> None:
+def test_log_of_many_hits_grows_hit_by_hit_and_drains(sole: Bench) -> None:
     many = policy("compact", limit=3_000, window=300)
     gap = 100_000
     for number in range(3_000):
@@ -1036,7 +1031,7 @@ def test_a_log_of_many_hits_grows_hit_by_hit_and_drains(sole: Bench) -> None:
         reset = many.window_us - number * gap
         assert sole.check(many) == (True, left, 0, reset)
     assert sole.check(many) == (False, 0, gap, gap)
-    # One leaves with each gap: by steps of one, of a few, of many.
+    # One hit expires with each gap. Step by one, by a few, and by many gaps.
     gone = 0
     for step in [1] * 150 + [2, 3, 62, 63, 64, 65, 66, 127, 128, 129] * 2 + [500, 900]:
         gone += step
@@ -1049,7 +1044,7 @@ def test_a_log_of_many_hits_grows_hit_by_hit_and_drains(sole: Bench) -> None:
         assert sole.used(many) == max(0, 3_000 - gone)
 
 
-def test_a_ring_goes_round_many_times(sole: Bench) -> None:
+def test_ring_wraps_many_times(sole: Bench) -> None:
     many = policy("compact", limit=100, window=100)
     for number in range(1_000):
         sole.clock.now = START + number * SECOND
@@ -1061,14 +1056,12 @@ def test_a_ring_goes_round_many_times(sole: Bench) -> None:
 
 
 @pytest.mark.parametrize("hits", [66, 80, 200, 400])
-def test_a_ring_that_drains_while_it_is_used_never_counts_what_it_has_overwritten(
-    sole: Bench, hits: int
-) -> None:
+def test_draining_ring_never_counts_overwritten_hits(sole: Bench, hits: int) -> None:
     many = policy("compact", limit=500, window=100)
     came = [START + number * SECOND // 8 for number in range(hits)]
     for sole.clock.now in came:
         assert sole.check(many).admits
-    # From now on one in two seconds: the ring gets short.
+    # From now on one hit in two seconds: the ring gets shorter.
     for _ in range(150):
         sole.clock.now += 2 * SECOND
         came = [stamp for stamp in came if stamp + many.window_us > sole.clock.now]
@@ -1078,20 +1071,20 @@ def test_a_ring_that_drains_while_it_is_used_never_counts_what_it_has_overwritte
 
 
 @pytest.mark.parametrize("cost", [1, 63, 64, 65, 500, 1_000])
-def test_a_large_cost_on_a_ring_is_stored_whole_across_its_end(sole: Bench, cost: int) -> None:
+def test_large_cost_is_stored_completely_across_the_end_of_a_ring(sole: Bench, cost: int) -> None:
     many = policy("compact", limit=1_000, window=100)
     live: list[tuple[int, int]] = []
     for _ in range(300):
         now = sole.clock.now
         live = [(stamp, n) for stamp, n in live if stamp + many.window_us > now]
         used = sum(n for _, n in live)
-        said = sole.check(many, cost)
-        assert said.admits == (used + cost <= 1_000)
-        if said.admits:
+        answer = sole.check(many, cost)
+        assert answer.admits == (used + cost <= 1_000)
+        if answer.admits:
             live.append((now, cost))
             used += cost
-        assert said.remaining == 1_000 - used
-        assert said.reset == live[0][0] + many.window_us - now
+        assert answer.remaining == 1_000 - used
+        assert answer.reset == live[0][0] + many.window_us - now
         sole.clock.now += 3 * SECOND + 1
 
 
@@ -1103,10 +1096,10 @@ def assert_expires(sole: Bench, redis: Redis) -> Callable[[Policy, int], None]:
     start = time.monotonic()
 
     def assert_expires(of: Policy, came: int) -> None:
-        """The key goes within a second after a hit that came at `came` has left."""
+        """Assert that the key expires within a second after a hit that came at `came`."""
         left = (came + lasts(sole, of, came) - sole.clock.now) / 1_000
         goes = redis.pttl(key_of(of))
-        # The server's clock goes on while the test's stands still.
+        # The server's clock continues while the test's clock stands still.
         assert left - 1_000 * (time.monotonic() - start) <= goes <= left + 1_000
 
     return assert_expires
@@ -1114,7 +1107,7 @@ def assert_expires(sole: Bench, redis: Redis) -> Callable[[Policy, int], None]:
 
 @RATES_ONLY
 @pytest.mark.parametrize(("limit", "window"), [(3, 300), (200, 301)])
-def test_a_key_always_has_an_expiry_and_goes_within_a_second_of_its_last_hit(
+def test_key_always_expires_within_a_second_after_its_last_hit(
     sole: Bench,
     algorithm: str,
     limit: int,
@@ -1140,7 +1133,7 @@ def test_a_key_always_has_an_expiry_and_goes_within_a_second_of_its_last_hit(
     assert_expires(of, clock.now)
 
 
-def test_a_key_that_is_written_anew_has_an_expiry_as_well(
+def test_rewritten_key_has_an_expiry(
     sole: Bench, algorithm: str, assert_expires: Callable[[Policy, int], None]
 ) -> None:
     of, clock = policy(algorithm, limit=200), sole.clock

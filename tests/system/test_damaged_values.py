@@ -1,4 +1,4 @@
-"""Values that something else than the scripts has written, or cut, under a window's key."""
+"""Values under a window's key that another program has written or truncated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from django_slidingwindow.stores.commands import encode, known_script, unpack
 from django_slidingwindow.stores.errors import is_outage
 from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import SECOND, START, Clock
+from tests.support.clock import SECOND, START, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 VALUES = 10_000
 BATCH = 250
-# A window of the clock begins at START: somewhere in the middle of one.
+# START is the begin of a clock window; this is in the middle of one.
 NOW = START + 1_234_567_891
 KINDS = (*ALGORITHMS, SLOTS, PENALTY)
-# Of a call that has taken slots, and the penalty of a window that is always full.
+# A token that has taken slots, the steps of a penalty, and a window that is always full.
 TOKEN = "0123456789abcdef"
 STEPS = (60.0, 600.0)
 FULL = Policy(limit=0, window=60)
@@ -73,7 +73,7 @@ def key_of(policy: Policy, name: object) -> str:
 
 
 def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
-    """Values of one hit, of a few, and of enough that a log is a ring and a hash has fields."""
+    """Return values of one hit, of a few, and of enough that a log becomes a ring."""
     values, clock = [], Clock()
     writer = RedisStore(store.alias, clock=clock)
     for hits in (1, 3, 60, 64, 90):
@@ -84,7 +84,7 @@ def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
             clock.now += 1_700 * SECOND // hits
         values.append(read(client, key))
     if isinstance(policy, Penalty):
-        # It blocks, and it has blocked.
+        # The penalty blocks, and later it has blocked.
         for _ in range(9):
             writer.run(evaluate(key, WindowRule(replace(policy, limit=2), 1), True))
             values.append(read(client, key))
@@ -94,7 +94,7 @@ def sound_values(store: RedisStore, client: Redis, policy: Policy) -> list[Any]:
 
 
 def evaluate(key: str, rule: WindowRule, writes: bool) -> Evaluate:
-    """Ask for one window; for a penalty, together with a window that it watches."""
+    """Return the call for one window. A penalty comes with a window that it watches."""
     if not isinstance(rule.policy, Penalty):
         return Evaluate((key,), (rule,), writes)
     watched = rule._replace(policy=FULL, unreported=())
@@ -109,7 +109,7 @@ def read(client: Redis, key: str) -> Any:
 
 
 def damaged(value: bytes, dice: random.Random) -> bytes:
-    """The value cut, longer, with other bytes in it, or with another header."""
+    """Generate values that are truncated, extended, or have other bytes or another header."""
     cut = dice.randrange(len(value) + 1)
     noise = dice.randbytes(dice.choice([1, 2, 3, 4, 8, 400]))
     numbers = struct.pack(">I", dice.choice([0, 1, 63, 64, 65, 2**16, 1_600_000_000, 2**32 - 1]))
@@ -128,7 +128,7 @@ def damaged(value: bytes, dice: random.Random) -> bytes:
 
 
 def assert_decodes_or_says_why(client: Redis, key: str, policy: Policy) -> None:
-    """Decode a value as the operator's tools do."""
+    """Assert that the decoder of the tools reads a value, or raises its own error."""
     if client.type(key) == b"list":
         return
     with suppress(LookupError, ValueError):
@@ -158,7 +158,7 @@ def write(pipeline: Any, key: str, kind: str, value: Any, dice: random.Random) -
 
 
 def replies(store: RedisStore, calls: list[Call]) -> list[Any]:
-    """What the server says to each call, errors among it."""
+    """Return the server's replies to the calls, with errors among them."""
     commands = [encode(call, lambda: NOW) for call in calls]
     server = store._find_server()
     deadline = time.monotonic() + 60
@@ -191,9 +191,9 @@ def asked(key: str, policy: Policy) -> list[Call]:
 
 
 def assert_is_bounded(reply: list[Any] | bytes, policy: Policy) -> None:
-    """Whatever was stored, a block lasts at most one step, and a slot at most `hold`.
+    """Assert that a block lasts at most one step, and a slot at most `hold`.
 
-    A reset is never in the past.
+    A reset must not be in the past.
     """
     if isinstance(reply, list):
         assert reply in ([0], [1], [2])
@@ -238,13 +238,13 @@ def test_no_damaged_value_holds_up_the_server(
         assert client.info("memory")["used_memory_peak"] < 100_000_000
 
 
-# Of a hash: two sub-windows before the newest.
+# For a hash: two sub-windows before the newest.
 MORE = bytes(16) + b"\0\0\2" + bytes(3)
 LARGE_RING = struct.pack(">BxxxxxxxIIII", 2, 0, 2**32 - 1, 0, 1_600_000_000) + bytes(400)
 
 
 def newest_is_now(value: bytes) -> bytes:
-    """Give the header of a compact log a stamp that counts."""
+    """Give the header of a compact log a stamp that still counts."""
     return value[:1] + (int(time.time()) * SECOND).to_bytes(7, "big") + value[8:]
 
 
@@ -252,7 +252,7 @@ DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("compact", "empty", lambda _: b"x"),
     ("compact", "a byte short", lambda value: value[:-1]),
     ("compact", "a byte long", lambda value: value + b"x"),
-    ("compact", "a form of its own", lambda value: b"\x07" + value[1:]),
+    ("compact", "an unknown format", lambda value: b"\x07" + value[1:]),
     ("compact", "too many for the short form", lambda value: value + 70 * value[-4:]),
     ("compact", "a ring that is not there", lambda _: newest_is_now(LARGE_RING)),
     ("compact", "a ring without a header", lambda value: b"\x02" + value[1:]),
@@ -264,8 +264,8 @@ DAMAGES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("buckets", "fields that are not there", lambda value: value + MORE),
     ("penalty", "empty", lambda _: b""),
     ("penalty", "a byte short", lambda value: value[:-1]),
-    ("penalty", "a form of its own", lambda value: b"\x07" + value[1:]),
-    # Whatever replaces a sorted set is of another type.
+    ("penalty", "an unknown format", lambda value: b"\x07" + value[1:]),
+    # A sorted set is replaced by a value of another type.
     ("log", "another type", lambda value: value),
     ("slots", "another type", lambda value: value),
 ]
@@ -291,7 +291,7 @@ def profiles(redis: Redis, settings: Any) -> None:
 
 
 def spoil(redis_server: RedisServer, kind: str, damage: Callable[[bytes], bytes]) -> str:
-    """Damage the window of acme, which has three hits, or its penalty; its key."""
+    """Damage the window of acme, which has three hits, or its penalty. Return the key."""
     for _ in range(3):
         limits.check(kind, "acme")
     if kind == PENALTY:
@@ -314,7 +314,7 @@ def spoil(redis_server: RedisServer, kind: str, damage: Callable[[bytes], bytes]
     ("algorithm", "damage"),
     [pytest.param(name, damage, id=f"{name}: {what}") for name, what, damage in DAMAGES],
 )
-def test_damaged_value_is_an_error_of_its_key_alone(
+def test_damaged_value_is_an_error_of_its_key_only(
     redis_server: RedisServer, algorithm: str, damage: Callable[[bytes], bytes]
 ) -> None:
     charged = limits.check(algorithm, "acme")
@@ -328,7 +328,7 @@ def test_damaged_value_is_an_error_of_its_key_alone(
     for _ in range(5):
         assert limits.check(algorithm, "acme").source == decisions.LOCAL
     assert limits.peek(algorithm, "acme").source == decisions.LOCAL
-    # The window beside a damaged penalty is sound.
+    # The window beside a damaged penalty is intact.
     assert limits.refund(charged) == (algorithm == PENALTY)
     assert limits.get_limiter().breaker.state == CLOSED
     assert limits.check(algorithm, "other").source == decisions.REDIS
@@ -388,7 +388,7 @@ def test_damaged_window_can_be_reset_by_the_command(
     assert key in str(raised.value)
     shown = capsys.readouterr().out
     assert key not in shown
-    # The other window of a penalty's profile is sound, and shown.
+    # The window of the penalty's profile is intact, and is shown.
     assert ("throttle:" in shown) == ((algorithm, target) == ("penalty", "profile"))
     call_command("slidingwindow", "reset", "--yes", *named)
     assert key in capsys.readouterr().out
@@ -399,7 +399,7 @@ def test_damaged_window_can_be_reset_by_the_command(
 
 @pytest.mark.usefixtures("profiles")
 def test_hits_of_a_window_that_lacks_a_field_are_an_error(redis_server: RedisServer) -> None:
-    """The script has read what it needs; a person wants to see all."""
+    """A check reads only the fields that it needs, but the tools read all of them."""
     key = spoil(redis_server, "buckets", lambda value: value + value[:7] + MORE[7:])
     assert inspection.describe(key) is not None
     with pytest.raises(StoreError, match="damaged value"):
@@ -420,7 +420,7 @@ def test_live_pages_survive_a_damaged_window(
     page = admin_client.get(reverse("admin:django_slidingwindow_rejection_key"), {"key": key})
     text = page.content.decode()
     assert "The stored value is damaged: reset this window." in text
-    # What cannot be read is not shown as empty.
+    # A window that cannot be read is not shown as empty.
     assert "<dt>Blocked</dt>" not in text
     assert "<dt>Usage</dt>" not in text
     assert "<dt>Oldest hit leaves in</dt>" not in text
@@ -433,9 +433,7 @@ def test_live_pages_survive_a_damaged_window(
 
 @pytest.mark.usefixtures("profiles")
 @pytest.mark.parametrize("order", [("acme", "other"), ("other", "acme")])
-def test_slot_beside_one_that_is_damaged_meanwhile_is_free(
-    redis: Redis, order: tuple[str, str]
-) -> None:
+def test_slot_beside_a_damaged_one_is_freed(redis: Redis, order: tuple[str, str]) -> None:
     limiter, profile = limits.get_limiter(), limits.registry.get("slots")
     checks = [ProfileCheck(profile, name, profile.policies) for name in order]
     decision = limiter.charge(limiter.windows(checks))

@@ -1,4 +1,4 @@
-"""`./scripts/demo`, run as a newcomer runs it."""
+"""`./scripts/demo`, run as in a fresh clone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.support.demo import MARK, ROOT, Demo, environment, processes
 from tests.support.servers.redis import wait_until
 
-# They share one environment inside the checkout, and are slow where it has to be made.
+# The tests share one virtual environment in the checkout, which is slow to create.
 pytestmark = pytest.mark.xdist_group("demo")
 
 SCRIPT = (str(ROOT / "scripts" / "demo"),)
@@ -23,7 +23,7 @@ AS_IT_IS = {"DJANGO_SETTINGS_MODULE": "config.settings"}
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a fresh clone has of all that the installation reads."""
+    """The files of a fresh clone that the installation reads."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("scripts", "django_slidingwindow"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -41,13 +41,13 @@ def test_one_command_leads_to_the_page_and_ctrl_c_leaves_nothing(tmp_path: Path)
     assert processes(demo.mark) == []
 
     with Demo(tmp_path, SCRIPT, **AS_IT_IS) as again:
-        assert "Installing" not in again.said
+        assert "Installing" not in again.output
         assert again.get("/").status == 200
         assert again.stop(signal.SIGTERM) == 0
     assert processes(again.mark) == []
 
 
-def test_without_a_package_index_it_says_so(checkout: Path, tmp_path: Path) -> None:
+def test_missing_package_index_is_reported(checkout: Path, tmp_path: Path) -> None:
     variables = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
     done = subprocess.run(
         [checkout / "scripts" / "demo"],
@@ -70,7 +70,7 @@ def test_nothing_is_left_of_an_installation_that_is_stopped(
         silent.listen()
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         variables = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
-        # pip's own child ends when the index has hung up, and does not try again.
+        # pip's child process ends when the index closes the connection, without a retry.
         variables |= {"PIP_EXTRA_INDEX_URL": "", "PIP_RETRIES": "0"}
         marked = environment(tmp_path, **variables)
         with (
@@ -84,7 +84,7 @@ def test_nothing_is_left_of_an_installation_that_is_stopped(
 
 def test_old_python_gets_an_error_with_the_version_needed(checkout: Path, tmp_path: Path) -> None:
     old = tmp_path / "python"
-    # It answers as Python 3.8 does: its version, and no to the question for 3.10.
+    # A fake Python 3.8: prints its version, and fails the test for 3.10.
     old.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 1;; *) echo 3.8;; esac\n')
     old.chmod(0o755)
     done = subprocess.run(

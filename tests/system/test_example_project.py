@@ -1,4 +1,4 @@
-"""The example project, served as `./scripts/demo` serves it: every view has its limit."""
+"""The views of the example project, served as `./scripts/demo` serves them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def serve(folder: Path, *arguments: str, **variables: str) -> subprocess.Complet
     )
 
 
-def test_public_page_is_counted_by_address(demo: Demo) -> None:
+def test_public_page_is_limited_by_address(demo: Demo) -> None:
     response = demo.get("/status/")
     assert response.status == 200
     assert response.headers["RateLimit-Policy"] == '"ip_public";q=120;w=60'
@@ -75,13 +75,13 @@ def test_plan_of_the_tenant_and_the_rules_decide(
     limit = {"free": 100, "paid": 10_000}[plan]
     assert f'"tenant_{plan}";q={limit};w=86400' in policies
     assert '"ip_public"' in policies, "the middleware's rule"
-    assert "tenant_soon" not in policies, "what observes is no business of the client's"
+    assert "tenant_soon" not in policies, "a profile in observe mode is not shown to the client"
 
 
 @pytest.mark.parametrize(
     "path", ["/api/orders/", "/api/rates/", "/api/customers/", "/api/v2/parcels"]
 )
-def test_without_a_key_only_the_address_is_counted(demo: Demo, path: str) -> None:
+def test_request_without_a_key_is_limited_by_address(demo: Demo, path: str) -> None:
     response = demo.get(path)
     assert response.status in (401, 403)
     assert response.headers["RateLimit-Policy"] == '"ip_public";q=120;w=60'
@@ -93,7 +93,7 @@ def test_callers_see_what_is_left_of_their_own_limits(demo: Demo) -> None:
     assert [limit["name"] for limit in seen["limits"]] == ["ip_public", "tenant_paid"]
     left = [[limit["remaining"] for limit in one["limits"]] for one in (seen, again)]
     assert left[0][1] < 10_000
-    assert left[0][1] == left[1][1], "a look costs nothing"
+    assert left[0][1] == left[1][1], "a peek costs nothing"
     assert "meter" in demo.get("/limits/?format=html").text
 
 
@@ -121,7 +121,7 @@ def test_expensive_report_is_made_by_a_job_that_waits_for_the_upstream(demo: Dem
     assert made.status == 202
     assert '"endpoint_expensive";q=30;w=60' in made.headers["RateLimit-Policy"]
     assert '"report_slots";q=2;qu="concurrent-requests"' in made.headers["RateLimit-Policy"]
-    # The slot was free when the response was closed.
+    # The slot was freed when the response was closed.
     again = demo.get("/api/reports/", key="globex", of="2026")
     assert '"report_slots";r=1' in again.headers["RateLimit"]
     number = json.loads(made.text)["report"]
@@ -142,7 +142,7 @@ def test_strangers_cannot_use_up_what_tenants_share(tmp_path: Path) -> None:
 
 
 def test_client_cannot_choose_its_address(tmp_path: Path) -> None:
-    """Uvicorn believes X-Forwarded-For from this machine by default."""
+    """Uvicorn trusts X-Forwarded-For from this machine by default."""
     with Demo(tmp_path) as demo:
         statuses = [
             demo.get("/status/", headers={"X-Forwarded-For": f"198.51.100.{number}"}).status
@@ -152,7 +152,7 @@ def test_client_cannot_choose_its_address(tmp_path: Path) -> None:
     assert 429 in statuses[120:]
 
 
-def test_login_counts_failures_alone(demo: Demo) -> None:
+def test_login_counts_only_failures(demo: Demo) -> None:
     statuses = [
         demo.get("/api/login/", username="demo", password=demo.password).status for _ in range(2)
     ]
@@ -161,7 +161,7 @@ def test_login_counts_failures_alone(demo: Demo) -> None:
     assert statuses == [401] * 5 + [429]
 
 
-def test_login_blocks_who_goes_on_guessing(demo: Demo) -> None:
+def test_login_blocks_repeated_guessing(demo: Demo) -> None:
     for _ in range(9):
         last = demo.get("/api/login/", username="demo", password="?")
     assert last.status == 429
@@ -170,7 +170,7 @@ def test_login_blocks_who_goes_on_guessing(demo: Demo) -> None:
     )
 
 
-def test_observing_profile_refuses_nobody_and_metrics_tell_of_it(demo: Demo) -> None:
+def test_observing_profile_refuses_nothing_and_appears_in_metrics(demo: Demo) -> None:
     statuses = {demo.get("/api/orders/", key="globex").status for _ in range(6)}
     assert statuses == {200}
     metrics = demo.get("/metrics").text
@@ -179,7 +179,7 @@ def test_observing_profile_refuses_nobody_and_metrics_tell_of_it(demo: Demo) -> 
     assert "slidingwindow_store_duration_seconds_bucket" in metrics
 
 
-def test_live_page_is_whole_and_asks_no_other_host(demo: Demo) -> None:
+def test_live_page_is_complete_and_loads_nothing_from_other_hosts(demo: Demo) -> None:
     page = demo.get("/").text
     assert "Pull Redis" in page
     assert "//" not in page.replace(demo.url, "").replace("<!doctype", "")
@@ -192,7 +192,7 @@ def test_live_page_is_whole_and_asks_no_other_host(demo: Demo) -> None:
     assert "https://" not in demo.get("/api/v2/docs").text
 
 
-def test_live_view_says_who_decided(demo: Demo) -> None:
+def test_live_view_shows_the_source_of_the_decision(demo: Demo) -> None:
     response = demo.get("/live/hit/?algorithm=log&limit=5&cost=2")
     assert response.headers["X-Demo-Source"] == "redis"
     assert response.headers["RateLimit-Policy"] == '"live_log_5";q=5;w=5'
@@ -200,13 +200,13 @@ def test_live_view_says_who_decided(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("query", ["?algorithm=x&limit=y&cost=z", "?cost=-1", "?cost=²", ""])
-def test_live_view_takes_nonsense_for_the_default(demo: Demo, query: str) -> None:
+def test_live_view_uses_the_default_for_invalid_input(demo: Demo, query: str) -> None:
     response = demo.get("/live/hit/" + query.replace("²", "%C2%B2"))
     assert '"live_compact_10"' in response.headers["RateLimit-Policy"]
 
 
 @pytest.mark.parametrize("path", ["/live/plug/", "/live/reset/"])
-def test_plug_and_reset_are_for_the_page_alone(demo: Demo, path: str) -> None:
+def test_plug_and_reset_need_the_page(demo: Demo, path: str) -> None:
     assert demo.get(path).status == 405
     assert demo.get(path, on="false").status == 403, "no CSRF token"
 
@@ -218,7 +218,7 @@ def test_settings_pass_all_checks_of_the_app(tmp_path: Path, redis_server: Redis
     assert "No changes" in manage(tmp_path, "makemigrations", "--check", "--dry-run")
 
 
-def test_demo_data_may_be_made_again(tmp_path: Path) -> None:
+def test_demo_data_can_be_created_again(tmp_path: Path) -> None:
     twice = """
 from django.core.management import call_command
 from django_slidingwindow.models import Override, Rejection, Usage
@@ -253,22 +253,22 @@ print("kept:", demo.check_password("mine"), demo.is_superuser, acme.key_digest =
     assert "kept: True False True" in manage(tmp_path, "shell", "-c", made_before)
 
 
-def test_second_start_says_that_the_password_is_as_before(demo: Demo) -> None:
+def test_second_start_keeps_the_password(demo: Demo) -> None:
     with Demo(demo.folder) as again:
-        assert "password: as before (changepassword demo" in again.said
+        assert "password: as before (changepassword demo" in again.output
         login = {"username": "demo", "password": demo.password}
         assert again.get("/api/login/", **login).status == 200
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The example, copied into somebody's own project."""
+    """A copy of the example outside the checkout."""
     ignored = shutil.ignore_patterns("__pycache__", ".secret_key", "db.sqlite3*")
     return Path(shutil.copytree(ROOT / "example_project", tmp_path / "copy", ignore=ignored))
 
 
 def settings_of(copy: Path, **variables: str) -> tuple[bool, str]:
-    """DEBUG and SECRET_KEY of a copy."""
+    """Return DEBUG and SECRET_KEY of a copy."""
     rest = {k: v for k, v in os.environ.items() if k not in ("DEBUG", "SECRET_KEY")}
     code = (
         "import json; from config import settings as s; print(json.dumps([s.DEBUG, s.SECRET_KEY]))"
@@ -298,14 +298,14 @@ def test_copy_of_the_settings_is_safe_as_it_is(copied: Path, tmp_path: Path) -> 
     assert settings_of(copied, DEBUG="1", SECRET_KEY="mine") == (True, "mine")
 
 
-def test_processes_that_start_at_once_have_one_secret(tmp_path: Path) -> None:
+def test_processes_that_start_together_share_one_secret(tmp_path: Path) -> None:
     path = tmp_path / ".secret_key"
     with ThreadPoolExecutor(8) as threads:
         found = {threads.submit(kept_secret, path) for _ in range(64)}
     assert len({one.result() for one in found}) == 1
 
 
-def test_redis_of_ones_own_is_used_and_has_no_plug(
+def test_configured_redis_is_used_and_has_no_plug(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     with Demo(tmp_path, REDIS_URL=redis_server.url) as demo:
@@ -313,7 +313,7 @@ def test_redis_of_ones_own_is_used_and_has_no_plug(
         assert demo.get("/live/hit/").headers["X-Demo-Source"] == "redis"
         with redis_server.client() as client:
             assert client.keys("throttle:ip:{127.0.0.1}:live_*")
-        assert redis_server.url in demo.said
+        assert redis_server.url in demo.output
 
 
 def test_port_in_use_is_an_error(tmp_path: Path) -> None:

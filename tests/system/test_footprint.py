@@ -1,4 +1,4 @@
-"""What a check costs the server: commands, memory, time, and for how long a key stays."""
+"""The cost of a check for the server: commands, memory, time, and the lifetime of keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Profile
 from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import SECOND, START, Clock
-from tests.support.needs import JEMALLOC, require
+from tests.support.clock import SECOND, START, Clock
+from tests.support.suite.needs import JEMALLOC, require
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -27,7 +27,7 @@ WINDOWS = (0.25, 1, 60, 3_600, 86_400, 400 * 86_400)
 
 @pytest.fixture(autouse=True)
 def _patience(settings: Any) -> None:
-    """However slow the machine is, Redis decides."""
+    """Redis must decide, however slow the machine is."""
     settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 60}
 
 
@@ -48,7 +48,7 @@ def charge(key: str, policy: Policy, cost: int = 1, **options: Any) -> Evaluate:
 
 
 def commands_of(redis: Redis, ask: Callable[[], object]) -> list[str]:
-    """The commands that reach the server from clients meanwhile, scripts' own left out."""
+    """Return the commands that clients send during a call, without those of scripts."""
     seen: list[str] = []
     with redis.monitor() as monitor:
         redis.echo("begin")
@@ -66,7 +66,7 @@ def commands_of(redis: Redis, ask: Callable[[], object]) -> list[str]:
 
 @pytest.mark.parametrize("algorithms", [("compact",), ("log",), ALGORITHMS], ids="+".join)
 @pytest.mark.parametrize("windows", [(60,), (1, 60, 3_600)], ids=["one", "three"])
-def test_a_check_is_one_command(
+def test_check_is_one_command(
     redis: Redis, algorithms: tuple[str, ...], windows: tuple[float, ...]
 ) -> None:
     policies = tuple(
@@ -84,7 +84,7 @@ def test_a_check_is_one_command(
     assert commands_of(redis, lambda: limits.reset(profile, "ada")) == ["UNLINK"]
 
 
-async def test_an_asynchronous_check_is_one_command(redis: Redis) -> None:
+async def test_asynchronous_check_is_one_command(redis: Redis) -> None:
     profile = Profile(name="two", axis="user", policies=(Policy.parse("5/m"), Policy.parse("20/h")))
     await limits.acheck(profile, "ada")
     redis.config_resetstat()
@@ -106,7 +106,7 @@ def test_fifty_hits_within_one_microsecond_are_fifty_hits(
     assert [reply[3] for reply in replies] == [*range(49, -1, -1), 0]
 
 
-def test_a_compact_log_stays_small(redis: Redis, store: RedisStore, clock: Clock) -> None:
+def test_compact_log_stays_small(redis: Redis, store: RedisStore, clock: Clock) -> None:
     require(JEMALLOC, "jemalloc" in redis.info("memory")["mem_allocator"])
     policy = Policy(limit=10_000, window=86_400)
     key = "throttle:tenant:{tenant}:paid:c86400.00"
@@ -130,7 +130,7 @@ def test_sub_windows_stay_small_however_many_hits_they_hold(
     require(JEMALLOC, "jemalloc" in redis.info("memory")["mem_allocator"])
     policy = Policy(limit=10**8, window=86_400, algorithm="buckets", resolution=resolution)
     key = "throttle:tenant:{tenant}:paid:b86400.00"
-    # Two windows, and of the first all has left.
+    # For two windows, so that all hits of the first one have expired.
     for _ in range(2 * resolution):
         assert store.run(charge(key, policy, 10**6 // resolution))[0]
         clock.now += bucket_us(policy)
@@ -138,7 +138,7 @@ def test_sub_windows_stay_small_however_many_hits_they_hold(
 
 
 def counts_until(policy: Policy, stamp: int) -> tuple[int, int]:
-    """When a hit at `stamp` stops counting, at the earliest and at the latest."""
+    """Return when a hit at `stamp` stops counting, at the earliest and at the latest."""
     if policy.algorithm == "counter":
         end = (stamp // policy.window_us + 2) * policy.window_us
         return end, end
@@ -147,7 +147,7 @@ def counts_until(policy: Policy, stamp: int) -> tuple[int, int]:
 
 
 class Lifetime:
-    """Compares a key's expiry with when its last hit stops counting."""
+    """Compares the expiry of a key with the time when its last hit stops counting."""
 
     def __init__(self, redis: Redis, key: str, policy: Policy, clock: Clock) -> None:
         self.redis = redis
@@ -157,17 +157,17 @@ class Lifetime:
         self.start = time.monotonic()
 
     def wait(self, micro: int) -> None:
-        """Lets time go by, for the key's expiry as well, which is the server's own."""
+        """Move the test's clock, and the expiry of the key, which follows the server's clock."""
         self.clock.now += micro
         lives = self.redis.pttl(self.key)
         if lives > 0:
             self.redis.pexpire(self.key, max(1, lives - micro // 1_000))
 
     def follows(self, stamp: int) -> None:
-        """The key lives as long as a hit at `stamp` counts, and at most a second longer."""
+        """Assert that the key lives as long as a hit at `stamp` counts, plus at most a second."""
         first, last = counts_until(self.policy, stamp)
         lives = self.redis.pttl(self.key) * 1_000
-        # The server's clock went on since the expiry was set; the passed one did not.
+        # Since the expiry was set, the server's clock has moved, but not the test's clock.
         gone = (time.monotonic() - self.start) * 1_000_000
         assert first - self.clock.now <= lives + gone + 1_000
         assert 0 < lives <= last - self.clock.now + SECOND
@@ -186,19 +186,19 @@ def life(request: pytest.FixtureRequest, redis: Redis, clock: Clock, algorithm: 
 
 @pytest.mark.parametrize("cost", [1, 2])
 @pytest.mark.parametrize("before", [0, 1, 500])
-def test_a_key_goes_within_a_second_of_its_last_hit(
+def test_key_goes_within_a_second_of_its_last_hit(
     store: RedisStore, clock: Clock, life: Lifetime, before: int, cost: int
 ) -> None:
     if before:
         assert store.run(charge(life.key, life.policy, before))[0]
-    # Steps that stay within half a second, that leave it, and that are most of a window.
+    # Steps of less than half a second, of more, and of most of a window.
     for step in (0, 1, 90_000, 170_000, 170_000, 170_000, 500_000, life.policy.window_us * 4 // 5):
         life.wait(step)
         assert store.run(charge(life.key, life.policy, cost))[0]
         life.follows(clock.now)
 
 
-def test_a_refusal_that_is_stored_lives_as_a_hit(
+def test_stored_refusal_lives_as_long_as_a_hit(
     store: RedisStore, clock: Clock, life: Lifetime
 ) -> None:
     store.run(charge(life.key, life.policy, 999))
@@ -207,11 +207,11 @@ def test_a_refusal_that_is_stored_lives_as_a_hit(
     life.follows(clock.now)
     clock.now += life.policy.window_us // 5
     assert not store.run(charge(life.key, life.policy, 300, count_rejected=True))[0]
-    if life.policy.algorithm != "counter":  # its present window is full: nothing is stored
+    if life.policy.algorithm != "counter":  # the current clock window is full: nothing is stored
         life.follows(clock.now)
 
 
-def test_a_refusal_that_is_not_stored_prolongs_nothing(
+def test_refusal_that_is_not_stored_extends_no_expiry(
     store: RedisStore, clock: Clock, life: Lifetime
 ) -> None:
     store.run(charge(life.key, life.policy, 1_000))
@@ -221,7 +221,7 @@ def test_a_refusal_that_is_not_stored_prolongs_nothing(
 
 
 @pytest.mark.parametrize("hits", [1, 30, 400])
-def test_a_refund_lets_a_key_go_with_the_newest_hit_left(
+def test_refunded_key_expires_with_its_newest_remaining_hit(
     store: RedisStore, clock: Clock, life: Lifetime, hits: int
 ) -> None:
     policy, older = life.policy, clock.now
@@ -234,7 +234,7 @@ def test_a_refund_lets_a_key_go_with_the_newest_hit_left(
         return store.run(Refund((Charge(life.key, policy, cost),), stamp))
 
     if policy.algorithm == "counter":
-        # Both came in one window of the clock: together they are what is left of it.
+        # Both hits are in one clock window, which lives as long as one of them is left.
         assert refund(newer, 2 * hits - 1) == [2 * hits - 1]
         life.follows(newer)
         assert refund(newer, 1) == [1]
@@ -245,7 +245,7 @@ def test_a_refund_lets_a_key_go_with_the_newest_hit_left(
     assert not life.redis.exists(life.key)
 
 
-def test_a_refund_of_an_older_hit_keeps_the_newer_one(
+def test_refund_of_an_older_hit_keeps_the_newer_one(
     store: RedisStore, clock: Clock, life: Lifetime
 ) -> None:
     policy, older = life.policy, clock.now
@@ -260,7 +260,7 @@ def microseconds(seconds: int, micro: int) -> int:
     return seconds * SECOND + micro
 
 
-def test_by_the_servers_own_clock_a_busy_key_goes_neither_early_nor_late(redis: Redis) -> None:
+def test_busy_key_expires_on_time_by_the_servers_clock(redis: Redis) -> None:
     store = RedisStore("default")
     windows = []
     for algorithm, window, before in itertools.product(ALGORITHMS, (1, 86_400), (0, 500)):
@@ -268,14 +268,14 @@ def test_by_the_servers_own_clock_a_busy_key_goes_neither_early_nor_late(redis: 
         key = make_key("throttle", "ip", str(before), "y", policy)
         windows.append((key, policy))
         start = stamp = store.run(charge(key, policy, before + 1))[1]
-    # More than two of the half seconds within which an expiry may stay as it is.
+    # Longer than twice the half second for which an expiry may stay unchanged.
     while stamp < start + 1_200_000:
         for key, policy in windows:
             stamp = store.run(charge(key, policy))[1]
             with redis.pipeline() as pipeline:
                 earlier, left, later = pipeline.time().pttl(key).time().execute()
             first, last = counts_until(policy, stamp)
-            # Rounded to milliseconds, twice.
+            # Two values are rounded to milliseconds.
             assert first - 2_000 <= microseconds(*later) + left * 1_000
             assert microseconds(*earlier) + left * 1_000 <= last + SECOND
     store.close()
@@ -312,9 +312,9 @@ class Bench:
         return key
 
     def ratio(self, calls: Callable[[int], list[Evaluate]]) -> float:
-        """By how much a call takes the server longer with many hits than with few.
+        """Return the server's time with many hits, divided by that with few.
 
-        The least of many batches of each, taken in turn: what disturbs the machine only adds.
+        Uses the minimum of alternating batches, because disturbances only add time.
         """
         least = dict.fromkeys(self.policies, float("inf"))
         for _ in range(40):
@@ -344,7 +344,7 @@ of_any_algorithm = pytest.mark.parametrize(
 
 
 @of_any_algorithm
-def test_the_servers_time_does_not_grow_with_the_limit_when_hits_come_and_go(
+def test_servers_time_does_not_grow_with_the_limit_when_hits_come_and_go(
     bench: Bench, clock: Clock
 ) -> None:
     clocks = {hits: itertools.count(bench.full, bench.window // hits) for hits in bench.keys}
@@ -357,10 +357,10 @@ def test_the_servers_time_does_not_grow_with_the_limit_when_hits_come_and_go(
 
 
 @of_any_algorithm
-def test_the_servers_time_does_not_grow_with_the_limit_when_it_refuses(
+def test_servers_time_does_not_grow_with_the_limit_when_it_refuses(
     bench: Bench, clock: Clock
 ) -> None:
-    # The clock has not stepped back, and the first hit has not left.
+    # Neither has the clock stepped back, nor has the first hit expired.
     clock.now = bench.full - 1
 
     def calls(hits: int) -> list[Evaluate]:
@@ -371,10 +371,10 @@ def test_the_servers_time_does_not_grow_with_the_limit_when_it_refuses(
 
 
 @pytest.mark.parametrize("bench", WITH_SUB_WINDOWS, indirect=True)
-def test_the_servers_time_does_not_grow_with_the_sub_windows_that_come_and_go(
+def test_servers_time_does_not_grow_with_the_sub_windows_that_come_and_go(
     bench: Bench, clock: Clock
 ) -> None:
-    # With each call a sub-window opens, of few or of all that there are, and one leaves.
+    # With each call one sub-window begins and one expires, of few or of the maximum number.
     counts = {hits: min(hits, policy.resolution) for hits, policy in bench.policies.items()}
     clocks = {n: itertools.count(bench.full + 1, bench.window // counts[n]) for n in bench.keys}
 
@@ -386,13 +386,13 @@ def test_the_servers_time_does_not_grow_with_the_sub_windows_that_come_and_go(
 
 
 @of_any_algorithm
-def test_the_servers_time_does_not_grow_with_the_hits_that_have_left_at_once(
+def test_servers_time_does_not_grow_with_the_hits_that_have_left_at_once(
     bench: Bench, clock: Clock, redis: Redis
 ) -> None:
     copies = range(20)
 
     def calls(hits: int) -> list[Evaluate]:
-        # Five hits are left, of ten or of ten thousand.
+        # Five hits remain, of ten or of ten thousand.
         clock.now = bench.full + bench.window - 5 * (bench.window // hits)
         key = bench.keys[hits]
         with redis.pipeline() as pipeline:

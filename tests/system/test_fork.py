@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.support.forking import CHILDREN, LIMIT, TIMES
+from tests.support.processes.forked_limiter import CHILDREN, LIMIT, TIMES
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 def test_parent_and_children_use_connections_of_their_own(
     redis: Redis, redis_server: RedisServer
 ) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.support.forking", redis_server.url]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.support.processes.forked_limiter",
+        redis_server.url,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     parent, *children, last = json.loads(done.stdout)
-    everybody = [parent, *children, last]
-    assert [one["sources"] for one in everybody] == [["redis"]] * (CHILDREN + 2)
-    # Replies that got into the wrong hands would tell one number twice.
-    remaining = [number for one in everybody for number in one["remaining"]]
+    processes = [parent, *children, last]
+    assert [one["sources"] for one in processes] == [["redis"]] * (CHILDREN + 2)
+    # If a process got the reply to another one, a number would appear twice.
+    remaining = [number for one in processes for number in one["remaining"]]
     charged = 2 + 2 * TIMES * (CHILDREN + 1) + 2
     assert sorted(remaining, reverse=True) == list(range(LIMIT - 3, LIMIT - charged - 1, -1))

@@ -1,4 +1,4 @@
-"""A site of several processes while Redis goes away and returns."""
+"""gunicorn with several workers during an outage of Redis and after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT = 60
 
 
 class Answer(NamedTuple):
-    """A response: when its request was sent and answered, and what it says."""
+    """A response, with the times of the request and of the response."""
 
     sent: float
     came: float
@@ -40,7 +40,7 @@ class Site:
     callers = 4
 
     def __init__(self, redis_url: str, budget: float) -> None:
-        """`budget`: seconds after which a check falls back to the local windows."""
+        """Start gunicorn. `budget` is the latency budget in seconds."""
         self.port = free_port()
         self.answers: list[Answer] = []
         self._ended = threading.Event()
@@ -50,7 +50,7 @@ class Site:
             "SITE_WORKERS": str(WORKERS),
             "SITE_LATENCY_BUDGET": str(budget),
         }
-        command = [sys.executable, "-m", "gunicorn", "tests.support.gunicorn_app", "--preload"]
+        command = [sys.executable, "-m", "gunicorn", "tests.support.sites.one_limit", "--preload"]
         command += ["--bind", f"{HOST}:{self.port}", "--workers", str(WORKERS)]
         command += ["--threads", "2", "--log-level", "error", "--graceful-timeout", "1"]
         self._process = subprocess.Popen(command, env={**os.environ, **environment})
@@ -81,7 +81,7 @@ class Site:
         self._running = [self._executor.submit(self._ask) for _ in range(self.callers)]
 
     def go_on(self, count: int) -> None:
-        """Return after this number of further answers."""
+        """Wait for this number of further answers."""
         goal = len(self.answers) + count
         wait_until(
             lambda: len(self.answers) >= goal or any(caller.done() for caller in self._running),
@@ -144,7 +144,7 @@ def test_every_response_is_200_or_429_and_the_outage_admits_no_more_than_the_lim
     assert WORKERS <= len(admitted) <= LIMIT
 
 
-# However slow the machine is, Redis decides.
+# Redis must decide, however slow the machine is.
 @pytest.mark.parametrize("budget", [10.0])
 def test_workers_forked_after_first_use_admit_exactly_the_limit_together(
     site: Site, fresh_server: RedisServer

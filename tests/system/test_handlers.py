@@ -1,4 +1,4 @@
-"""Through Django's real WSGI and ASGI handlers: the same counts, and a loop that never waits."""
+"""Limits under Django's WSGI and ASGI handlers: equal results, and no blocked event loop."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ pytestmark = [pytest.mark.urls(__name__)]
 def project(settings, redis):
     settings.MIDDLEWARE = []
     settings.SLIDING_WINDOW = SETTINGS
-    # As Django's test client does: a request must not close the test's own database.
+    # As in Django's test client: a request must not close the test's database connection.
     request_started.disconnect(close_old_connections)
     request_finished.disconnect(close_old_connections)
     yield settings
@@ -101,7 +101,7 @@ def project(settings, redis):
 
 
 def wsgi(handler, url, cookie=""):
-    """Status and headers, as a WSGI server gets them."""
+    """Return status and headers as a WSGI server gets them."""
     started = []
     environ = {
         "REQUEST_METHOD": "GET",
@@ -121,7 +121,7 @@ def wsgi(handler, url, cookie=""):
 
 
 async def asgi(handler, url, cookie=""):
-    """Status and headers, as an ASGI server gets them."""
+    """Return status and headers as an ASGI server gets them."""
     sent = []
     incoming = asyncio.Queue()
     incoming.put_nowait({"type": "http.request"})
@@ -145,7 +145,7 @@ async def asgi(handler, url, cookie=""):
 
 
 def served(kind, url, count, cookie=""):
-    """The answers of a handler that the settings as they are now have made."""
+    """A function that returns the responses of a handler made with the current settings."""
     if kind == "wsgi":
         handler = WSGIHandler()
         return [wsgi(handler, url, cookie) for _ in range(count)]
@@ -174,8 +174,8 @@ RULE = {"path": "^/", "profiles": ["burst"]}
         ("/plain/async/", True, [RULE]),
     ],
 )
-def test_every_way_to_a_limit_counts_and_tells_the_same(project, kind, url, middleware, rules):
-    """Decorator, class, mixin, rule, and rule with decorator: one result."""
+def test_every_way_to_limit_a_view_gives_the_same_result(project, kind, url, middleware, rules):
+    """The ways are decorator, class, mixin, rule, and rule with decorator."""
     project.MIDDLEWARE = [OURS] if middleware else []
     project.SLIDING_WINDOW = {**SETTINGS, "RULES": rules}
     answers = served(kind, url, 5)
@@ -235,8 +235,8 @@ async def test_middleware_under_asgi_uses_no_thread(project):
 
 
 @pytest.mark.parametrize("middleware", [[], [OURS]])
-async def test_functions_that_block_never_block_the_loop(project, middleware):
-    """All 200 requests wait for the heartbeat, which could not beat if one waited on the loop."""
+async def test_blocking_functions_never_block_the_event_loop(project, middleware):
+    """All 200 requests wait for a heartbeat of the loop, which one blocking call would stop."""
     beaten = threading.Event()
 
     def blocking(*args):
@@ -255,11 +255,11 @@ async def test_functions_that_block_never_block_the_loop(project, middleware):
     assert not any(request.done() for request in requests)
     beaten.set()
     statuses = [status for status, _ in await asyncio.gather(*requests)]
-    # The profile `user` admits three of this address.
+    # The profile `user` admits three requests of this address.
     assert sorted(statuses) == [200] * 3 + [429] * 197
 
 
-async def test_redis_that_hangs_never_blocks_the_loop(project, fresh_server):
+async def test_hanging_redis_never_blocks_the_event_loop(project, fresh_server):
     project.MIDDLEWARE = [OURS]
     project.CACHES = {
         "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}

@@ -1,4 +1,4 @@
-"""Requests that try to escape a limit, to reach another's window, or to break the site."""
+"""Requests that try to bypass a limit, to use another client's window, or to cause an error."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def behind_proxies(settings, **more):
 
 
 def admitted(requests):
-    """How many of the requests pass; none of them may be an error."""
+    """Return how many of the requests pass. No request may cause an error."""
     statuses = [Client().get(url, **extra).status_code for url, extra in requests]
     assert set(statuses) <= {200, 429}
     return statuses.count(200)
@@ -237,7 +237,7 @@ def test_many_clients_do_not_share_one_window(redis, addresses):
     assert len(windows(redis)) == 6
 
 
-def test_entry_with_port_or_brackets_is_the_address_in_it(site, redis):
+def test_entry_with_port_or_brackets_means_its_address(site, redis):
     behind_proxies(site)
     entries = ["203.0.113.9", "203.0.113.9:1", "203.0.113.9:65535", "[203.0.113.9]:1"]
     requests = [("/ip/", {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": e}) for e in entries]
@@ -246,7 +246,7 @@ def test_entry_with_port_or_brackets_is_the_address_in_it(site, redis):
 
 
 async def test_header_with_underscores_is_no_bypass_under_asgi(site):
-    """Django before 5.2.13 joins it to the header that the proxy writes."""
+    """Django before 5.2.13 joins X_Forwarded_For to the header that the proxy writes."""
     behind_proxies(site)
     statuses = []
     for number in range(6):
@@ -259,7 +259,7 @@ async def test_header_with_underscores_is_no_bypass_under_asgi(site):
             "headers": [
                 (b"host", b"testserver"),
                 (b"x-forwarded-for", CLIENT.encode()),
-                # After the real one, and so nearer to the server.
+                # Behind the real header, and therefore closer to the server.
                 (b"x_forwarded_for", b"1.1.1.%d" % number),
             ],
         }
@@ -329,7 +329,7 @@ def test_private_address_inside_another_is_neither_trusted_nor_exempt(site, wrap
     assert admitted([("/ip/", {"REMOTE_ADDR": wrapped})] * (LIMIT + 2)) == 0
 
 
-def test_peer_without_an_address_is_refused_and_no_error():
+def test_peer_without_an_address_is_refused_without_an_error():
     response = Client().get("/ip/", REMOTE_ADDR="")
     assert response.status_code == 503
     assert "Retry-After" not in response.headers
@@ -384,7 +384,7 @@ IDENTIFIERS = [
 
 
 @pytest.mark.parametrize("identifier", IDENTIFIERS, ids=lambda text: ascii(text[:20]))
-def test_any_identifier_is_limited_and_none_is_an_error(identifier):
+def test_every_identifier_is_limited_without_an_error(identifier):
     assert admitted([("/tenant/", {"query_params": {"tenant": identifier}})] * (LIMIT + 2)) == LIMIT
 
 

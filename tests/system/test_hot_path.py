@@ -1,4 +1,4 @@
-"""What a check does on its way is counted, not timed: a new detour fails here on any machine."""
+"""Counts of the work that a check does. Unlike times, they are the same on every machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from redis import Redis
     from typing_extensions import Self
 
-# This module as well, so that what is counted can be tested.
+# This module too, so that the counters themselves can be tested.
 COUNTED = ("django_slidingwindow.", __name__)
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
@@ -71,10 +71,10 @@ def _profiles(settings: Any, redis: Redis) -> Iterator[None]:
         "PROFILES": PROFILES,
         "IDENTITIES": {"tenant": tenant},
         "RULES": [{"path": "^/", "profiles": ["site"]}],
-        # However slow the machine is, Redis decides, and the shield does not forget.
+        # Redis must decide, and the shield must not expire, however slow the machine is.
         "LATENCY_BUDGET": 60,
         "SHIELD_SECONDS": 600,
-        # The log listens to refusals; here nobody does.
+        # Without the log, no receiver listens to refusals.
         "LOG": False,
     }
     yield
@@ -107,9 +107,9 @@ urlpatterns = [path(f"{number}/", view) for number, (view, _) in enumerate(VIEWS
 
 @pytest.fixture
 def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
-    """By its name, a call of a check or a request through Django's handler.
+    """A function that returns a check or a request through Django's handler by its name.
 
-    It has been made before, so that all that is prepared once has been prepared.
+    The check has run before, so that everything that is prepared once is prepared.
     """
 
     def named(way: str) -> Callable[[], object]:
@@ -125,7 +125,7 @@ def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
         handler = BaseHandler()
         handler.load_middleware()
         url = f"/{list(VIEWS).index(way)}/"
-        # Made before they are counted.
+        # Created here, so that their creation is not counted.
         requests = [RequestFactory().get(url) for _ in range(8)]
 
         def ask() -> object:
@@ -148,13 +148,13 @@ way = pytest.mark.parametrize("way", [way for way in WAYS if way != "bare"])
 
 
 class Calls:
-    """The functions that are called meanwhile in this thread."""
+    """Records the functions that this thread calls inside a `with` block."""
 
     def __init__(self) -> None:
         self.python: list[str] = []
         self.imports: list[str] = []
         self.matches = 0
-        """Uses of a regular expression by this app."""
+        """How often this app used a regular expression."""
 
     def __enter__(self) -> Self:
         self._import = builtins.__import__
@@ -179,7 +179,7 @@ class Calls:
             self.matches += isinstance(getattr(argument, "__self__", None), re.Pattern)
 
     def of(self, *modules: str) -> Counter[str]:
-        """The Python functions that belong to one of the modules."""
+        """Return how often each Python function of the modules was called."""
         return Counter(name for name in self.python if name.startswith(modules))
 
 
@@ -193,15 +193,15 @@ Asks = Callable[[str], Callable[[], object]]
 
 
 @way
-def test_a_request_sends_one_command_and_none_if_the_shield_or_a_lease_answers(
+def test_request_sends_one_command_or_none_with_shield_or_lease(
     redis: Redis, asks: Asks, way: str
 ) -> None:
     ask = asks(way)
-    here = "refused" in way or "leased" in way
-    assert commands_of(redis, ask) == ([] if here else ["EVALSHA"])
+    in_memory = "refused" in way or "leased" in way
+    assert commands_of(redis, ask) == ([] if in_memory else ["EVALSHA"])
 
 
-async def test_an_async_request_sends_one_command(redis: Redis) -> None:
+async def test_async_request_sends_one_command(redis: Redis) -> None:
     view = rate_limit("wide", "tenants", "everyone")(abare)
     request = RequestFactory().get
     for _ in range(3):
@@ -216,7 +216,7 @@ async def test_an_async_request_sends_one_command(redis: Redis) -> None:
 
 @way
 @pytest.mark.django_db
-def test_a_request_asks_no_database(asks: Asks, way: str) -> None:
+def test_request_makes_no_database_query(asks: Asks, way: str) -> None:
     ask = asks(way)
     with CaptureQueriesContext(connection) as queries:
         ask()
@@ -225,7 +225,7 @@ def test_a_request_asks_no_database(asks: Asks, way: str) -> None:
 
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The settings that anybody looks up from now on, and how often."""
+    """How often each setting is read from now on."""
     names: Counter[str] = Counter()
     plain = LazySettings.__getattribute__
 
@@ -239,7 +239,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @way
-def test_a_request_looks_up_no_setting_that_django_does_not(
+def test_request_reads_no_setting_that_django_does_not(
     looked_up: Counter[str], asks: Asks, way: str
 ) -> None:
     by_django: Counter[str] = Counter()
@@ -253,14 +253,14 @@ def test_a_request_looks_up_no_setting_that_django_does_not(
     looked_up.clear()
     ask()
     if way == "refused":
-        # Where no language is active, Django looks up which one a refusal speaks. Once more for
-        # the first refusal that names a number of seconds, as this one may be.
+        # Without an active language, Django reads it to translate a refusal. It reads it twice
+        # for the first refusal with this number of seconds.
         by_django["LANGUAGE_CODE"] += 2
     assert looked_up - by_django == Counter()
 
 
 @way
-def test_nothing_is_imported_compiled_or_inspected_on_the_way(asks: Asks, way: str) -> None:
+def test_request_imports_compiles_and_inspects_nothing(asks: Asks, way: str) -> None:
     calls = calls_of(asks(way))
     by_django = calls_of(asks("bare"))
     assert calls.imports == by_django.imports
@@ -268,28 +268,26 @@ def test_nothing_is_imported_compiled_or_inspected_on_the_way(asks: Asks, way: s
     assert calls.of(*known_before) - by_django.of(*known_before) == Counter()
 
 
-# Whether an identifier needs escaping is asked once for each; a rule is matched once, and a
-# refusal looks at what its client accepts.
+# One match for each identifier (does it need escaping?), for each rule, and for the Accept header
+# of a refusal.
 MOST_MATCHES = {"three profiles": 3, "two decorators": 2, "middleware": 2} | {
     "middleware and decorator": 4
 }
 
 
 @way
-def test_regular_expressions_are_used_once_for_each_identifier_and_rule(
-    asks: Asks, way: str
-) -> None:
+def test_regular_expressions_run_once_for_each_identifier_and_rule(asks: Asks, way: str) -> None:
     assert calls_of(asks(way)).matches <= MOST_MATCHES.get(way, 1)
 
 
 @way
-def test_nothing_is_logged_and_no_signal_is_sent_to_nobody(asks: Asks, way: str) -> None:
+def test_request_logs_nothing_and_sends_no_signal_without_receivers(asks: Asks, way: str) -> None:
     calls = calls_of(asks(way))
     assert not calls.of("logging")
     assert not calls.of("django.dispatch")
 
 
-# Lower them with the code.
+# Lower these numbers when the code makes fewer calls.
 MOST_FUNCTIONS = {
     "check": 9,
     "refused check": 10,
@@ -308,12 +306,12 @@ MOST_FUNCTIONS = {
 
 
 @way
-def test_a_request_makes_few_calls(asks: Asks, way: str) -> None:
+def test_request_makes_few_calls(asks: Asks, way: str) -> None:
     assert functions_of(asks(way)) <= MOST_FUNCTIONS[way]
 
 
-# A check that was held up for a millisecond sets the time-out of its socket anew. One that comes
-# ten milliseconds after the last one looks at its connection first.
+# Calls that depend on the machine: a check that is delayed by a millisecond sets the time-out of
+# its socket again, and one that comes ten milliseconds after the last one looks at its connection.
 HELD_UP = Counter(
     {
         f"django_slidingwindow.stores.net.{name}": 9
@@ -323,10 +321,10 @@ HELD_UP = Counter(
 
 
 def functions_of(ask: Callable[[], object]) -> int:
-    """The functions of this app that a call makes, without what it calls of C."""
+    """Return how many Python functions of this app a call runs."""
     for _ in range(3):
         ask()
-    # The first refusal that names a number of seconds makes some more.
+    # The first refusal with a new number of seconds makes more calls.
     counts = [calls_of(ask).of("django_slidingwindow.") for _ in range(2)]
     return min((count - HELD_UP).total() for count in counts)
 
@@ -375,7 +373,7 @@ def test_refusal_with_its_log_row_makes_few_calls(settings: Any) -> None:
     try:
         assert functions_of(ask) <= 42
     finally:
-        # Written now, and not by the log's thread during another test.
+        # Write the row now, so that the log's thread does not do it during another test.
         recorder.flush()
 
 
@@ -387,7 +385,7 @@ def test_admission_with_its_log_row_makes_few_calls(settings: Any) -> None:
         logged = functions_of(lambda: limits.check("audited", "203.0.113.9"))
     finally:
         recorder.flush()
-    # Some of these ask which test is running, and so when rows are written.
+    # Some of these calls find out which test is running, to decide when rows are written.
     assert logged - plain <= 14
 
 
@@ -398,7 +396,7 @@ def test_async_code_makes_few_calls() -> None:
             await limits.acheck("wide", "203.0.113.9")
             await view(RequestFactory().get("/page"))
         counts = []
-        # The fewest of three: a hold-up adds some.
+        # The fewest of three, because a delay adds calls.
         for _ in range(3):
             with Calls() as check:
                 await limits.acheck("wide", "203.0.113.9")
@@ -416,7 +414,7 @@ def test_async_code_makes_few_calls() -> None:
     assert decorator <= 36
 
 
-def test_what_is_counted_here_is_seen(looked_up: Counter[str], settings: Any) -> None:
+def test_counters_notice_a_detour(looked_up: Counter[str], settings: Any) -> None:
     from django.conf import settings as read
 
     def detour() -> None:

@@ -1,4 +1,4 @@
-"""A project that installs the app and uses it pays little for that when it starts."""
+"""The app adds little to the start of a project that uses it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-# What the processes print is kept, for all tests of this module.
+# One xdist worker runs all tests of this module, because they share the cached output.
 pytestmark = pytest.mark.xdist_group("import_cost")
 
 ROOT = Path(__file__).parent.parent.parent
 OWN = "django_slidingwindow"
 EXTRAS = {"rest_framework", "ninja", "prometheus_client", "opentelemetry", "rich"}
 
-# Starts Django with the apps that the first argument lists, imports the others, and prints
-# the bytes of code, as Python caches it, of each module that is loaded then.
+# Starts Django with the apps in the first argument, imports the modules in the others, and prints
+# the size of the compiled code of each loaded module.
 REPORT = """
 import json, marshal, sys
 import django
@@ -50,7 +50,7 @@ SITE = [f"{OWN}.decorators", f"{OWN}.middleware", f"{OWN}.limits"]
 
 
 def printed(program: str, *arguments: str) -> str:
-    """What a program prints in a new process."""
+    """Return what a program prints in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
@@ -65,14 +65,14 @@ def printed(program: str, *arguments: str) -> str:
 
 @cache
 def loaded(apps: str, *imports: str) -> dict[str, int]:
-    """Bytes by module, of a process that starts Django with these apps and imports the rest."""
+    """Return the bytes of each module after a start with these apps and imports."""
     sizes: dict[str, int] = json.loads(printed(REPORT, apps, *imports))
     return sizes
 
 
 @pytest.fixture(scope="module")
 def added() -> dict[str, int]:
-    """What a site loads for this app that Django and django-redis have not loaded."""
+    """The modules that a site loads for this app, beyond those of Django and django-redis."""
     before = loaded(APPS, *DJANGO_REDIS)
     after = loaded(f"{APPS} {OWN}", *DJANGO_REDIS, *SITE)
     return {name: size for name, size in after.items() if name not in before}
@@ -87,7 +87,7 @@ def test_app_imports_no_package_beside_django_and_django_redis(added: dict[str, 
     assert packages - {"django"} == {OWN}
 
 
-def test_what_a_start_does_not_need_is_loaded_when_it_is_used(added: dict[str, int]) -> None:
+def test_modules_that_a_start_does_not_need_are_imported_on_use(added: dict[str, int]) -> None:
     late = ("rejections.recorder", "rejections.rows", "rejections.writer", "guard.refunds")
     assert added.keys().isdisjoint(f"{OWN}.{name}" for name in (*late, "admin", "stores.redis"))
     assert f"{OWN}.models" in added
@@ -106,7 +106,7 @@ def test_app_adds_at_most_a_fifth_to_the_code_of_django_redis(added: dict[str, i
     assert sum(added.values()) <= sum(theirs.values()) / 5
 
 
-# Counts what Python calls while django-redis is loaded, and then the app.
+# Counts the function calls of the import of django-redis, and then of the app.
 COUNT = """
 import sys
 from benchmarks import loading
@@ -126,8 +126,8 @@ print(calls_of(loading.import_django_redis), calls_of(loading.import_app))
 """
 
 
-def test_app_makes_few_of_the_calls_that_django_redis_makes_when_it_is_loaded() -> None:
-    # Calls, whose share is that of the time but is the same on every machine. The time itself
-    # is shown by `python -m benchmarks.start`. Lower it with the code.
+def test_import_of_the_app_makes_few_calls_compared_with_django_redis() -> None:
+    # The share of calls is close to the share of time, but the same on every machine. For the
+    # time, run `python -m benchmarks.start`. Lower the number when the code makes fewer calls.
     theirs, ours = map(int, printed(COUNT).split())
     assert ours <= MOST_CALLS * theirs

@@ -1,4 +1,4 @@
-"""Requests in flight in real processes: never more than the limit, and no slot that stays."""
+"""Requests in flight in real processes: never more than the limit, and all slots become free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.support.servers import RedisServer
 
 PROCESSES, LIMIT = 8, 5
-# 10,000 take a minute on two processors: INFLIGHT_REQUESTS=10000.
+# 10,000 requests (INFLIGHT_REQUESTS=10000) take a minute on two processors.
 REQUESTS = int(os.environ.get("INFLIGHT_REQUESTS", "2000"))
 ROOT = Path(__file__).parent.parent.parent
 KEY = "throttle:global:{all}:site:i3600"
@@ -54,9 +54,9 @@ def start(*command: str, redis_url: str, notes: Path, **options: Any) -> subproc
 
 
 def most_at_once(notes: Path) -> tuple[int, int]:
-    """Return the most requests that ran at once by what the views have noted, and how many ran.
+    """Return how many requests ran at once at most, and how many ran, by the notes of the views.
 
-    A view notes its begin after it was admitted, and its end before it is closed.
+    A view notes its begin after its admission, and its end before the request is closed.
     """
     lines = [line.split() for file in notes.iterdir() for line in file.read_text().splitlines()]
     running = most = begun = 0
@@ -68,12 +68,12 @@ def most_at_once(notes: Path) -> tuple[int, int]:
     return most, begun
 
 
-def test_crowd_of_clients_that_go_away(
+def test_disconnecting_clients_leave_no_slot_taken(
     redis: Redis, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     processes = [
         start(
-            *("-m", "tests.support.inflight_crowd"),
+            *("-m", "tests.support.processes.disconnecting_clients"),
             redis_url=redis_server.url,
             notes=tmp_path,
             stdin=subprocess.PIPE,
@@ -89,7 +89,7 @@ def test_crowd_of_clients_that_go_away(
             process.stdin.write(json.dumps([seed, REQUESTS // PROCESSES]) + "\n")
             process.stdin.flush()
         counts = [json.loads(process.stdout.readline()) for process in processes]
-        # While all of them live: nobody has died, so no slot has to wait for the end of `hold`.
+        # All processes are still alive, so no slot may have to wait for the end of `hold`.
         wait_until(lambda: redis.zcard(KEY) == 0, "all slots are free", 10)
     finally:
         for process in processes:
@@ -97,7 +97,7 @@ def test_crowd_of_clients_that_go_away(
     total = {name: sum(count.get(name, 0) for count in counts) for name in ("200", "429", "gone")}
     most, begun = most_at_once(tmp_path)
     assert 1 < most <= LIMIT
-    # It means something only if many were admitted, refused, and have gone away.
+    # The test is meaningful only with many admissions, refusals and disconnections.
     assert begun >= total["200"] > 20
     assert min(total["429"], total["gone"]) > 20
 
@@ -106,7 +106,7 @@ def test_slot_of_a_killed_process_is_free_after_hold(
     redis: Redis, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     code = (
-        "import tests.support.inflight_app, time\n"
+        "import tests.support.sites.inflight, time\n"
         "from django_slidingwindow import limits\n"
         "with limits.hold('site', 'all'):\n"
         "    print('held', flush=True)\n"
@@ -120,7 +120,7 @@ def test_slot_of_a_killed_process_is_free_after_hold(
     process.communicate()
     ((_, began),) = redis.zrange(KEY, 0, -1, withscores=True)
     assert limits.peek("site", "all", 0).remaining == LIMIT - 1
-    # By a clock that is passed in: it waits for nothing.
+    # With a store whose clock is an hour ahead, the test needs no wait.
     policy = Policy(limit=LIMIT, window=3600, algorithm=SLOTS)
     look = Evaluate((KEY,), (WindowRule(policy, 0),), False)
     for later, left in ((3_600_000_000 - 1, LIMIT - 1), (3_600_000_000, LIMIT)):
@@ -129,7 +129,7 @@ def test_slot_of_a_killed_process_is_free_after_hold(
         store.close()
 
 
-APP = "tests.support.inflight_app"
+APP = "tests.support.sites.inflight"
 GUNICORN = ("-m", "gunicorn", APP, "--bind", "{address}", "--threads", "8", "--workers", "2")
 UVICORN = ("-m", "uvicorn", f"{APP}:asgi", "--host", HOST, "--port", "{port}", "--workers", "2")
 SERVERS = {
@@ -138,14 +138,14 @@ SERVERS = {
 }
 PATHS = {
     "gunicorn": ("/view/", "/stream/", "/download/", "/view/?fail", "/astream/"),
-    # Not /stream/: nobody closes the stream of a sync view whose client has gone away meanwhile,
-    # so that it cannot note its end.
+    # Not /stream/: under ASGI, the stream of a sync view is not closed if its client disconnects,
+    # so it cannot note its end.
     "uvicorn": ("/aview/", "/astream/", "/download/", "/aview/?fail", "/view/"),
 }
 
 
 class Site:
-    """A web server, and clients that may go away."""
+    """A web server, and requests that may be abandoned."""
 
     def __init__(self, kind: str, redis_url: str, notes: Path) -> None:
         self.port = free_port()
@@ -162,7 +162,7 @@ class Site:
             return False
 
     def get(self, path: str) -> int:
-        """Return the status of a request whose response is read to its end."""
+        """Send a request, read the whole response, and return its status."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         connection.request("GET", path)
         response = connection.getresponse()
@@ -171,7 +171,7 @@ class Site:
         return response.status
 
     def open(self, path: str) -> socket.socket:
-        """Return a connection whose request is sent."""
+        """Send a request, and return the connection."""
         connection = socket.create_connection((HOST, self.port), 60)
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         return connection
@@ -189,28 +189,30 @@ def site(request: Any, redis: Redis, redis_server: RedisServer, tmp_path: Path) 
     site.close()
 
 
-def free(redis: Redis) -> None:
+def wait_until_free(redis: Redis) -> None:
     wait_until(lambda: redis.zcard(KEY) == 0, "all slots are free", 20)
 
 
-def test_stream_holds_its_slot_until_it_is_read_or_given_up(site: Any, redis: Redis) -> None:
+def test_stream_holds_its_slot_until_it_is_read_or_abandoned(site: Any, redis: Redis) -> None:
     stream = next(path for path in site.paths if "stream" in path)
     assert site.get(stream) == 200
-    free(redis)
+    wait_until_free(redis)
     with site.open(f"{stream}?seconds=1") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert redis.zcard(KEY) == 1
-    free(redis)
+    wait_until_free(redis)
     with ExitStack() as stack:
         held = [stack.enter_context(site.open(f"{stream}?seconds=1")) for _ in range(LIMIT)]
         for connection in held:
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert site.get(stream) == 429
-    free(redis)
+    wait_until_free(redis)
     assert site.get(stream) == 200
 
 
-def test_clients_of_a_server_that_go_away(site: Any, redis: Redis, tmp_path: Path) -> None:
+def test_disconnecting_clients_of_a_web_server_leave_no_slot_taken(
+    site: Any, redis: Redis, tmp_path: Path
+) -> None:
     def client(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(40):
@@ -230,9 +232,9 @@ def test_clients_of_a_server_that_go_away(site: Any, redis: Redis, tmp_path: Pat
 
     with ThreadPoolExecutor(10) as clients:
         list(clients.map(client, range(10)))
-    free(redis)
+    wait_until_free(redis)
     most, begun = most_at_once(tmp_path)
     assert most <= LIMIT
-    # However slow the machine is, more have run than there are slots.
+    # Even on a slow machine, more requests have run than there are slots.
     assert begun > LIMIT
     assert site.get("/view/") == 200

@@ -1,4 +1,4 @@
-"""Leased and deferred profiles at every edge, sync and async."""
+"""Leased and deferred profiles at every entry point, sync and async."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def getter(edge: str) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_leased_profile_is_answered_from_memory(edge: str, decided: list[Decision]) -> None:
+def test_leased_profile_is_decided_from_memory(edge: str, decided: list[Decision]) -> None:
     get = getter(edge)
     assert [get(f"/{edge}/leased/").status_code for _ in range(4)] == [200] * 4
     assert [each.source for each in decided] == ["redis", "redis", "lease", "lease"]
@@ -115,14 +115,14 @@ def test_deferred_profile_is_charged_afterwards(edge: str, decided: list[Decisio
     responses = [get(f"/{edge}/later/") for _ in range(4)]
     assert [each.status_code for each in responses] == [200] * 4
     assert {each.source for each in decided} == {decisions.DEFERRED}
-    # The fields show the last known state.
+    # The header fields show the last known state.
     assert responses[-1].headers["RateLimit"].startswith('"later";r=996')
     limits.get_limiter().deferred.flush()
     assert limits.peek("later", "127.0.0.1").remaining == 1000 - 4 - 1
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_charge_when_gives_back(profile: str) -> None:
+def test_charge_when_refunds_a_leased_hit(profile: str) -> None:
     for query in ("", "", "?missing", "?missing", ""):
         Client().get(f"/charged/{profile}/{query}")
     limits.get_limiter().close()

@@ -1,4 +1,4 @@
-"""Units taken ahead and given back, against the oracle, in orders that nobody would think of."""
+"""Units taken ahead and given back, compared with the oracle in random sequences of calls."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from django_slidingwindow.policies import Policy
 from django_slidingwindow.stores.protocol import Ahead, Evaluate, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import DAY, START, Clock
+from tests.support.clock import DAY, START, Clock
 from tests.support.oracle import Oracle
-
-# The profile of settings that it registers holds here as well.
 from tests.system.test_statemachine import QUICK
 
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Reply
 
 NAMES = itertools.count()
-# With a tick of a microsecond, and with a coarser one.
+# The first has a tick of a microsecond; the ticks of the others are coarser.
 WINDOWS = (60, 86_400, 400 * 86_400)
 
 
 class GrantsAgreeWithTheOracle(RuleBasedStateMachine):
-    """Two keys, whose units several holders take ahead and give back."""
+    """Several holders take units of two keys ahead, and give them back."""
 
     algorithm: ClassVar[str]
 
@@ -85,16 +83,16 @@ class GrantsAgreeWithTheOracle(RuleBasedStateMachine):
             if units:
                 self.held[key].append((units, self.clock.now))
         self.retry = max([1, *reply.retries])
-        # What was taken ahead counts: a look finds as many as the oracle has.
+        # Units taken ahead count: a peek finds as many as the oracle has.
         look = Evaluate(chosen, lines, False)
         assert list(self.redis.run(look)) == self.oracle.run(look)
 
     def returned(self, key: str, number: int) -> tuple[int, int]:
-        """Units that a holder gives back and when it took them; all of them, or some."""
+        """Return how many units a holder gives back, and when it took them."""
         if not number or len(self.held[key]) < number:
             return 0, 0
         units, stamp = self.held[key].pop(-number)
-        # If it would leave hits that are about to expire, the key would do so by the server's
+        # Do not leave hits that are about to expire: the key would expire by the server's
         # clock, which does not stand still.
         hits = [hit for hit in self.oracle.windows.get(key, []) if hit != stamp]
         soon = hits and max(hits) + self.policy.counted_us - self.clock.now < 5_000_000
@@ -105,7 +103,7 @@ class GrantsAgreeWithTheOracle(RuleBasedStateMachine):
         self.clock.now += times * self.policy.window_us // part
 
     @rule(early=st.sampled_from([0, 1, -1]))
-    def wait_until_it_says(self, early: int) -> None:
+    def wait_for_retry(self, early: int) -> None:
         self.clock.now += max(0, self.retry - early)
 
     @rule(step=st.integers(0, 20_000))

@@ -1,4 +1,4 @@
-"""Leases keep the limit in every window, and nearly all of it is used."""
+"""Leases never exceed the limit in any window, and use nearly all of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from django_slidingwindow.decisions import LEASE
-from tests.support.engine import DAY, START
-from tests.support.lease_judge import worst
-from tests.support.lending import Site, Store, leased, stored, windows
+from tests.support.clock import DAY, START
+from tests.support.processes.lease_stress import worst
+from tests.support.simulated_processes import Site, Store, leased, stored, windows
 from tests.system.test_statemachine import QUICK
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ EXACT = ("compact", "log", "buckets")
 
 
 class ProcessesShareALimit(RuleBasedStateMachine):
-    """Processes take units ahead, use them late, die with them, and give them back."""
+    """Processes take units ahead, use them late, end with them, or give them back."""
 
     @initialize(
         window=st.sampled_from([1, 60, 86_400]),
@@ -75,12 +75,12 @@ class ProcessesShareALimit(RuleBasedStateMachine):
         limiter = self.processes[number]
         store = limiter.store
         assert isinstance(store, Store)
-        # A thousandth of the window at most, on the way and back.
+        # At most a thousandth of the window, to Redis and back.
         store.delay = min(delay, self.window_us // 1_000)
         for _ in range(times):
             decision = limiter.charge(windows(limiter, self.profile, cost=cost))
             if not decision.allowed:
-                self.refused(limiter, cost, decision)
+                self.assert_retry_passes(limiter, cost, decision)
                 return
             at = self.now() if decision.source == LEASE else store.charged_at
             self.admitted.append((at, cost))
@@ -90,11 +90,11 @@ class ProcessesShareALimit(RuleBasedStateMachine):
             assert decision.remaining <= self.limit - self.count(at)
 
     def count(self, at: int) -> int:
-        """The hits admitted in the window that ends at this moment."""
+        """Return the hits admitted in the window that ends at `at`."""
         return sum(cost for came, cost in self.admitted if at - self.window_us < came <= at)
 
-    def refused(self, limiter: Limiter, cost: int, refusal: Decision) -> None:
-        """Who waits as long as a refusal says is admitted."""
+    def assert_retry_passes(self, limiter: Limiter, cost: int, refusal: Decision) -> None:
+        """Assert that a request that waits for `retry_after` is admitted."""
         if refusal.retry_after is None:
             assert cost > self.limit
             return
@@ -147,13 +147,13 @@ TestProcesses = ProcessesShareALimit.TestCase
 PROCESSES, LIMIT, WINDOW, LEASE_UNITS = 8, 1_000, 60, 50
 
 
-def test_nearly_all_of_the_limit_is_used_under_saturation(redis: Redis) -> None:
+def test_saturation_uses_nearly_the_whole_limit(redis: Redis) -> None:
     site, profile = Site(), leased(LIMIT, WINDOW, LEASE_UNITS)
     processes = [site.process(processes=PROCESSES) for _ in range(PROCESSES)]
     asked = [windows(each, profile) for each in processes]
     period = WINDOW + profile.policies[0].lease_seconds
     chance, start, admitted = random.Random(7), site.clock.now, []
-    # Each process asks about five times a second: more than twice what the limit admits.
+    # Each process checks about five times a second: together more than twice the limit.
     times = [(chance.expovariate(5), number) for number in range(PROCESSES)]
     heapq.heapify(times)
     while times[0][0] < 3 * period:
@@ -165,13 +165,13 @@ def test_nearly_all_of_the_limit_is_used_under_saturation(redis: Redis) -> None:
         for process in processes:
             process.return_leases()
     assert worst(admitted, WINDOW) <= LIMIT
-    # The first admissions take a while, and so does what follows from them.
+    # The first period fills up gradually, and so does the second one.
     for first in (period, 2 * period - 0.001):
         assert sum(first - period <= at < first for at in admitted) >= 0.97 * LIMIT
     site.close()
 
 
-def test_who_is_left_alone_gets_all_within_the_time_of_a_lease(redis: Redis) -> None:
+def test_single_process_gets_the_whole_limit_after_one_lease(redis: Redis) -> None:
     site, profile = Site(), leased(LIMIT, WINDOW, LEASE_UNITS)
     processes = [site.process(processes=PROCESSES) for _ in range(PROCESSES)]
     admitted = 0
@@ -189,10 +189,10 @@ def test_who_is_left_alone_gets_all_within_the_time_of_a_lease(redis: Redis) -> 
     site.close()
 
 
-def test_judge_of_processes_that_are_paused_and_killed(
+def test_paused_and_killed_processes_never_admit_more_than_the_limit(
     redis: Redis, redis_server: RedisServer
 ) -> None:
-    found = judged(
+    found = stress(
         redis_server.url,
         {
             "processes": 3,
@@ -208,7 +208,7 @@ def test_judge_of_processes_that_are_paused_and_killed(
             ],
         },
     )
-    assert found["moved"] < 0.000_1, "the wall clock was set meanwhile"
+    assert found["moved"] < 0.000_1, "the wall clock was set during the test"
     assert found["paused"]
     for key in found["keys"]:
         assert key["worst"] <= key["limit"], key
@@ -216,8 +216,8 @@ def test_judge_of_processes_that_are_paused_and_killed(
     assert any(key["leased"] for key in found["keys"])
 
 
-def judged(url: str, job: dict[str, Any]) -> Any:
-    command = [sys.executable, "-m", "tests.support.lease_judge", url, json.dumps(job)]
+def stress(url: str, job: dict[str, Any]) -> Any:
+    command = [sys.executable, "-m", "tests.support.processes.lease_stress", url, json.dumps(job)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -226,5 +226,5 @@ def judged(url: str, job: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("times", "most"), [([], 0), ([0.0, 0.4, 0.9], 3), ([0.0, 0.4, 1.0], 2), ([0.0, 5.0], 1)]
 )
-def test_worst_window_is_found(times: list[float], most: int) -> None:
+def test_worst_finds_the_fullest_window(times: list[float], most: int) -> None:
     assert worst(times, 1) == most

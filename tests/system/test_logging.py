@@ -1,4 +1,4 @@
-"""One line at a transition, with fields for machines, and no secret."""
+"""Log lines: one at each transition, with structured fields, and without secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def caches(url: str) -> dict[str, dict[str, str]]:
     return {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
 
 
-def test_an_outage_is_one_line_and_its_end_another(fresh_server, caplog):
+def test_outage_logs_one_line_at_its_begin_and_one_at_its_end(fresh_server, caplog):
     profiles = {"api": {"axis": "tenant", "rate": "3/h"}}
     with (
         override_settings(

@@ -1,4 +1,4 @@
-"""`keys --top` among 200,000 windows takes no more memory than among a thousand."""
+"""`keys --top` with 200,000 windows needs no more memory than with a thousand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from redis import Redis
 
 FEW, MANY = 1_000, 200_000
-# A list of the keys alone would take 20 MB.
+# A list of the keys would need 20 MB.
 MOST_GROWTH = 5 * 1024 * 1024
 
-# Copies of what the app has written for a first hit, in slices: a longer script makes Redis busy.
+# Copies the value of a first hit to many keys, in slices: a longer script would make Redis busy.
 SLICE = 100_000
 FILL = """
 local scopes = {'tenant_free', 'tenant_paid'}
@@ -29,7 +29,7 @@ for i = ARGV[1], ARGV[2] do
   redis.call('SET', key, value, 'EX', 86400)
 end
 """
-# Of its own memory alone: getrusage counts what the parent had before it started this.
+# Only of this process: getrusage would include the memory of the parent before the start.
 PROGRAM = """
 import sys
 from django.core.management import execute_from_command_line
@@ -45,11 +45,11 @@ def fill(redis: Redis, first: int, last: int) -> None:
 
 
 def peak(url: str) -> tuple[list[str], int]:
-    """The identifiers that a process of its own lists, and the most bytes it had."""
+    """Run the command in a new process. Return the listed identifiers and the peak memory."""
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("COVERAGE_PROCESS")  # it would make this some times slower
+        if not name.startswith("COVERAGE_PROCESS")  # coverage would make this several times slower
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "slidingwindow", "keys", "--top", "10", "--json"],
@@ -68,7 +68,7 @@ def peak(url: str) -> tuple[list[str], int]:
     return [json.loads(line)["identifier"] for line in lines], int(kilobytes) * 1024
 
 
-def test_top_of_many_keys_takes_no_more_memory_than_that_of_a_thousand(fresh_server):
+def test_top_of_many_keys_needs_no_more_memory_than_of_a_thousand(fresh_server):
     caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": fresh_server.url}}
     with override_settings(CACHES=caches):
         limits.check("tenant_free", "first")

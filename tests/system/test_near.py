@@ -1,4 +1,4 @@
-"""Many processes on one window: of all of them, exactly one charge sends `limit_near`."""
+"""Exactly one charge of many processes that share a window sends `limit_near`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_slidingwindow.policies import ALGORITHMS
-from tests.support.contender import Contenders
+from tests.support.processes.limiters import Contenders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redis import Redis
 
-# The processes are started once, for all tests of this module.
+# One xdist worker runs all tests of this module, so that the processes start only once.
 pytestmark = pytest.mark.xdist_group("near")
 
 PROCESSES, LIMIT, TIMES = 8, 100, 25
-# So long that nothing leaves meanwhile.
+# Long enough that no hit expires during a test.
 WINDOW = 400 * 86_400
 PROFILES: dict[str, Any] = {
     algorithm: {"axis": "tenant", "limit": LIMIT, "window": WINDOW, "algorithm": algorithm}
@@ -38,7 +38,7 @@ def contenders(redis_server: Any) -> Iterator[Contenders]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_exactly_one_charge_of_all_processes_is_near(
+def test_exactly_one_charge_of_all_processes_sends_limit_near(
     redis: Redis, contenders: Contenders, algorithm: str
 ) -> None:
     for identifier in ("acme", "globex", "initech"):
@@ -48,22 +48,24 @@ def test_exactly_one_charge_of_all_processes_is_near(
         assert answers["near"] == 1
 
 
-def test_each_of_several_windows_is_near_once(redis: Redis, contenders: Contenders) -> None:
+def test_each_of_several_windows_sends_limit_near_once(
+    redis: Redis, contenders: Contenders
+) -> None:
     answers = contenders.check([("compact", "acme"), ("log", "acme"), ("counter", "acme")], TIMES)
     assert answers["redis True"] == LIMIT
     assert answers["near"] == 3
 
 
-def test_units_taken_ahead_are_near_once(redis: Redis, contenders: Contenders) -> None:
+def test_leased_units_send_limit_near_once(redis: Redis, contenders: Contenders) -> None:
     answers = contenders.check([("leased", "acme")], 130)
     assert answers["lease True"] > 0
-    # A process that is done first keeps what it holds.
+    # A process that finishes first keeps the units that it holds.
     assert 800 < answers["lease True"] + answers["redis True"] <= 1_000
     assert answers["near"] == 1
 
 
-def test_charges_that_are_sent_later_are_near_once(redis: Redis, contenders: Contenders) -> None:
-    # Too few for a batch to go above the limit.
+def test_deferred_charges_send_limit_near_once(redis: Redis, contenders: Contenders) -> None:
+    # So few that no batch exceeds the limit.
     answers = contenders.check([("deferred", "acme")], 220)
     assert answers["deferred True"] == PROCESSES * 220
     assert answers["near"] == 1

@@ -1,4 +1,4 @@
-"""Redis killed, frozen, full, forbidden: every check is answered, and soon by Redis again."""
+"""Outages of Redis: every check gets a decision, and Redis decides again soon afterwards."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.core.breaker import CLOSED, OPEN
 from django_slidingwindow.guard import limiter_factory
+from tests.support.redis_failures import FAILURES, frozen, killed, read_only
 from tests.support.servers.redis import wait_until
-from tests.support.troubles import TROUBLES, frozen, killed, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
 
     from django_slidingwindow.decisions import Decision
+    from tests.support.redis_failures import Failure
     from tests.support.servers import RedisServer
-    from tests.support.troubles import Trouble
 
 LIMIT = 1000
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    """A server that the tests of this module break, one after another."""
+    """A server that all tests of this module break and repair."""
     from tests.support.servers import RedisServer
 
     with RedisServer() as server:
@@ -57,7 +57,7 @@ def configure(settings: SettingsWrapper, url: str, **options: Any) -> None:
 
 @pytest.fixture
 def runner() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Runs coroutines one after another in an event loop that lives as long as the test."""
+    """A function that runs a coroutine in the event loop of this test."""
     loop = asyncio.new_event_loop()
     yield loop.run_until_complete
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -84,9 +84,9 @@ def get(
     return lambda path: runner(AsyncClient().get(f"/{path}/async/"))
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_every_check_is_answered_and_redis_takes_over_again(
-    trouble: Trouble,
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_every_check_gets_a_decision_and_redis_decides_again(
+    failure: Failure,
     check: Callable[[str, str], Decision],
     server: RedisServer,
     settings: SettingsWrapper,
@@ -96,12 +96,12 @@ def test_every_check_is_answered_and_redis_takes_over_again(
         client.flushall()
     wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides")
     breaker = limits.get_limiter().breaker
-    with trouble(server):
+    with failure(server):
         start = time.monotonic()
         answers = []
         while breaker.state == CLOSED:
             answers.append(check("many", "k"))
-            assert time.monotonic() - start < 5, "each may take the budget, 0.1 s"
+            assert time.monotonic() - start < 5, "each check may take the latency budget of 0.1 s"
         assert 3 <= len(answers) <= 5
         answers.append(check("many", "k"))
         assert {answer.source for answer in answers} == {decisions.LOCAL}
@@ -110,9 +110,9 @@ def test_every_check_is_answered_and_redis_takes_over_again(
     assert breaker.state == CLOSED
 
 
-@pytest.mark.parametrize("trouble", [killed, frozen])
-def test_leased_profile_admits_what_it_holds_and_what_the_fallback_admits(
-    trouble: Trouble,
+@pytest.mark.parametrize("failure", [killed, frozen])
+def test_leased_profile_admits_its_units_and_those_of_the_fallback(
+    failure: Failure,
     check: Callable[[str, str], Decision],
     server: RedisServer,
     settings: SettingsWrapper,
@@ -122,7 +122,7 @@ def test_leased_profile_admits_what_it_holds_and_what_the_fallback_admits(
         client.flushall()
     before = [check("leased", "k") for _ in range(4)]
     assert before[-1].source == decisions.LEASE
-    with trouble(server):
+    with failure(server):
         answers = [check("leased", "k") for _ in range(100)]
         assert limits.get_limiter().breaker.state != CLOSED
     assert {answer.source for answer in answers} <= {decisions.LEASE, decisions.LOCAL}
@@ -130,15 +130,15 @@ def test_leased_profile_admits_what_it_holds_and_what_the_fallback_admits(
     assert sum(local) == 40
     wait_until(lambda: check("many", "k").source == decisions.REDIS, "Redis decides again")
     after = [check("leased", "k") for _ in range(100)]
-    # A server that was killed has lost its data, as it does in this test.
-    counted = after if trouble is killed else [*before, *answers, *after]
+    # A killed server starts again without its data.
+    counted = after if failure is killed else [*before, *answers, *after]
     by_redis = [answer for answer in counted if answer.source != decisions.LOCAL]
     assert 0 < sum(answer.allowed for answer in by_redis) <= 40
 
 
-@pytest.mark.parametrize("trouble", [killed, frozen])
-def test_deferred_profile_uses_no_socket_and_what_is_lost_is_counted(
-    trouble: Trouble,
+@pytest.mark.parametrize("failure", [killed, frozen])
+def test_deferred_profile_uses_no_socket_and_counts_lost_hits(
+    failure: Failure,
     check: Callable[[str, str], Decision],
     server: RedisServer,
     settings: SettingsWrapper,
@@ -160,7 +160,7 @@ def test_deferred_profile_uses_no_socket_and_what_is_lost_is_counted(
     signals.deferred_sent.connect(note)
     try:
         assert ask() == decisions.DEFERRED
-        with trouble(server):
+        with failure(server):
             assert work_of(ask).sockets == 0
             while limits.get_limiter().breaker.state == CLOSED:
                 check("many", "k")
@@ -181,8 +181,8 @@ def test_deferred_profile_uses_no_socket_and_what_is_lost_is_counted(
 async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
     server: RedisServer, settings: SettingsWrapper
 ) -> None:
-    """In all, at most the limit and the checks in flight at the kills are admitted."""
-    limit, crowd, kills = 400, 20, 8
+    """Redis admits at most the limit, and each kill loses at most the checks in flight."""
+    limit, tasks_at_once, kills = 400, 20, 8
     profiles = {"crowded": {"axis": "ip", "limit": limit, "window": 3600}}
     configure(settings, server.url, LATENCY_BUDGET=30, SHIELD_SECONDS=0)
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": profiles}
@@ -193,7 +193,7 @@ async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
         while not ended.is_set():
             decision = await limits.acheck("crowded", "k")
             answers[decision.source, decision.allowed] += 1
-            # Where nothing is awaited, the others would not get their turn.
+            # A check may decide without waiting, and the other tasks must run too.
             await asyncio.sleep(0)
 
     def by_redis() -> int:
@@ -202,10 +202,10 @@ async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
     with server.client() as client:
         client.flushall()
         breaker = limits.get_limiter().breaker
-        tasks = [asyncio.ensure_future(ask()) for _ in range(crowd)]
+        tasks = [asyncio.ensure_future(ask()) for _ in range(tasks_at_once)]
         for _ in range(kills):
             before = by_redis()
-            while by_redis() < before + 5 * crowd:
+            while by_redis() < before + 5 * tasks_at_once:
                 assert breaker.state == CLOSED
                 await asyncio.sleep(0)
             await asyncio.to_thread(client.execute_command, "CLIENT", "KILL", "TYPE", "normal")
@@ -213,20 +213,20 @@ async def test_killed_connections_of_an_event_loop_do_not_open_the_breaker(
         await asyncio.gather(*tasks)
     assert breaker.state == CLOSED
     assert answers[decisions.REDIS, True] <= limit
-    assert answers[decisions.LOCAL, True] <= kills * crowd
-    assert answers[decisions.REDIS, True] + kills * crowd >= limit
+    assert answers[decisions.LOCAL, True] <= kills * tasks_at_once
+    assert answers[decisions.REDIS, True] + kills * tasks_at_once >= limit
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_every_request_gets_a_response_with_decorator_and_middleware(
-    trouble: Trouble,
+    failure: Failure,
     get: Callable[[str], HttpResponse],
     server: RedisServer,
     settings: SettingsWrapper,
 ) -> None:
     rules = [{"path": "^/ruled/", "profiles": ["many"]}]
     configure(settings, server.url, RULES=rules, LOG=False)
-    settings.ROOT_URLCONF = "tests.support.outage_urls"
+    settings.ROOT_URLCONF = "tests.support.sites.outage_urls"
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
 
     def sources() -> set[str]:
@@ -239,7 +239,7 @@ def test_every_request_gets_a_response_with_decorator_and_middleware(
         return {request.rate_limit.source for request in requests}
 
     wait_until(lambda: sources() == {decisions.REDIS}, "Redis decides")
-    with trouble(server):
+    with failure(server):
         while limits.get_limiter().breaker.state == CLOSED:
             assert sources() == {decisions.LOCAL}
         assert sources() == {decisions.LOCAL}
@@ -247,7 +247,7 @@ def test_every_request_gets_a_response_with_decorator_and_middleware(
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
-def test_server_that_was_restarted_in_between_is_no_outage(
+def test_restart_between_two_checks_is_not_an_outage(
     keep_data: bool,
     check: Callable[[str, str], Decision],
     server: RedisServer,
@@ -263,7 +263,7 @@ def test_server_that_was_restarted_in_between_is_no_outage(
     assert found.remaining == LIMIT - (2 if keep_data else 1)
 
 
-def test_process_that_starts_while_redis_is_down_recovers_by_itself(
+def test_process_that_starts_while_redis_is_down_recovers(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url)
@@ -275,7 +275,7 @@ def test_process_that_starts_while_redis_is_down_recovers_by_itself(
 @pytest.mark.parametrize(
     ("processes", "share"), [(1, 4), (2, 2), (3, 1), (100, 1)], ids="processes={}".format
 )
-def test_local_fallback_admits_this_process_its_share(
+def test_local_fallback_admits_the_share_of_this_process(
     processes: int,
     share: int,
     check: Callable[[str, str], Decision],
@@ -293,7 +293,7 @@ def test_local_fallback_admits_this_process_its_share(
     assert refused.policy.limit == 4
 
 
-def test_what_the_fallback_admitted_is_forgotten_after_recovery(
+def test_admissions_of_the_fallback_do_not_count_after_recovery(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url)
@@ -309,7 +309,7 @@ def test_what_the_fallback_admitted_is_forgotten_after_recovery(
     assert check("few", "k").remaining == 3, "nothing is written back"
 
 
-def test_fallback_allow_lets_all_in(
+def test_fallback_allow_admits_everything(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url, FALLBACK="allow")
@@ -319,7 +319,7 @@ def test_fallback_allow_lets_all_in(
     assert {answer.source for answer in answers} == {decisions.ALLOW}
 
 
-def test_fallback_deny_refuses_all(
+def test_fallback_deny_refuses_everything(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url, FALLBACK="deny")
@@ -330,7 +330,7 @@ def test_fallback_deny_refuses_all(
     assert all(answer.retry_after and answer.retry_after >= 0.1 for answer in answers)
 
 
-def test_transition_is_signalled_once_and_not_with_every_request(
+def test_transition_sends_one_signal(
     check: Callable[[str, str], Decision],
     server: RedisServer,
     settings: SettingsWrapper,
@@ -364,7 +364,7 @@ def test_transition_is_signalled_once_and_not_with_every_request(
     assert messages[1].startswith("Redis is back after")
 
 
-def test_key_that_holds_something_else_is_logged_now_and_then(
+def test_key_of_another_type_is_not_logged_for_every_check(
     server: RedisServer,
     settings: SettingsWrapper,
     caplog: pytest.LogCaptureFixture,
@@ -383,8 +383,8 @@ def test_key_that_holds_something_else_is_logged_now_and_then(
     assert "WRONGTYPE" in record.message
 
 
-def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
-    """A replica answers reads, but takes no hit."""
+def test_peek_does_not_close_the_breaker(server: RedisServer, settings: SettingsWrapper) -> None:
+    """A replica serves reads, but refuses writes, so a peek does not prove a recovery."""
     configure(settings, server.url)
     limits.check("many", "k")
     with read_only(server):
@@ -392,13 +392,14 @@ def test_look_at_a_window_closes_no_breaker(server: RedisServer, settings: Setti
         while limits.get_limiter().breaker.state == CLOSED:
             limits.check("many", "k")
             limits.peek("many", "k")
-        time.sleep(0.12)
+        breaker = limits.get_limiter().breaker
+        wait_until(lambda: breaker.probe_in == 0, "a probe is due")
         assert limits.peek("many", "k").source == decisions.LOCAL
-        assert limits.get_limiter().breaker.state == OPEN
+        assert breaker.state == OPEN
     wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
 
 
-def test_refund_while_redis_is_away_gives_nothing_back(
+def test_refund_during_an_outage_returns_nothing(
     server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url)
@@ -409,12 +410,12 @@ def test_refund_while_redis_is_away_gives_nothing_back(
         assert limits.refund(charged[0]) == 0
         for _ in range(5):
             local = limits.check("few", "k")
-        assert limits.refund(local) == 0, "it was refused, and so not charged"
+        assert limits.refund(local) == 0, "a refused check was not charged"
         assert limits.refund(charged[1]) == 0, "no socket is touched"
     wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
 
 
-def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
+def test_call_that_timed_out_is_charged_once_when_the_server_continues(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url)
@@ -425,17 +426,17 @@ def test_call_that_timed_out_is_charged_once_when_the_server_goes_on(
             assert check("many", "k").source == decisions.LOCAL
         wait_until(lambda: bool(client.ping()), "the server has answered what came before")
     left = limits.peek("many", "k").remaining
-    # One before, one by the call that timed out, and one that the peek itself counts in.
+    # The first check, the call that timed out, and the cost that the peek itself includes.
     assert left == LIMIT - 3
 
 
 class Work(NamedTuple):
-    """What the thread that answers a request does for it."""
+    """The work of the current thread during an action."""
 
     sockets: int
-    """Calls that connect a socket or send by one."""
+    """How many calls connect a socket or send over one."""
     calls: int
-    """All calls of functions, also of those written in C."""
+    """How many functions are called, including those in C."""
 
 
 def uses_socket(function: Any) -> bool:
@@ -445,7 +446,7 @@ def uses_socket(function: Any) -> bool:
 
 
 def work_of(action: Callable[[], Any]) -> Work:
-    """Count what an action does."""
+    """Return the work of an action."""
     calls = sockets = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -462,16 +463,16 @@ def work_of(action: Callable[[], Any]) -> Work:
 
 
 class Requests:
-    """A check, and pages that a decorator and the middleware limit."""
+    """A check, and requests for pages that the decorator or the middleware limits."""
 
     def __init__(self, runner: Callable[..., Any] | None) -> None:
-        """`runner` of coroutines, for the asynchronous ways."""
+        """With a `runner` of coroutines, check and request asynchronously."""
         self._runner = runner
         self._handler = BaseHandler()
         self._handler.load_middleware(is_async=runner is not None)
 
     def work(self) -> dict[str, Work]:
-        """What each does; of pages, what is added to one that nobody limits."""
+        """Return the work of each. For pages, the calls beyond those of a page without limits."""
         bare, decorated, ruled = (
             self._work(partial(self._page, name)) for name in ("bare", "decorated", "ruled")
         )
@@ -483,7 +484,7 @@ class Requests:
         }
 
     def _work(self, ask: Callable[[], Any]) -> Work:
-        """Of five times: a garbage collection may call more functions, but use no socket."""
+        """Return the fewest calls (garbage collection adds some) and most sockets of five runs."""
         runner = self._runner
         action = ask if runner is None else lambda: runner(ask())
         found = [work_of(action) for _ in range(5)]
@@ -499,41 +500,41 @@ class Requests:
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_behind_an_open_breaker_no_request_touches_the_network(
-    trouble: Trouble,
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_open_breaker_keeps_every_request_off_the_network(
+    failure: Failure,
     way: str,
     runner: Callable[..., Any],
     server: RedisServer,
     settings: SettingsWrapper,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And none makes many more calls; for the time see `python -m benchmarks outage`."""
+    """Nor does a request make many more calls. For times, run `python -m benchmarks outage`."""
     monkeypatch.setattr("django_slidingwindow.core.breaker._FIRST_DELAY", 3600.0)  # no probe
     rules = [{"path": "^/ruled/", "profiles": ["many"]}]
-    settings.ROOT_URLCONF = "tests.support.outage_urls"
+    settings.ROOT_URLCONF = "tests.support.sites.outage_urls"
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
     configure(settings, server.url, RULES=rules, LOG=False)
     with server.client() as client:
         client.flushall()
     requests = Requests(runner if way == "async" else None)
-    requests.work()  # what the first prepare is not counted
+    requests.work()  # the first requests prepare what later ones use
     usual = requests.work()
     assert {work.sockets for work in usual.values()} == {1}
-    with trouble(server):
+    with failure(server):
         while limits.get_limiter().breaker.state == CLOSED:
             limits.check("many", "k")
         behind = requests.work()
     assert {name: work.sockets for name, work in behind.items()} == dict.fromkeys(usual, 0)
-    # This process does then what Redis did: a few calls instead of the network.
+    # The process decides itself: a few calls more instead of the network.
     more = {name: work.calls - usual[name].calls for name, work in behind.items()}
     assert max(more.values()) <= 16, more
 
 
-def test_recovery_is_soon_after_a_long_outage_too(
+def test_recovery_is_quick_after_a_long_outage(
     check: Callable[[str, str], Decision], server: RedisServer, settings: SettingsWrapper
 ) -> None:
-    """The schedule (test_breaker) says within 0.9 s; the rest is for a busy machine."""
+    """The schedule of probes (test_breaker) allows 0.9 s; the rest is for a busy machine."""
     configure(settings, server.url)
     with killed(server):
         ends = time.monotonic() + 2
@@ -545,7 +546,7 @@ def test_recovery_is_soon_after_a_long_outage_too(
     assert time.monotonic() - returned < 3
 
 
-def test_flood_of_identifiers_during_an_outage_stays_bounded(
+def test_flood_of_identifiers_during_an_outage_uses_bounded_memory(
     server: RedisServer, settings: SettingsWrapper
 ) -> None:
     configure(settings, server.url, FALLBACK_MAX_KEYS=500)
@@ -556,7 +557,7 @@ def test_flood_of_identifiers_during_an_outage_stays_bounded(
 
 
 def functions_of(ask: Callable[[], object]) -> list[str]:
-    """The functions of this app that a call visits, in their order."""
+    """Return the functions of this app that a call runs, in order."""
     visited = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -587,14 +588,14 @@ def test_first_and_third_failure_of_an_outage_run_the_same_code(
         assert decision.source == decisions.LOCAL
 
     with killed(server):
-        # No connection is idle, and what one process decides alone is prepared.
+        # Close idle connections, and prepare the local windows.
         limits.get_limiter().store.close()
         failing()
         limits.get_limiter().breaker.of("").succeeded()
         limits.get_limiter().breaker.is_healthy = True
         first, second, third = (functions_of(failing) for _ in range(3))
-    # The third opens the breaker, which is logged, and closes idle connections. The windows of
-    # this process are swept now and then.
+    # The third failure opens the breaker, which logs and closes idle connections. Some checks
+    # sweep the local windows.
     others = ("._schedule", "._degraded", "signals.send", "._tidy", "._sweep", ".expired", ".close")
     first, second, third = (
         [name for name in visited if not name.endswith(others)]

@@ -1,4 +1,4 @@
-"""All processes of a site obey an override that is made in the admin, in a real browser."""
+"""An override made in the admin, in a real browser, applies in all processes of a site."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("browser")
 
 ROOT = Path(__file__).parent.parent.parent
-SITE = "tests.support.override_site"
+SITE = "tests.support.sites.overrides"
 # Two of gunicorn and one of uvicorn.
 PROCESSES = 3
-# Seconds within which they obey: the default of OVERRIDES_SECONDS.
+# Seconds until an override applies everywhere: the default of OVERRIDES_SECONDS.
 PROMISED = 2.0
-# More of them for a busy machine, which may not let a process look in time.
+# Further seconds for a busy machine, on which a process may read overrides late.
 PATIENCE = 1.0
 CREATE = f"""
 import {SITE}
@@ -41,7 +41,7 @@ User.objects.create_superuser("admin", password="admin")
 
 
 class Answer(NamedTuple):
-    """A response, the process that sent it, and when it was asked for."""
+    """A response, the process that sent it, and the time of the request."""
 
     asked: float
     process: str
@@ -79,7 +79,7 @@ class Site:
         return len(self._processes) == PROCESSES
 
     def ask(self) -> list[Answer]:
-        """Ask both servers; a worker of gunicorn may not be among those that answer."""
+        """Send requests to both servers. They may not reach every worker of gunicorn."""
         return [self._get(port) for port in (*self.ports, *self.ports[:1] * 3)]
 
     def _get(self, port: int) -> Answer:
@@ -93,7 +93,7 @@ class Site:
         return Answer(asked, response.headers["X-Process"], response.status)
 
     def assert_obeys(self, status: int) -> None:
-        """Each process answers with this status as soon as was promised."""
+        """Assert that each process responds with this status within the promised time."""
         saved = time.monotonic()
         obeying: set[str] = set()
         while obeying != self._processes:
@@ -101,7 +101,7 @@ class Site:
                 if answer.status == status:
                     obeying.add(answer.process)
                 else:
-                    assert answer.process not in obeying, "a process went back"
+                    assert answer.process not in obeying, "a process returned to the old state"
                     assert answer.asked < saved + PROMISED + PATIENCE, "a process is late"
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ def site(chromium: WebDriver, redis_server: RedisServer, tmp_path: Path) -> Iter
     site.close()
 
 
-def test_override_made_in_a_browser_is_in_force_in_all_processes_without_queries(
+def test_override_made_in_a_browser_applies_in_all_processes_without_queries(
     chromium: WebDriver, site: Site
 ) -> None:
     from selenium.webdriver.common.by import By

@@ -1,4 +1,4 @@
-"""What is installed is what is in the checkout, Lua files included."""
+"""The distributions contain all files of the package, including Lua files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {
     if path.is_file() and "__pycache__" not in path.parts
 }
 
-# The wheel is built once, for all tests of this module.
+# One xdist worker runs all tests of this module, so that the wheel is built only once.
 pytestmark = pytest.mark.xdist_group("packaging")
 
 
@@ -39,7 +39,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was built from the sdist."""
+    """A folder with the sdist and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--quiet", "--outdir", folder, ROOT, cwd=folder)
     return folder

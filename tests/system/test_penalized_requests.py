@@ -1,4 +1,4 @@
-"""What people see of a penalty: responses, the log, metrics, live keys, commands and the admin."""
+"""Where a penalty is visible: responses, log, metrics, live keys, commands and the admin."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from django_slidingwindow.algorithms.scripts import script
 from django_slidingwindow.contrib.debug_toolbar import _window_row
 from django_slidingwindow.contrib.metrics import REFUSALS, Receivers
 from django_slidingwindow.decorators import rate_limit
-from django_slidingwindow.guard import overriding
+from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.inspection import doctor
 from django_slidingwindow.inspection import windows as inspection
 from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
 from django_slidingwindow.testing import limits_in_memory
-from tests.guard.test_overriding import limited, put
+from tests.guard.test_override_snapshot import limited, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +50,11 @@ pytestmark = pytest.mark.usefixtures("profiles")
 def profiles(settings: Any) -> Iterator[None]:
     settings.SLIDING_WINDOW = {"PROFILES": PROFILES, "LATENCY_BUDGET": 5.0}
     yield
-    overriding.publish(None)
+    override_snapshot.publish(None)
 
 
 def block(profile: str = "login", who: str = ADDRESS) -> None:
-    """One admission, two refusals that are tolerated, and one more."""
+    """Cause a block: one admission, two tolerated refusals, and one more refusal."""
     for _ in range(4):
         limits.check(profile, who)
 
@@ -128,38 +128,38 @@ def test_panel_of_the_toolbar_names_the_penalty() -> None:
 # Overrides
 
 
-def test_an_exempt_identifier_is_neither_blocked_nor_counted() -> None:
+def test_exempt_identifier_is_neither_blocked_nor_counted() -> None:
     with limits_in_memory() as clock:
         block()
         put("login", ADDRESS, action="exempt")
         assert {limits.check("login", ADDRESS).reason for _ in range(9)} == {"exempt"}
-        overriding.publish(None)
+        override_snapshot.publish(None)
         assert limits.check("login", ADDRESS).reason == "penalty"
         clock.advance(3_600)
         assert limits.check("login", ADDRESS).allowed
 
 
-def test_an_observed_identifier_is_not_blocked() -> None:
+def test_observed_identifier_is_not_blocked() -> None:
     with limits_in_memory():
         put("login", ADDRESS, action="observe")
         decided = [limits.check("login", ADDRESS) for _ in range(6)]
         assert all(one.allowed for one in decided)
         assert [one.verdicts[0].blocked for one in decided] == [False] * 3 + [True] * 3
-        overriding.publish(None)
+        override_snapshot.publish(None)
         assert limits.check("login", ADDRESS).reason == "penalty"
 
 
-def test_another_limit_has_the_same_penalty_and_a_block_by_an_operator_does_not_count() -> None:
+def test_overridden_limit_keeps_its_penalty_and_an_operators_block_does_not_count() -> None:
     with limits_in_memory():
         put("login", ADDRESS, action="block")
         assert {limits.check("login", ADDRESS).reason for _ in range(9)} == {"block"}
-        overriding.publish(None)
+        override_snapshot.publish(None)
         put("login", ADDRESS, **limited((3, 60.0)))
         reasons = [limits.check("login", ADDRESS).reason for _ in range(7)]
         assert reasons == ["allowed"] * 3 + ["limit"] * 2 + ["penalty"] * 2
 
 
-def test_a_function_that_says_the_rate_has_the_penalty_of_its_profile() -> None:
+def test_rate_from_a_function_keeps_the_penalty_of_its_profile() -> None:
     with limits_in_memory():
         block("asked")
         assert limits.check("asked", ADDRESS).reason == "penalty"
@@ -190,7 +190,7 @@ def test_live_keys_show_refusals_and_blocks(redis: Redis) -> None:
     assert state.retry_after == pytest.approx(3_600, abs=5)
     assert state.ttl == pytest.approx(3_600 + 86_400 + 600, abs=5)
     assert inspection.hits(KEY) == []
-    # Its windows may be gone long before the block ends.
+    # The windows may expire long before the block ends.
     redis.delete(KEY.replace("p600", "c60"), KEY.replace("p600", "c3600"))
     assert [*states(profile="login", identifier=ADDRESS)] == [KEY]
 
@@ -211,7 +211,7 @@ def test_only_penalties_that_block_are_listed_as_blocked(redis: Redis) -> None:
     assert (watched.observed, watched.blocked, watched.remaining) == (True, False, 0)
 
 
-def test_a_penalty_stands_beside_the_windows_of_its_profile(redis: Redis) -> None:
+def test_penalty_is_listed_with_the_windows_of_its_profile(redis: Redis) -> None:
     block()
     window = KEY.replace("p600", "c60")
     assert [state.key for state in inspection.describe_all(window)] == [
@@ -223,18 +223,18 @@ def test_a_penalty_stands_beside_the_windows_of_its_profile(redis: Redis) -> Non
     assert limits.peek("login", ADDRESS).reason == decisions.LIMIT
 
 
-def test_a_penalty_shows_the_override_of_its_identifier(redis: Redis) -> None:
+def test_penalty_shows_the_override_of_its_identifier(redis: Redis) -> None:
     block()
     for action in ("exempt", "observe", "block"):
         put("login", ADDRESS, action=action)
         assert states()[KEY].override == action
         assert states()[KEY].blocked is (action == "block")
-        overriding.publish(None)
+        override_snapshot.publish(None)
     put("login", ADDRESS, **limited((9, 60.0)))
     assert states()[KEY].limit == 2
 
 
-def test_a_penalty_of_no_profile_is_shown(redis: Redis, settings: Any) -> None:
+def test_penalty_without_a_profile_is_shown(redis: Redis, settings: Any) -> None:
     block()
     settings.SLIDING_WINDOW = {"LATENCY_BUDGET": 5.0}
     state = states()[KEY]
@@ -252,7 +252,7 @@ def test_penalties_of_long_identifiers_are_found(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("value", [b"x", b"\x01" * 12])
-def test_a_damaged_penalty_is_reported_and_can_be_reset(redis: Redis, value: bytes) -> None:
+def test_damaged_penalty_is_reported_and_can_be_reset(redis: Redis, value: bytes) -> None:
     redis.set(KEY, value)
     assert [state.key for state in inspection.damaged()] == [KEY]
     decision = limits.check("login", ADDRESS)
@@ -294,7 +294,7 @@ def test_commands_show_and_remove_a_block(redis: Redis) -> None:
 
 
 @pytest.mark.django_db
-def test_doctor_knows_the_scripts_of_penalties(redis: Redis) -> None:
+def test_doctor_recognizes_the_scripts_of_penalties(redis: Redis) -> None:
     block()
     (found,) = [one for one in doctor.examine() if one.name == "script"]
     # Checks with and without a penalty, and one refund.
@@ -321,7 +321,7 @@ def test_admin_shows_a_block_and_unblocks(redis: Redis, admin_client: Client) ->
 
 
 @pytest.mark.parametrize("in_memory", [False, True], ids=["redis", "memory"])
-def test_penalty_stands_beside_rates_and_requests_in_flight(
+def test_penalty_works_with_rates_and_requests_in_flight(
     settings: Any, redis: Redis, in_memory: bool
 ) -> None:
     settings.SLIDING_WINDOW = {
@@ -345,7 +345,7 @@ def test_penalty_stands_beside_rates_and_requests_in_flight(
             decisions.PENALTY,
             decisions.PENALTY,
         ]
-        # A slot and a hit.
+        # The refund includes a slot and a hit.
         assert limits.refund(first) == 2
         blocked = limits.check("busy", "acme")
         assert (blocked.allowed, blocked.reason) == (False, decisions.PENALTY)

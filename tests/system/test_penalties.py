@@ -1,4 +1,4 @@
-"""Penalties in every store: what counts as an offence, and when a block begins and ends."""
+"""Penalties in every store: which refusals are an offence, and when a block begins and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Ahead, Evaluate, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import SECOND, Clock, Said, ask
+from tests.support.clock import SECOND, Clock
+from tests.support.store_harness import WindowAnswer, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ OTHER = "throttle:ip:{b}:other:c60"
 
 
 class Door:
-    """One profile with a limit of 1 a minute and a penalty, and another one beside it."""
+    """A profile with one window and a penalty, optionally beside a window of another profile."""
 
     def __init__(self, run: Callable[[Any], Any], clock: Clock, policy: Policy) -> None:
         self.run = run
@@ -46,7 +47,7 @@ class Door:
         penalty: Penalty = PENALTY,
         count_rejected: bool = False,
         beside: WindowRule | None = None,
-    ) -> tuple[bool, Said, Said]:
+    ) -> tuple[bool, WindowAnswer, WindowAnswer]:
         rules = (
             WindowRule(self.policy, cost, observed, count_rejected),
             WindowRule(penalty, cost, observed, watches=1, unreported=ages),
@@ -56,17 +57,19 @@ class Door:
             rules, keys = (*rules, beside), (*keys, OTHER)
         admitted, clock, *rest = self.run(Evaluate(keys, rules, writes))
         assert clock == self.clock.now
-        said = [Said(bool(a), *others) for a, *others in zip(*[iter(rest)] * 4, strict=True)]
-        return bool(admitted), said[0], said[1]
+        windows = [
+            WindowAnswer(bool(a), *others) for a, *others in zip(*[iter(rest)] * 4, strict=True)
+        ]
+        return bool(admitted), windows[0], windows[1]
 
-    def refuse(self, times: int) -> tuple[bool, Said, Said]:
+    def refuse(self, times: int) -> tuple[bool, WindowAnswer, WindowAnswer]:
         for _ in range(times):
             last = self.ask()
             assert not last[0]
         return last
 
     def block(self) -> int:
-        """Be blocked; return for how long."""
+        """Cause a block, and return its duration."""
         while self.ask()[2].admits:
             pass
         return self.ask()[2].retry
@@ -105,20 +108,20 @@ def test_refusals_beyond_the_tolerated_ones_block(
     store: Any, run: Callable[[Any], Any], algorithm: str
 ) -> None:
     door = Door(run, store._clock, Policy(limit=1, window=30, algorithm=algorithm))
-    assert door.ask()[2] == Said(True, 2, 0, 0)
+    assert door.ask()[2] == WindowAnswer(True, 2, 0, 0)
     assert [door.ask()[2] for _ in range(2)] == [
-        Said(True, 1, 0, PENALTY.window_us),
-        Said(True, 0, 0, PENALTY.window_us),
+        WindowAnswer(True, 1, 0, PENALTY.window_us),
+        WindowAnswer(True, 0, 0, PENALTY.window_us),
     ]
     admitted, window, penalty = door.ask()
     assert not admitted
-    assert penalty == Said(False, 2, MINUTE, MINUTE)
+    assert penalty == WindowAnswer(False, 2, MINUTE, MINUTE)
     assert not window.admits
     assert window.remaining == 0
     assert window.retry == max(MINUTE, window.retry)
 
 
-def test_a_block_ends_to_the_microsecond(door: Door) -> None:
+def test_block_ends_to_the_microsecond(door: Door) -> None:
     began = door.clock.now
     assert door.block() == MINUTE
     door.clock.now = began + MINUTE - 1
@@ -132,25 +135,27 @@ def test_refusals_while_blocked_neither_count_nor_extend_the_block(door: Door) -
     began = door.clock.now
     door.block()
     door.clock.now += MINUTE // 2
-    assert door.refuse(50)[2] == Said(False, 2, MINUTE // 2, MINUTE // 2)
+    assert door.refuse(50)[2] == WindowAnswer(False, 2, MINUTE // 2, MINUTE // 2)
     door.clock.now = began + MINUTE
-    assert door.ask()[2] == Said(True, 2, 0, 0)
+    assert door.ask()[2] == WindowAnswer(True, 2, 0, 0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_blocked_request_stores_nothing(
+def test_blocked_request_stores_nothing(
     store: Any, run: Callable[[Any], Any], algorithm: str
 ) -> None:
     door = Door(run, store._clock, Policy(limit=3, window=30, algorithm=algorithm))
     door.ask(cost=3)
     while door.ask(count_rejected=True)[2].admits:
         pass
-    # Every hit has left, and the block goes on.
+    # All hits have expired, and the block continues.
     door.clock.now += 10 * MINUTE
     door.clock.now -= door.clock.now % (30 * SECOND)
     longer = Penalty(limit=0, window=600, steps=(86_400.0,))
     assert door.ask(cost=4, penalty=longer)[2].retry == 86_400 * SECOND
-    assert door.ask(penalty=longer, count_rejected=True)[1] == Said(False, 0, 86_400 * SECOND, 0)
+    assert door.ask(penalty=longer, count_rejected=True)[1] == WindowAnswer(
+        False, 0, 86_400 * SECOND, 0
+    )
     run(Reset(door.keys[1:]))
     assert door.ask()[1].remaining == 2
 
@@ -164,18 +169,18 @@ def test_each_offence_blocks_for_the_next_step_and_the_last_step_repeats(door: D
 
 
 @pytest.mark.parametrize(("early", "step"), [(1, 10 * MINUTE), (0, MINUTE)])
-def test_offences_are_forgotten_the_last_step_and_the_window_after_a_block(
+def test_offences_expire_the_last_step_and_the_window_after_a_block(
     door: Door, early: int, step: int
 ) -> None:
     door.clock.now += door.block() + 10 * MINUTE + 10 * MINUTE - early
     assert door.block() == step
 
 
-def test_refusals_leave_to_the_microsecond(door: Door) -> None:
+def test_refusals_expire_to_the_microsecond(door: Door) -> None:
     door.ask()
     door.refuse(1)
     door.clock.now += 10 * MINUTE - 1
-    assert door.ask()[2] == Said(True, 1, 0, 1)
+    assert door.ask()[2] == WindowAnswer(True, 1, 0, 1)
     door.refuse(1)
     door.clock.now += 1
     assert door.ask()[2].remaining == 0
@@ -185,10 +190,12 @@ def test_refusals_leave_to_the_microsecond(door: Door) -> None:
 def test_no_tolerance_blocks_with_the_first_refusal(door: Door) -> None:
     strict = Penalty(limit=0, window=600, steps=(60.0,))
     assert door.ask(penalty=strict)[0]
-    assert door.ask(penalty=strict)[2] == Said(False, 0, MINUTE, MINUTE)
+    assert door.ask(penalty=strict)[2] == WindowAnswer(False, 0, MINUTE, MINUTE)
 
 
-def test_a_longer_wait_of_the_window_is_the_answer(store: Any, run: Callable[[Any], Any]) -> None:
+def test_retry_is_the_longer_wait_of_window_and_block(
+    store: Any, run: Callable[[Any], Any]
+) -> None:
     door = Door(run, store._clock, Policy(limit=1, window=3_600, algorithm="log"))
     door.block()
     _, window, penalty = door.ask()
@@ -196,7 +203,7 @@ def test_a_longer_wait_of_the_window_is_the_answer(store: Any, run: Callable[[An
     assert door.ask(cost=2)[1].retry == -1
 
 
-def test_a_cost_of_zero_passes_and_sees_the_block(door: Door) -> None:
+def test_cost_of_zero_passes_and_sees_the_block(door: Door) -> None:
     door.block()
     admitted, window, penalty = door.ask(cost=0)
     assert admitted
@@ -204,7 +211,7 @@ def test_a_cost_of_zero_passes_and_sees_the_block(door: Door) -> None:
     assert not penalty.admits
 
 
-def test_a_look_says_what_a_check_would_and_changes_nothing(door: Door) -> None:
+def test_peek_returns_the_answer_of_check_and_changes_nothing(door: Door) -> None:
     door.ask()
     door.refuse(2)
     looks = [door.ask(writes=False) for _ in range(3)]
@@ -212,24 +219,24 @@ def test_a_look_says_what_a_check_would_and_changes_nothing(door: Door) -> None:
     assert looks[0] == door.ask()
 
 
-def test_an_observed_block_admits_and_is_reported(door: Door) -> None:
+def test_observed_block_admits_and_is_reported(door: Door) -> None:
     for _ in range(3):
         assert door.ask(observed=True)[0]
     admitted, window, penalty = door.ask(observed=True)
     assert admitted
     assert (window.admits, window.retry, penalty.retry) == (False, MINUTE, MINUTE)
-    # As if it were enforced, nothing is stored meanwhile.
+    # As with an enforced block, nothing is stored during the block.
     door.clock.now += MINUTE - 1
     door.ask(observed=True)
     door.clock.now += 1
     assert door.ask(observed=True)[1].admits
 
 
-def test_a_block_charges_nothing_elsewhere_and_another_refusal_is_no_offence(door: Door) -> None:
+def test_block_charges_no_other_profile_and_refusals_of_others_are_no_offence(door: Door) -> None:
     beside = WindowRule(Policy(limit=1, window=60), 1)
     assert door.ask(beside=beside)[0]
     door.clock.now += MINUTE
-    # The other profile refuses, this one has room.
+    # The other profile refuses, but this one has room.
     door.run(Evaluate((OTHER,), (beside,), True))
     assert door.ask(beside=beside)[2].remaining == 2
     door.block()
@@ -240,16 +247,16 @@ def test_a_block_charges_nothing_elsewhere_and_another_refusal_is_no_offence(doo
     assert door.ask(beside=beside)[0]
 
 
-def test_reported_refusals_count_when_they_came(door: Door) -> None:
-    assert door.ask(ages=(5 * MINUTE, MINUTE))[2] == Said(True, 0, 0, 5 * MINUTE)
+def test_reported_refusals_count_at_their_own_time(door: Door) -> None:
+    assert door.ask(ages=(5 * MINUTE, MINUTE))[2] == WindowAnswer(True, 0, 0, 5 * MINUTE)
     door.clock.now += 5 * MINUTE
-    assert door.ask()[2] == Said(True, 1, 0, 4 * MINUTE)
+    assert door.ask()[2] == WindowAnswer(True, 1, 0, 4 * MINUTE)
 
 
-def test_reported_refusals_that_are_too_many_block_a_request_that_has_room(door: Door) -> None:
+def test_too_many_reported_refusals_block_a_request_that_has_room(door: Door) -> None:
     admitted, window, penalty = door.ask(ages=(3, 2, 1))
     assert not admitted
-    assert window == Said(False, 0, MINUTE, 0)
+    assert window == WindowAnswer(False, 0, MINUTE, 0)
     assert penalty.retry == MINUTE
 
 
@@ -263,7 +270,7 @@ def test_reported_refusals_from_before_the_end_of_a_block_do_not_count(door: Doo
     assert door.ask(ages=(10 * MINUTE,))[2].remaining == 2
 
 
-def test_a_clock_that_steps_back_blocks_no_longer_than_a_step(door: Door) -> None:
+def test_clock_that_steps_back_blocks_no_longer_than_a_step(door: Door) -> None:
     door.block()
     door.clock.now -= 3_600 * SECOND
     assert door.ask(writes=False)[2].retry == MINUTE
@@ -272,17 +279,17 @@ def test_a_clock_that_steps_back_blocks_no_longer_than_a_step(door: Door) -> Non
     assert door.ask()[2].retry == 1
 
 
-def test_refusals_ahead_of_the_clock_count_for_a_window_from_now_on(door: Door) -> None:
+def test_refusals_in_the_future_count_for_one_window_from_now(door: Door) -> None:
     door.ask()
     door.refuse(1)
     door.clock.now -= 3_600 * SECOND
-    assert door.ask()[2] == Said(True, 0, 0, PENALTY.window_us)
+    assert door.ask()[2] == WindowAnswer(True, 0, 0, PENALTY.window_us)
 
 
 def test_reset_unblocks(door: Door) -> None:
     door.block()
     assert door.run(Reset(door.keys)) == [2]
-    assert door.ask()[2] == Said(True, 2, 0, 0)
+    assert door.ask()[2] == WindowAnswer(True, 2, 0, 0)
 
 
 def test_profiles_of_one_scope_share_a_penalty_and_count_a_request_once(door: Door) -> None:
@@ -295,13 +302,13 @@ def test_profiles_of_one_scope_share_a_penalty_and_count_a_request_once(door: Do
     assert list(door.run(Evaluate(keys, (*one, *other), True)))[6::8] == [0, 0]
 
 
-def test_penalties_need_no_windows_to_be_looked_at(door: Door) -> None:
+def test_penalty_can_be_read_without_windows(door: Door) -> None:
     door.block()
     look = Evaluate(door.keys[1:], (WindowRule(PENALTY, 0),), False)
     assert list(door.run(look))[2:] == [0, 2, MINUTE, MINUTE]
 
 
-def test_units_are_taken_ahead_beside_a_penalty(redis: Redis) -> None:
+def test_units_can_be_leased_beside_a_penalty(redis: Redis) -> None:
     store = RedisStore("default", clock=Clock())
     rules = (
         WindowRule(Policy(limit=100, window=60, lease=10), 1),
@@ -321,7 +328,7 @@ def test_units_are_taken_ahead_beside_a_penalty(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\x01\x01", b"\x02" + bytes(8), b"\x01" + bytes(10)])
-def test_a_damaged_value_is_an_error_of_its_key(redis: Redis, value: bytes) -> None:
+def test_damaged_value_is_an_error_of_its_key(redis: Redis, value: bytes) -> None:
     store = RedisStore("default", clock=Clock())
     door = Door(partial(ask, store), store._clock, Policy(limit=1, window=60))
     redis.set(door.keys[1], value)
@@ -333,7 +340,7 @@ def test_a_damaged_value_is_an_error_of_its_key(redis: Redis, value: bytes) -> N
     store.close()
 
 
-def test_a_penalty_expires_when_nothing_in_it_counts_any_more(redis: Redis) -> None:
+def test_penalty_expires_when_nothing_in_it_counts(redis: Redis) -> None:
     store = RedisStore("default", clock=Clock())
     door = Door(partial(ask, store), store._clock, Policy(limit=1, window=60))
     door.ask()
@@ -346,7 +353,7 @@ def test_a_penalty_expires_when_nothing_in_it_counts_any_more(redis: Redis) -> N
     store.close()
 
 
-def test_memory_forgets_a_penalty_that_counts_no_more() -> None:
+def test_memory_store_drops_an_expired_penalty() -> None:
     store = MemoryStore(clock=Clock())
     door = Door(partial(ask, store), store._clock, Policy(limit=1, window=60))
     door.block()

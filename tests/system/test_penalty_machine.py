@@ -1,4 +1,4 @@
-"""Penalties in Redis and in memory against the oracle, in orders that nobody would think of."""
+"""Penalties in Redis and in memory, compared with the oracle in random sequences of calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from django_slidingwindow.algorithms.penalties import Penalty
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import DAY, SECOND, START, Clock, ask
+from tests.support.clock import DAY, SECOND, START, Clock
 from tests.support.penalty_oracle import PenaltyOracle
+from tests.support.store_harness import ask
 from tests.system.test_statemachine import QUICK, Unswept
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 NAMES = itertools.count()
 STEPS = ((60.0,), (60.0, 600.0), (1.5, 1.5, 86_400.0))
-# Profiles of one request: how many windows each has, and whether it has a penalty.
+# For each profile, the number of its windows and whether it has a penalty.
 PROFILES = {"login": (1, True), "search": (2, True), "plain": (1, False)}
 
 
@@ -101,11 +102,11 @@ class PenaltiesAgreeWithTheOracle(RuleBasedStateMachine):
         self.clock.now += seconds * SECOND
 
     @rule(early=st.sampled_from([0, 1, -1]), which=st.integers(0, 4))
-    def wait_until_it_says(self, early: int, which: int) -> None:
+    def wait_for_retry(self, early: int, which: int) -> None:
         self.clock.now += max(0, self.retries[which % len(self.retries)] - early)
 
     @rule(early=st.sampled_from([0, 1]))
-    def wait_until_offences_are_forgotten(self, early: int) -> None:
+    def wait_until_offences_expire(self, early: int) -> None:
         self.clock.now += max(self.retries) + self.penalty.steps_us[-1] + self.penalty.window_us
         self.clock.now -= early
 
@@ -117,9 +118,9 @@ class PenaltiesAgreeWithTheOracle(RuleBasedStateMachine):
     def unblock(self, name: str) -> None:
         for store, oracle in self.stores.values():
             call = Reset((self.key(name, "p"),))
-            [said] = store.run(call)
-            # What has expired may be gone already, or not.
-            assert 0 <= said <= oracle.run(call)[0]
+            [deleted] = store.run(call)
+            # Keys that have expired may still be stored or not.
+            assert 0 <= deleted <= oracle.run(call)[0]
 
     def teardown(self) -> None:
         if hasattr(self, "redis"):

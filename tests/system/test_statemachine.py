@@ -1,4 +1,4 @@
-"""Stores against the oracle, in orders that nobody would think of."""
+"""The stores, compared with the oracle in random sequences of calls."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.protocol import Evaluate, Refund, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.engine import DAY, START, Clock, ask
+from tests.support.clock import DAY, START, Clock
 from tests.support.oracle import Oracle
+from tests.support.store_harness import ask
 
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Call
 
 QUICK = settings(max_examples=40, stateful_step_count=50)
 
-# Short enough for a tick of a microsecond, and so long that it is coarser; some that no
-# number of sub-windows or ticks divides.
+# Windows with a tick of a microsecond and with coarser ticks. Some are not divisible into
+# sub-windows or ticks.
 WINDOWS = (60, 61.000_001, 3_000.000_001, 86_400, 400 * 86_400)
 NAMES = itertools.count()
 
 
 class Unswept(MemoryStore):
-    """Forgets nothing of itself, so that a clock that steps back finds what it left."""
+    """A memory store that keeps expired windows, for clocks that step back."""
 
     swept = 0
 
 
 class StoresAgreeWithTheOracle(RuleBasedStateMachine):
-    """Several keys of some algorithms, checked one by one and at once."""
+    """Calls with one or more of several keys and algorithms."""
 
     algorithms: ClassVar[tuple[str, ...]]
     long: ClassVar[bool] = False
-    """Logs of hundreds of hits, which are seldom emptied at once."""
+    """Whether logs have hundreds of hits and are never reset."""
 
     @initialize(
         window=st.sampled_from(WINDOWS),
@@ -98,16 +99,16 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
                 st.sampled_from([(False, False), (False, True), (True, False), (True, True)]),
                 label="observed, count_rejected",
             )
-            asks = data.draw(st.sampled_from([cost, cost, cost, 0]), label="cost of this line")
+            asks = data.draw(st.sampled_from([cost, cost, cost, 0]), label="cost of this rule")
             lines.append(WindowRule(policy, asks, observed, rejected))
         now = self.clock.now
         before = self.later_counts(keys, lines)
-        admitted, clock, *said = self.both(Evaluate(tuple(keys), tuple(lines), writes))
+        admitted, clock, *windows = self.both(Evaluate(tuple(keys), tuple(lines), writes))
         assert clock == now
         after = self.later_counts(keys, lines)
         assert all(new >= old for old, new in zip(before, after, strict=True))
         for at, (key, line) in enumerate(zip(keys, lines, strict=True)):
-            admits, remaining, retry, _ = said[4 * at : 4 * at + 4]
+            admits, remaining, retry, _ = windows[4 * at : 4 * at + 4]
             assert 0 <= remaining <= line.policy.limit
             if retry > 0:
                 self.retry = retry
@@ -116,13 +117,13 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
                 self.receipts.append((now, key, line.policy, line.cost))
 
     def later_counts(self, keys: list[str], lines: list[WindowRule]) -> list[int]:
-        """How many hits count in each window, now and later: no request may lower that."""
+        """Return how many hits count in each window, now and later. No request may lower them."""
         oracle, now = self.stores["redis"][1], self.clock.now
         counts = []
         for key in dict.fromkeys(keys):
             policies = [line.policy for k, line in zip(keys, lines, strict=True) if k == key]
             hits = oracle.windows.get(key, [])
-            # A clock that has stepped back sets hits to it, whatever the request.
+            # If the clock has stepped back, any request moves future hits to now.
             for policy in policies:
                 hits = [min(stamp, oracle.stamp(policy, now)) for stamp in hits]
             times = [now + part * self.window // 7 for part in (0, 2, 5, 9)]
@@ -131,7 +132,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
 
     @rule(hits=st.integers(1, 130), cost=st.integers(1, 3), gap=st.sampled_from([90, 400, 5_000]))
     def fill(self, hits: int, cost: int, gap: int) -> None:
-        """The first key gets many hits, one after the other: a log that is long."""
+        """Give the first key many hits in sequence, so that its log gets long."""
         key = self.keys[0]
         line = WindowRule(replace(self.policies[key], limit=400), cost)
         for _ in range(hits if self.long else hits // 2 if self.many else 3):
@@ -143,7 +144,7 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
         self.clock.now += times * self.window // (9 * part if self.long else part)
 
     @rule(early=st.sampled_from([0, 1, -1]))
-    def wait_until_it_says(self, early: int) -> None:
+    def wait_for_retry(self, early: int) -> None:
         self.clock.now += max(0, self.retry - early)
 
     @rule(step=st.one_of(st.integers(0, 3), st.integers(0, 20_000)))
@@ -171,8 +172,8 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
         oracle = self.stores["redis"][1]
         hits = list(oracle.windows.get(key, []))
         call = Refund((Charge(key, policy, max(0, cost - part)),), stamp)
-        # The key expires by the server's clock when the newest hit left has; that clock
-        # does not stand still, so leave those alone that are about to.
+        # After a refund, the key expires with its newest remaining hit, by the server's clock.
+        # That clock does not stand still, so skip refunds after which it would expire soon.
         oracle.run(call)
         left = oracle.windows.get(key)
         soon = left and 0 < max(left) + oracle.life(policy) - self.clock.now < 5_000_000
@@ -186,9 +187,9 @@ class StoresAgreeWithTheOracle(RuleBasedStateMachine):
     def reset(self, data: st.DataObject) -> None:
         keys = data.draw(st.sets(st.sampled_from(self.keys), min_size=1), label="keys")
         for store, oracle in self.stores.values():
-            [said] = store.run(Reset(tuple(keys)))
-            # What has expired may be gone already, or not.
-            assert 0 <= said <= oracle.run(Reset(tuple(keys)))[0]
+            [deleted] = store.run(Reset(tuple(keys)))
+            # Keys that have expired may still be stored or not.
+            assert 0 <= deleted <= oracle.run(Reset(tuple(keys)))[0]
 
     def teardown(self) -> None:
         if hasattr(self, "redis"):
@@ -212,7 +213,7 @@ TestCounter = machine("counter")
 TestAllAtOnce = machine(*ALGORITHMS)
 
 
-# What is admitted in a window
+# Admissions in a window
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
@@ -229,7 +230,7 @@ TestAllAtOnce = machine(*ALGORITHMS)
         max_size=60,
     ),
 )
-def test_in_no_window_of_time_is_more_admitted_than_the_algorithm_promises(
+def test_no_interval_admits_more_than_the_algorithm_promises(
     algorithm: str,
     kind: str,
     window: float,
@@ -241,12 +242,7 @@ def test_in_no_window_of_time_is_more_admitted_than_the_algorithm_promises(
     policy = Policy(limit=limit, window=window, algorithm=algorithm, resolution=resolution)
     clock = Clock(START + start)
     store = RedisStore("default", clock=clock) if kind == "redis" else MemoryStore(clock=clock)
-    call = {
-        cost: Evaluate((f"promise:{{{next(NAMES)}}}",), (WindowRule(policy, cost),), True)
-        for cost in range(1, 10)
-    }
-    key = call[1].keys
-    call = {cost: Evaluate(key, made.rules, True) for cost, made in call.items()}
+    keys = (f"promise:{{{next(NAMES)}}}",)
     admitted: list[int] = []
     retry = 0
     for wait, number in requests:
@@ -258,21 +254,21 @@ def test_in_no_window_of_time_is_more_admitted_than_the_algorithm_promises(
             "early": max(0, retry - number),
         }[wait]
         cost = 1 if number < 6 else number - 4
-        said = store.run(call[cost])
-        admitted += [clock.now] * (cost * said[0])
-        retry = max(0, said[4])
+        reply = store.run(Evaluate(keys, (WindowRule(policy, cost),), True))
+        admitted += [clock.now] * (cost * reply[0])
+        retry = max(0, reply[4])
     most = max(
         (sum(first <= came < first + policy.window_us for came in admitted) for first in admitted),
         default=0,
     )
     assert most <= (2 * limit - 1 if algorithm == "counter" else limit)
-    store.run(Reset(key))
+    store.run(Reset(keys))
     if isinstance(store, RedisStore):
         store.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
-def test_an_adversary_gets_twice_the_limit_less_one_out_of_the_counter(limit: int) -> None:
+def test_adversary_gets_twice_the_limit_minus_one_from_the_counter(limit: int) -> None:
     policy = Policy(limit=limit, window=60, algorithm="counter")
     clock = Clock(START - 1)
     store = MemoryStore(clock=clock)

@@ -1,4 +1,4 @@
-"""Web servers of each kind: greenlets, an event loop in C, and processes that are forked in C."""
+"""Limits under several web servers: with greenlets, uvloop, and processes forked by uWSGI."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 WORKERS = 2
 LIMIT = 60
-CROWD = 100
-# Seconds. The most that a request may take leaves a busy machine time, and is still less
-# than the outage.
+CLIENTS = 100
+# In seconds. A request may take longer than the budget on a busy machine, but less than the
+# outage.
 BUDGET = 1.0
-MOST = 2.5
+MAX_SECONDS = 2.5
 OUTAGE = 3.0
 
 
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     path: str = "/"
 
 
-APP = "tests.support.gunicorn_app"
+APP = "tests.support.sites.one_limit"
 GUNICORN = ("-m", "gunicorn", APP, "--bind", "{address}", "--workers", "{workers}")
 GUNICORN += ("--log-level", "error", "--graceful-timeout", "1")
 GEVENT = (*GUNICORN, "--worker-class", "gevent")
@@ -60,7 +60,7 @@ KINDS = {
 
 
 class Answer(NamedTuple):
-    """A response: who decided and which process answered, in how many seconds."""
+    """A response, with the source of the decision, the process, and the seconds that it took."""
 
     status: int
     source: str
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
 
 class Site:
-    """A server with several processes, and a crowd of clients."""
+    """A server with several processes, and many clients."""
 
     def __init__(self, kind: Kind, redis_url: str, limit: int, budget: float, config: Path) -> None:
         self._path = kind.path
@@ -88,7 +88,7 @@ class Site:
             "SITE_LATENCY_BUDGET": str(budget),
         }
         self._process = subprocess.Popen(command, env={**os.environ, **environment})
-        self._executor = ThreadPoolExecutor(CROWD)
+        self._executor = ThreadPoolExecutor(CLIENTS)
 
     def request(self, path: str | None = None) -> Answer:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=30)
@@ -100,7 +100,7 @@ class Site:
         return Answer(response.status, source, worker, float(seconds))
 
     def wait(self) -> None:
-        """Return when every worker has answered."""
+        """Wait until every worker has answered."""
         seen: set[str] = set()
 
         def answer() -> bool:
@@ -112,18 +112,18 @@ class Site:
 
         wait_until(answer, "every worker answers", 60)
 
-    def crowd(self) -> list[Answer]:
-        """Return the answers to a crowd of requests, all sent at once."""
-        barrier = threading.Barrier(CROWD)
+    def request_together(self) -> list[Answer]:
+        """Send a request from every client at once, and return the answers."""
+        barrier = threading.Barrier(CLIENTS)
 
         def ask(_: int) -> Answer:
             barrier.wait()
             return self.request()
 
-        return list(self._executor.map(ask, range(CROWD)))
+        return list(self._executor.map(ask, range(CLIENTS)))
 
     def close(self) -> subprocess.Popen[bytes]:
-        """Return the process, which ends."""
+        """Terminate the server, and return its process, which may take a moment to end."""
         self._executor.shutdown()
         self._process.terminate()
         return self._process
@@ -134,7 +134,7 @@ Serve = Callable[[int, float], Site]
 
 @pytest.fixture(scope="module")
 def ending() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Servers that end while the next test runs: some take a second for that."""
+    """Terminated servers. Some take a second to end, while the next test runs."""
     processes: list[subprocess.Popen[bytes]] = []
     yield processes
     for process in processes:
@@ -148,7 +148,7 @@ def serve(
     tmp_path: Path,
     ending: list[subprocess.Popen[bytes]],
 ) -> Iterator[Serve]:
-    """Start the site with a limit and a budget."""
+    """A function that starts the site with a limit and a latency budget."""
     sites: list[Site] = []
 
     def serve(limit: int, budget: float) -> Site:
@@ -167,29 +167,29 @@ def serve(
     ending += [site.close() for site in sites]
 
 
-def test_crowd_is_admitted_up_to_exactly_the_limit(serve: Serve) -> None:
-    # However slow the machine is, Redis decides.
-    answers = serve(LIMIT, 60.0).crowd()
+def test_concurrent_clients_are_admitted_up_to_exactly_the_limit(serve: Serve) -> None:
+    # Redis must decide, however slow the machine is.
+    answers = serve(LIMIT, 60.0).request_together()
     assert [answer.source for answer in answers if answer.status == 200] == ["redis"] * LIMIT
-    assert [answer.status for answer in answers].count(429) == CROWD - LIMIT
+    assert [answer.status for answer in answers].count(429) == CLIENTS - LIMIT
 
 
-def test_redis_that_is_frozen_holds_no_request_for_longer_than_the_budget(
+def test_frozen_redis_delays_no_request_beyond_the_budget(
     serve: Serve, fresh_server: RedisServer
 ) -> None:
     site = serve(1_000_000, BUDGET)
-    site.crowd()
+    site.request_together()
     fresh_server.freeze()
     try:
         ends = time.monotonic() + OUTAGE
-        answers = site.crowd()
+        answers = site.request_together()
         while time.monotonic() < ends:
             answers.append(site.request())
             time.sleep(0.05)
     finally:
         fresh_server.thaw()
     assert {(answer.status, answer.source) for answer in answers} == {(200, "local")}
-    assert max(answer.seconds for answer in answers) < MOST
+    assert max(answer.seconds for answer in answers) < MAX_SECONDS
     back: set[str] = set()
 
     def recovered() -> bool:

@@ -1,4 +1,4 @@
-"""The files around the package are valid, and agree with setup.cfg and tox.ini."""
+"""Workflows and other configuration files are valid, and agree with setup.cfg and tox.ini."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from trove_classifiers import classifiers as known_classifiers
 
 from tests.support.docs_pages import ROOT
-from tests.support.needs import NEEDS
+from tests.support.suite.needs import NEEDS
 
 GITHUB = ROOT / ".github"
 SCHEMAS = {
@@ -57,7 +57,7 @@ SETUP, TOX = read("setup.cfg"), read("tox.ini")
 
 
 def expand(line: str) -> list[str]:
-    """Return the names that one line of env_list stands for: py{310,311}-django52."""
+    """Return the names that a line of env_list such as py{310,311}-django52 expands to."""
     parts = re.split(r"\{([^}]*)\}", line)
     choices = [
         part.split(",") if odd else [part] for part, odd in zip(parts, itertools.cycle((0, 1)))
@@ -70,7 +70,7 @@ OF_SUITE = {name for name in ENVIRONMENTS if name.startswith("py")} | {"oldest"}
 
 
 def classifiers(prefix: str) -> set[str]:
-    """Return the versions that the classifiers name after a prefix."""
+    """Return the versions of the classifiers with a prefix."""
     lines = SETUP["metadata"]["classifiers"].splitlines()
     return {line.removeprefix(prefix) for line in lines if re.fullmatch(rf"{prefix}\d+\.\d+", line)}
 
@@ -110,7 +110,7 @@ def test_invalid_workflow_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_job_names_its_machine_and_its_time(job: dict[str, Any]) -> None:
-    if "uses" in job:  # the called workflow's jobs have them
+    if "uses" in job:  # the jobs of the called workflow have them
         assert (ROOT / job["uses"]).is_file()
         return
     assert re.fullmatch(r"ubuntu-\d+\.04", job["runs-on"])
@@ -126,18 +126,18 @@ def test_action_is_pinned_and_keeps_no_credentials(step: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("step", [step for step in STEPS if "run" in step])
 def test_command_holds_no_expression(step: dict[str, Any]) -> None:
-    """GitHub pastes the value of an expression into the script; a variable is only data."""
+    """GitHub inserts the value of an expression into the script as code. A variable is data."""
     assert "${{" not in step["run"]
 
 
-def test_permissions_are_the_least() -> None:
+def test_permissions_are_minimal() -> None:
     assert [flow["permissions"] for flow in WORKFLOWS.values()] == [{"contents": "read"}] * 2
     extended = [job.values[0] for job in JOBS if "permissions" in job.values[0]]
     (publish,) = extended
     assert publish["permissions"] == {"id-token": "write"}
     assert publish["environment"]["name"] == "pypi"
     assert not any("checkout" in step["uses"] for step in publish["steps"]), (
-        "it runs no code of ours"
+        "it runs no code of the repository"
     )
     assert set(publish["needs"]) == {"tests", "build"}
 
@@ -188,7 +188,7 @@ def test_versions_are_those_of_the_classifiers() -> None:
 
 
 def test_index_knows_the_classifiers() -> None:
-    """PyPI refuses the upload of a release with any other one."""
+    """PyPI refuses releases with unknown classifiers."""
     assert set(SETUP["metadata"]["classifiers"].split("\n")[1:]) <= known_classifiers
 
 
@@ -211,7 +211,7 @@ def floor(name: str) -> str:
 
 
 def test_oldest_releases_are_the_floors() -> None:
-    """What tox's environment `oldest` pins is what setup.cfg allows at least."""
+    """The environment `oldest` of tox pins the lowest versions that setup.cfg allows."""
     extras = SETUP["options.extras_require"]
     pinned = [extras[name] for name in ("drf", "ninja", "spectacular", "toolbar")]
     required = "\n".join([SETUP["options"]["install_requires"], *pinned])
@@ -242,7 +242,7 @@ def test_hosted_docs_are_those_of_tox() -> None:
     assert ".tox/docs/html" in commands
 
 
-def test_servers_for_contributors_listen_on_this_machine_alone() -> None:
+def test_servers_for_contributors_listen_only_on_this_machine() -> None:
     services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     assert set(services) == {"redis", "postgres", "mariadb"}
     for service in services.values():

@@ -1,4 +1,4 @@
-"""What libraries that know nothing of requests have in common."""
+"""What libraries without requests have in common."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def make(setup: Setup) -> Ask:
     from django_ratelimit.decorators import ratelimit
 
     view: Any = plain
-    # The last decorator is asked first.
+    # The last decorator is called first.
     for number, rate in reversed(list(enumerate(setup.rates))):
         key = (lambda group, request: "all") if rate.shared else "ip"
         view = ratelimit(key=key, rate=f"{rate.limit}/{rate.window}s", group=f"rate{number}")(view)

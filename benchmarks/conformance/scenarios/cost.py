@@ -12,7 +12,7 @@ NARROW = Rate(limit=5, window=HOUR)
 
 
 def several(lab: Lab) -> Cell:
-    """Let each of two limits refuse, and see what that has cost on the other one."""
+    """Let each of two limits refuse, and see what that costs in the other limit."""
     wide = _charged_to_wide(lab)
     narrow = _charged_to_narrow(lab)
     charged = wide + narrow

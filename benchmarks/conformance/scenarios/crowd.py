@@ -36,7 +36,7 @@ def wrong_clock(lab: Lab) -> Cell:
     rate = Rate(limit=limit, window=window)
     counts = []
     with ExitStack() as stack:
-        # All of them start at once.
+        # All questions start at the same time.
         right, *others = (
             stack.enter_context(lab.host(rate, patient=True, clock=ahead))
             for ahead in (0, 1.1 * window, -1.1 * window)

@@ -20,12 +20,12 @@ LONGEST = 2.0
 
 
 def installed(lab: Lab) -> Cell:
-    """Freeze Redis under a contender that is configured as its documentation begins."""
+    """Freeze Redis for a contender with the first configuration of its documentation."""
     return _frozen(lab, tuned=False)
 
 
 def tuned(lab: Lab) -> Cell:
-    """Freeze Redis under a contender that is configured for it."""
+    """Freeze Redis for a contender that is configured for outages."""
     return _frozen(lab, tuned=True)
 
 
@@ -39,7 +39,7 @@ def _frozen(lab: Lab, *, tuned: bool) -> Cell:
             client = lab.client()
             with _stopped(server):
                 began = time.monotonic()
-                # All of them, if each waits for the time-outs, would take minutes.
+                # All requests would take minutes if each waits for the time-outs.
                 while len(answers) < requests and time.monotonic() - began < 10:
                     answers += host.ask([Question(client)])
     worst = max(answer.received - answer.sent for answer in answers)
@@ -47,7 +47,7 @@ def _frozen(lab: Lab, *, tuned: bool) -> Cell:
     said = _said(outcomes)
     text = f"{worst:.2g} s, {said}"
     if lab.contender.is_library and worst < LONGEST and said.startswith("error"):
-        # A library's caller can catch it, and has to decide.
+        # The caller of a library can catch the error, and has to decide.
         return Cell(ABSENT, f"{worst:.2g} s, raises", {"worst_s": round(worst, 3)})
     is_good = worst < LONGEST and ADMITTED in outcomes and not said.startswith("error")
     return judged(is_good, text, worst_s=round(worst, 3))

@@ -39,7 +39,7 @@ def boundary(lab: Lab) -> Cell:
 
 
 def most_in(answers: list[Answer], window: float) -> int:
-    """Return the most that were surely admitted within less than one window."""
+    """Return the most requests that were certainly admitted within less than one window."""
     most, first = 0, 0
     admitted = [answer for answer in answers if answer.outcome == ADMITTED]
     for last, answer in enumerate(admitted):
@@ -79,7 +79,7 @@ def _asked(host: Host, schedule: list[Question]) -> dict[str, list[Answer]]:
     schedule.sort(key=lambda question: question.at)
     found: dict[str, list[Answer]] = {}
     answers = host.ask(schedule)
-    count_admitted(answers)  # Raises if one is an error.
+    count_admitted(answers)  # Raises if an answer is an error.
     for question, answer in zip(schedule, answers, strict=True):
         found.setdefault(question.client, []).append(answer)
     return found
@@ -121,7 +121,7 @@ class Wait(NamedTuple):
 def _waits(lab: Lab, window: int, host: Host, begin: float) -> Wait | None:
     """Fill windows, be refused half a window later, and come back after different times.
 
-    None if a client is not refused, as where a window of a fixed grid has ended.
+    None if a client is not refused, for example because a fixed window has ended.
     """
     late, early, *ladder = clients = [lab.client() for _ in range(2 + window)]
     schedule = [Question(client, at=begin) for client in clients for _ in range(LIMIT)]
@@ -142,7 +142,7 @@ def _waits(lab: Lab, window: int, host: Host, begin: float) -> Wait | None:
     answers = {client: answer for client, (answer,) in _asked(host, schedule).items()}
     admitted = {client for client, answer in answers.items() if answer.outcome == ADMITTED}
     truth = next((n for n, client in enumerate(ladder, 1) if client in admitted), None)
-    # A question that was held up proves nothing.
+    # A question that was delayed proves nothing.
     is_early = any(
         answers[client].received - refusals[client].sent < stated - 1
         for client in admitted - {late}

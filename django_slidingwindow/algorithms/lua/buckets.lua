@@ -1,23 +1,22 @@
--- buckets: a hash of sub-windows of length `grain`. All hits of a sub-window count until a
--- window after its end: never more than the limit, and at most one sub-window late. Sub-windows
--- of another length that a changed resolution has left behind follow the same rule.
+-- buckets: a hash of sub-windows of length `grain`. All hits of a sub-window count until one window
+-- after its end. So never more than the limit is admitted, and a hit leaves at most one sub-window
+-- late. After the resolution was changed, sub-windows of the old length follow the same rule.
 --   field 0..  six sub-windows each, the oldest first: the microsecond at which it ends (the
 --              lower 6 bytes), the hits up to then (4 bytes, modulo 2^32)
---   field p    the same, as long as they are fewer than six
+--   field p    the same, for the last sub-windows while they are fewer than six
 --   field s    the newest sub-window, which is in no other field: its end (7 bytes), the hits
---              up to then (4), when the value was created (7), and once there was another: end of
---              the oldest that counts (7), the hits before it (4), its number (5), how many come
---              after it (3), and how many fields of older ones are still there (3)
--- A refund of hits from before the value was created takes nothing: those went with another value.
--- Fields s and p come first in a small hash, which Redis searches from its start.
--- Sub-windows are numbered from 0. As their hits are added up, no check needs all of them: not
--- for how many hits count, nor for when as many have left as a refusal waits for. All that are
--- stored end within 2^48 microseconds before the newest, from which the upper byte is known.
--- Where a clock steps back, those beyond the newest stay until others are written over them.
+--              up to then (4), and when the value was created (7). If there was another sub-window:
+--              the end of the oldest that counts (7), the hits before it (4), its number (5), the
+--              number of sub-windows after it (3), and the number of older fields that remain (3)
+-- A refund of hits from before the creation takes nothing back: they went with an earlier value.
+-- The fields s and p come first, because Redis searches a small hash from its start.
+-- Sub-windows are numbered from 0. They store sums of hits, so a check does not read all of them to
+-- count the hits, or to find when enough hits have left. All stored sub-windows end within 2^48
+-- microseconds before the newest, which gives the upper byte. If the clock steps back, sub-windows
+-- after the newest stay until they are overwritten.
 
 --- usual
--- One hit asked of one window, which refuses it, or has it fall into the newest sub-window or
--- the only one.
+-- One hit on one window. The window refuses it, or it falls into the newest sub-window or the first.
 if writes and not KEYS[2] then
   local key, value = KEYS[1], call('HGET', KEYS[1], 's') or ''
   local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[2])
@@ -47,7 +46,7 @@ end
 
 --- functions
 local BUCKETS_WRAP, BUCKETS_SPAN = 4294967296, 281474976710656
-local buckets_back   -- by key, where the clock has stepped back: the state that was written
+local buckets_back   -- by key, the state that was written because the clock has stepped back
 
 local function buckets_head(s)
   if not s.many then return pack('>I7I4I7', s.newest, s.total - s.base, s.created) end
@@ -56,7 +55,7 @@ local function buckets_head(s)
     floor(first / 6) - s.lowest)
 end
 
--- Where the newest has become one of another field, what was before it there is in part again.
+-- If the newest sub-window is now in an earlier field, copies that field to field p.
 local function buckets_refill(s)
   local field = floor(s.last / 6)
   if field ~= s.partial then
@@ -67,9 +66,9 @@ local function buckets_refill(s)
   end
 end
 
--- The first sub-window that ends after `gone` and with which there are `n` hits, given that the
--- newest is such: its number, its end, the hits before it, and those with it. Where traffic is
--- even, a guess is almost right; otherwise it is found by halves.
+-- Finds the first sub-window that ends after `gone` and up to which there are `n` hits. The newest
+-- must fulfil both. Returns its number, its end, and the sums of hits before it and up to it. The
+-- first guess assumes even traffic, so it is often nearly right; later steps are a binary search.
 local function buckets_find(s, gone, n)
   local low, high, field, slots, tries = s.first - 1, s.last, nil, nil, 0
   local found, before, total = s.newest, s.base, s.total
@@ -88,7 +87,7 @@ local function buckets_find(s, gone, n)
     local beyond = last > gone and (hits - s.base) % BUCKETS_WRAP >= n
     if beyond then high, found, total = i, last, hits else low, before = i, hits end
     if tries < 2 then
-      -- The rest of this field, and the field beside it.
+      -- Try the rest of this field, then the field next to it.
       i = 6 * field + (beyond and -6 * tries or 6 * tries + 5)
     else
       i = floor((low + high) / 2)
@@ -121,7 +120,7 @@ elseif value then
     oldest, base, first, last, lowest = unpack_at('>I7I4I5I3I3', value, 19)
     last, lowest = first + last, floor(first / 6) - lowest
     if newest < current and last % 6 > 0 then
-      -- A charge writes this field anew: nothing may be charged if it is damaged.
+      -- A charge writes this field again. If it is damaged, the call must fail before that.
       slots = call('HGET', key, 'p')
       sound = slots and #slots >= last % 6 * 10
     end
@@ -158,7 +157,7 @@ end
 local key, current, left = s.key, s.current, s.count
 local back = buckets_back and buckets_back[key]
 if back then
-  -- Another resolution has set hits of this key to an earlier end.
+  -- A policy with another resolution has moved hits of this key to an earlier end.
   s.newest, s.last, s.oldest = back.newest, back.last, math.min(s.oldest, back.newest)
   s.partial, s.slots = back.partial, nil
 end
@@ -178,7 +177,7 @@ elseif opens then
   if s.last % 6 > 0 then slots = sub(s.slots or call('HGET', key, 'p'), 1, s.last % 6 * 10) .. slots end
   if s.last % 6 == 5 then field = s.partial end
   if s.lowest < floor(s.first / 6) then
-    -- One at a time, so that it takes no longer the more have left.
+    -- Only one field per call, so that no call takes long if many have left.
     call('HDEL', key, s.lowest)
     s.lowest = s.lowest + 1
   end
@@ -209,7 +208,7 @@ if s.count > 0 and hit <= s.newest and math.min(stamp, now) >= s.created then
       return s.newest - (s.newest - last) % BUCKETS_SPAN, upto
     end
     if number < s.last then
-      -- All that came later have fewer hits before them, and move up if this one is empty.
+      -- The sums of later sub-windows become smaller. If this one is now empty, they move up.
       local at, slots = number, sub(field(number), 1, number % 6 * 10)
       for i = number, s.last - 1 do
         local last, upto = slot(i)

@@ -1,16 +1,16 @@
 -- compact: the exact log, packed into a string. Stamps are whole ticks (`grain`). A hit counts
--- until a window after the last microsecond of its tick, so it never leaves early.
+-- until one window after the last microsecond of its tick, so it never leaves early.
 --   few hits  byte 1, newest (7 bytes), then the older ones, oldest first (4 bytes each)
 --   many      byte 2, newest (7), oldest (4), capacity (4), tail (4), size (4), and a ring of
 --             4-byte slots; the oldest hit is at slot `tail`
--- Four bytes hold the lower half of a stamp. What is stale is dropped on every write, so all
--- stored hits lie within 2^31 ticks of the newest, from which the upper half is known.
+-- Four bytes hold the lower half of a stamp. Every write drops the hits that have left, so all
+-- stored hits are within 2^31 ticks of the newest, which gives the upper half.
 
 --- usual
--- One hit asked of each window, which all of them have room for, or which the only one refuses.
+-- One hit on each window. All windows have room for it, or there is one window and it refuses.
 if writes then
-  -- What is written: the value, its place if it is a ring's head and the slot behind that, and
-  -- whether the expiry stays. Of several windows in tables, which one alone can do without.
+  -- What to write: the value, the offset of the new slot if the value is the head of a ring, and
+  -- whether the expiry stays. Several windows need tables for that; one window does not.
   local value, place, stays, reply
   local seen, values, places, stay
   if KEYS[2] then seen, values, places, stay = {}, {}, {}, {} end
@@ -23,7 +23,7 @@ if writes then
     if length % 4 > 0 or length == 4 then reply = nil break end
     if length > 0 then form, newest = unpack_at('>BI7', stored) end
     if cost ~= 1 or newest > ticks or seen and seen[key] then reply = nil break end
-    -- In the same step as the last hit, which has set it.
+    -- The expiry stays if the last hit, which has set it, was in the same step.
     local last = newest * grain
     place, stays = false, last - last % EXPIRY_STEP == now - now % EXPIRY_STEP
     if newest <= gone then
@@ -48,8 +48,8 @@ if writes then
       end
       oldest = newest - (newest - oldest) % 4294967296
       if oldest <= gone then
-        -- Under steady traffic few have left: look behind the tail. After a pause, few are left:
-        -- look before the head.
+        -- Under steady traffic few hits have left: search from the tail on. After a pause few hits
+        -- are left: search back from the head.
         local left, at = size, 24 + 4 * tail + 4
         chunk = call('GETRANGE', key, at, at + 63)
         for slot = 1, #chunk, 4 do
@@ -101,7 +101,7 @@ if writes then
         call('SETRANGE', key, '0', value)
         if not stays then call('PEXPIRE', key, sub(ARGV[i + 1], 25)) end
       elseif stays then
-        -- Half the time of one that sets an expiry.
+        -- This takes half the time of a SET with an expiry.
         call('SET', key, value, 'KEEPTTL')
       else
         call('SET', key, value, 'PX', sub(ARGV[i + 1], 25))
@@ -112,7 +112,7 @@ if writes then
 end
 
 --- functions
--- What rings, growth, a clock that stepped back and refunds need of a state.
+-- Functions for the less frequent cases: rings, growth, a clock that stepped back, and refunds.
 local function compact_rest(s)
   local FEW, RING, CHUNK, WRAP = 64, 24, 64, 4294967296
   local call, floor, min, max = redis.call, math.floor, math.min, math.max
@@ -120,7 +120,7 @@ local function compact_rest(s)
   local rest = {}
   if s.capacity == 0 and not s.slots then s.slots = sub(s.value, 9) .. pack('>I4', s.newest) end
 
-  -- The i-th oldest of the stored hits.
+  -- Returns the i-th oldest stored hit.
   function rest.at(i)
     if i == s.size then return s.newest end
     local slot
@@ -137,8 +137,8 @@ local function compact_rest(s)
     return s.newest - (s.newest - slot) % WRAP
   end
 
-  -- How many of the stored hits are not later than `stamp`, given that the first `low` are
-  -- and those from `high` on are not.
+  -- Returns how many stored hits are not later than `stamp`. The first `low` hits must not be later,
+  -- and the hits from `high` on must be.
   function rest.search(stamp, low, high)
     while high - low > 1 do
       local middle = floor((low + high) / 2)
@@ -147,11 +147,11 @@ local function compact_rest(s)
     return low
   end
 
-  -- How many of the stored hits have left, where the oldest has and the newest has not.
+  -- Returns how many stored hits have left. The oldest must have left, and the newest must not.
   function rest.expired(gone)
     local low, high = 1, s.size
     if not s.slots then
-      -- Under steady traffic few have left: look at the tail. After a pause, few are left.
+      -- Under steady traffic few hits have left: look at the tail. After a pause few are left.
       local near = min(CHUNK, high)
       rest.at(1)
       if rest.at(near) > gone then
@@ -165,7 +165,7 @@ local function compact_rest(s)
     return rest.search(gone, low, high)
   end
 
-  -- The stored hits from the i-th oldest on, as one string of slots.
+  -- Returns the stored hits from the i-th oldest on, as one string of slots.
   function rest.slots(i)
     if s.slots then return sub(s.slots, 4 * i - 3) end
     local count = s.size - i + 1
@@ -187,8 +187,8 @@ local function compact_rest(s)
     if count <= FEW then
       value = pack('>BI7', 1, newest) .. sub(slots, 1, -5)
     else
-      -- Slots that fill the allocator's next size class (four in each doubling), so that a
-      -- ring grows in steps of a fifth and wastes nothing.
+      -- As many slots as fill the allocator's next size class (there are four in each doubling).
+      -- So a ring grows by about a fifth each time, and wastes no memory.
       local bytes = RING + 4 * count + 10
       local _, exponent = math.frexp(bytes - 1)
       local step = 2 ^ (exponent - 3)
@@ -199,7 +199,7 @@ local function compact_rest(s)
     call('SET', s.key, value, 'PX', expiry(newest * s.tick, s.life))
   end
 
-  -- The slots with those that lie ahead of the clock set to the clock.
+  -- Returns the slots, with future hits moved to now.
   function rest.clamped()
     s.slots = rest.slots(1)
     local kept = s.oldest > s.now and 0 or rest.search(s.now, 1, s.size)

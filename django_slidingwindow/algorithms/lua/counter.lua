@@ -1,7 +1,9 @@
--- counter: hits of this window and of the one before, which counts by the part of it that the
--- sliding window still covers. The value, packed big-endian: number of the window (6 bytes), hits
--- before (4), hits of this window (4), and when the value was created (6): microseconds from the
--- start of the window before, 0 if it was earlier. A refund of hits from before that takes nothing.
+-- counter: the hits of the current window of the clock and of the window before it. The hits of the
+-- window before count in proportion to its part that the sliding window still covers.
+-- value  packed big-endian: the number of the current window (6 bytes), the hits of the window
+--        before (4), the hits of the current window (4), and when the value was created (6), in
+--        microseconds from the start of the window before, 0 if that was earlier. A refund of hits
+--        from before the creation takes nothing back.
 
 --- functions
 local function counter_store(s)
@@ -14,7 +16,7 @@ local function counter_store(s)
   end
 end
 
--- How many of the hits before still count, rounded up: all of this algorithm in whole hits.
+-- Returns how many hits of the window before still count, rounded up to whole hits.
 local function counter_share(before, elapsed, window)
   return before - floor(before * elapsed / window)
 end
@@ -44,15 +46,15 @@ local function counter_look(key, window)
   return s
 end
 
--- How long until the estimate leaves room for `cost`, if nobody else comes, with `added` hits more.
+-- Returns the time until there is room for `cost`, after `added` more hits and no others.
 refused = function(s, limit, cost, added)
   local before, this, elapsed, waited = s.before, s.this + added, s.elapsed, 0
   if this + cost > limit then
-    -- Not in this window: it becomes the one before.
+    -- There is no room before this window ends and becomes the window before.
     waited = s.window - elapsed
     before, this, elapsed = this, 0, 0
   end
-  -- The solution of the share for its time, then the last microsecond by trying.
+  -- Solve the equation for the time, then find the exact microsecond by trying.
   local room = limit - this - cost
   local at = math.max(elapsed, math.ceil((before - room) * s.window / before))
   while at > elapsed and counter_share(before, at - 1, s.window) <= room do at = at - 1 end

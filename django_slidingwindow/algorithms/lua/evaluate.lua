@@ -1,7 +1,7 @@
--- evaluate: look at every window, and only if all of them admit, charge all.
+-- evaluate: looks at every window, and charges all of them if all admit.
 -- ARGV[2..]  for each key, packed big-endian: letter of the algorithm (1 byte), limit (4),
---            window (7), cost (4), flags (1: 1 observe, 2 count_rejected), grain (7), and as
---            text, the milliseconds that a key lives from a hit on
+--            window (7), cost (4), flags (1: 1 observe, 2 count_rejected), grain (7), and the
+--            milliseconds that the key lives after a hit, as text
 -- reply      packed big-endian: admitted (1 byte), clock (8), then for each key: admits (1),
 --            remaining (4), retry (8, signed; 0 if it admits, -1 for never), reset (8)
 --- lease_return
@@ -13,8 +13,8 @@ for i = 1, #KEYS do
   --- penalty_look
   --- look
   if not s then return redis.error_reply('ERR damaged value in KEYS[' .. i .. ']: reset this window') end
-  -- Policies with an equal key share their hits: the first of them owns what a request
-  -- stores. That is the cost if one lets it in, else the largest of the refusals that are counted.
+  -- Policies with the same key share its hits, so only the first of them, the owner, stores hits. It
+  -- stores the cost if a policy admits the request, else the largest refusal that is counted.
   local owner = owners[key] or s
   owners[key] = owner
   states[i], s.owner, s.cost = s, owner, 0
@@ -40,14 +40,14 @@ for i = 1, #KEYS do
   if not vetoed and owner.cost > 0 then
     added = owner.cost
   elseif owner.rejected then
-    -- A refusal raises the count to the limit at most, and never lowers it: beyond that, it takes
-    -- the place of the oldest hits.
+    -- A refusal raises the count at most to the limit, and never lowers it. If there is no room, it
+    -- replaces the oldest hits.
     local room = math.max(0, owner.cap - (s.this or count))
     added = owner.rejected
     if s.this then added = math.min(added, room) else dropped = math.max(0, added - room) end
   end
   s.added, s.dropped = added, dropped
-  -- A call without a cost gets the window as it was.
+  -- A call without a cost gets the window as it was before this call.
   if cost == 0 then added, dropped = 0, 0 end
   if s.refuses then
     admits = 0
@@ -60,11 +60,11 @@ for i = 1, #KEYS do
     end
   end
   if dropped > 0 then reset = leaves[letter](s, dropped + 1) end
-  -- A compact log knows a hit to a tick: it may count for that much longer.
+  -- A compact log stores hits in ticks, so a hit may count for up to a tick more than a window.
   if letter == 99 and reset > window then reset = window end
   local remaining = limit - count - added + dropped
   if remaining < 0 then remaining = 0 end
-  -- A damaged value may hold hits that have left already.
+  -- A damaged value may have hits that have left already.
   if reset < 0 or count + added == 0 then reset = 0 end
   --- penalty_row
   if reply then

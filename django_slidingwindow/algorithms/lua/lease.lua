@@ -1,8 +1,8 @@
--- lease: what a check does besides if it takes units ahead, at the places of the same names in the
--- evaluator. Its reply counts the units ahead as units that are left.
--- ARGV[#KEYS + 2..]  for each key, packed big-endian: the most units to take ahead (4 bytes), the
---                    part of the room to take at most, as a divisor (4), units to give back first
---                    (4), and the clock when those were taken (7)
+-- lease: sections for a check that takes units ahead. They are inserted at the lines with the same
+-- names in the evaluator. `remaining` in the reply includes the units taken ahead.
+-- ARGV[#KEYS + 2..]  for each key, packed big-endian: the largest number of units to take ahead (4
+--                    bytes), the divisor of the hits that are left, which is another bound (4), the
+--                    units to give back first (4), and the clock when those were taken (7)
 -- reply              a list: the reply of the evaluator, then for each key the units taken ahead
 
 --- lease_return

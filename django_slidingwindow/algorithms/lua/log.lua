@@ -1,9 +1,9 @@
--- log: the exact log in a sorted set. The score is the hit's microsecond; the member is the
--- same, with a running number from the second hit of that microsecond on.
+-- log: the exact log in a sorted set. The score of a hit is its microsecond. So is the member, with
+-- a number appended from the second hit of a microsecond on.
 
 --- functions
-local LOG_BATCH = 1000   -- members in one ZADD: Lua's stack is finite
-local LOG_FEW = 32       -- hits that are written anew rather than more of them taken away
+local LOG_BATCH = 1000   -- members in one ZADD or ZREM: Lua's stack is limited
+local LOG_FEW = 32       -- if no more hits are left than this, log_drop may write them again
 
 local function log_add(s, cost)
   local number, stamp = 0, string.format('%.0f', now)
@@ -56,8 +56,8 @@ leaves[108] = function(s, n)
   return math.min(stamp, now) + s.window - now
 end
 
--- Drops the oldest hits; whether that leaves the key without an expiry. Where few are left of
--- many, they are written anew, so that it takes no longer the more have gone.
+-- Drops the oldest hits, and returns whether the key needs a new expiry. If few of many hits are
+-- left, it deletes the key and writes them again, because removing many hits takes longer.
 local function log_drop(key, dropped, left)
   if dropped == 0 then return false end
   if left > LOG_FEW or left > 0 and dropped <= LOG_FEW then

@@ -1,15 +1,16 @@
--- penalty: counts refusals, and blocks those who have too many. Its sections belong to the places of
--- the same names in the evaluator. The keys of a profile's windows come first, then its penalty's.
--- ARGV   of such a key, packed big-endian: 'p' (1 byte), refusals that are tolerated (4), in how
---        long (7), cost (4), flags (1), how many of the keys just before it it watches (7), the
---        number of steps (1), each step (7), and for each refusal that a process has answered
---        without asking, how long ago that was (7)
+-- penalty: counts refusals, and blocks identifiers that have too many. Its sections are inserted at
+-- the lines with the same names in the evaluator. The key of a penalty follows the keys of its
+-- profile's windows, which it watches.
+-- ARGV   for the key of a penalty, packed big-endian: 'p' (1 byte), the number of tolerated refusals
+--        (4), the time in which they count (7), cost (4), flags (1), the number of keys just before
+--        it that it watches (7), the number of steps (1), each step (7), and the age of each refusal
+--        that a process has decided without Redis (7 each)
 -- value  byte 1, offences (1), when the last block ends (7), and the refusals that count, oldest
 --        first (7 each)
--- reply  for such a key: admits, 0 if it blocks; the refusals that are left; how long it blocks; and
---        how long until the block ends or, without one, the oldest refusal leaves
--- Offences are forgotten when the last block has ended for as long as the last step and the time in
--- which refusals count.
+-- reply  for the key of a penalty: admits, 0 if it blocks; the refusals that are left; the time until
+--        the block ends; and the time until the block ends or, without one, the oldest refusal leaves
+-- Offences are forgotten some time after the last block has ended: the length of the last step plus
+-- the time in which refusals count.
 
 --- penalty_begin
 local penalties, watched = {}, {}
@@ -34,7 +35,7 @@ for i = 1, #KEYS do
           return redis.error_reply('ERR damaged value in KEYS[' .. i .. ']: reset this window')
         end
         local _, offences, ends = unpack_at('>BBI7', stored)
-        -- If the clock has stepped back, nobody is blocked longer than a step from now on.
+        -- If the clock has stepped back, a block ends at most one step from now.
         local latest = now + (p.steps[math.min(offences, number)] or 0)
         if ends > latest then ends, p.changed = latest, true end
         if ends + p.memory > now then p.offences, p.ends = offences, ends end
@@ -70,7 +71,7 @@ if s.penalty then
 elseif watched[i] and cost > 0 then
   s.enforced = flags % 2 == 0
   if watched[i].blocks then
-    -- It stores nothing, not even what count_rejected would.
+    -- A blocked window stores nothing, even with count_rejected.
     s.kept, s.refuses, flags = not s.refuses, true, flags % 2
   elseif s.refuses then
     watched[i].refused = true
@@ -79,7 +80,7 @@ end
 
 --- penalty_settle
 for i = 1, #KEYS do
-  -- From here on, whether the window itself refuses.
+  -- From here on, s.refuses says whether the window itself refuses, without the penalty.
   if states[i].kept then states[i].refuses = false end
 end
 for _, p in pairs(penalties) do

@@ -1,8 +1,8 @@
--- KEYS      one window each
--- ARGV[1]   'w' to write, 'r' to look only; behind it, in tests, a clock instead of the server's
--- ARGV[2..] one packed argument a key: see the evaluator, at the end
+-- KEYS      the keys of the windows
+-- ARGV[1]   'w' to write or 'r' to read only; in tests, a clock follows and replaces the server's
+-- ARGV[2..] one packed argument for each key: see the evaluator, at the end
 -- Times are in microseconds.
--- Expiries are rounded up to this step, so that a busy key need not renew its own at each hit.
+-- Expiries are rounded up to this step, so that a busy key does not need a new one for every hit.
 local EXPIRY_STEP = 500000
 local call, floor, pack, unpack_at, sub = redis.call, math.floor, struct.pack, struct.unpack, string.sub
 local mode, writes, now = ARGV[1], true, nil
@@ -16,29 +16,31 @@ else
 end
 
 --- usual
--- A script builds its functions and tables anew on every call, and each costs as much as a
--- small command. So what every check does stands in blocks, which the evaluator holds in line,
--- and the functions are few. An algorithm has
---   usual    if the script has this algorithm alone: answers and returns where nothing out of
---            the ordinary happens, before anything is built; else it leaves all as it was
---   look     sets s, the state of the window `key`: s.count, the hits that count now, and
---            s.reset, how long until the oldest of them leaves (a hit that comes now, if none);
---            leaves s nil if the stored value is damaged
---   charge   adds s.added hits and drops the s.dropped oldest
---   refund   takes back up to `cost` hits that came at `stamp`; sets `taken`
---   leaves[letter](s, n)   how long until the n oldest have left; beyond s.count, a hit of now
---   refused(s, limit, cost, added)   instead, for an estimate, which has s.this and drops
---            nothing: how long until `cost` passes, with `added` hits more
--- Where hits lie ahead of the clock, it has stepped back: look sets them to the clock and,
--- if it may, writes that, so nobody is kept out longer than a window from now on.
+-- Every call of a script creates its functions and tables again, and each costs as much as a small
+-- command. So there are few functions: the code that every check runs is in sections, which are
+-- inserted into the evaluator. An algorithm has these sections and functions:
+--   usual    only if the script has no other algorithm: a fast path for the most frequent cases,
+--            which returns the reply; in all other cases it changes nothing
+--   look     sets s, the state of the window `key`: s.count, the number of hits that count now, and
+--            s.reset, the time until the oldest of them leaves (without hits: until a hit of now
+--            leaves); s stays nil if the stored value is damaged
+--   charge   adds s.added hits and drops the s.dropped oldest hits
+--   refund   takes back up to `cost` hits that were charged at `stamp`, and sets `taken`
+--   leaves[letter](s, n)   returns the time until the n oldest hits have left; if n is larger than
+--            s.count, the last of them is a hit of now
+--   refused(s, limit, cost, added)   instead of `leaves`, for an algorithm that estimates: it has
+--            s.this and drops no hits; returns the time until `cost` is admitted, after `added` more
+--            hits
+-- Hits in the future mean that the clock has stepped back. look moves them to now and, in a script
+-- that writes, stores that. So no hit counts for longer than a window from now.
 local leaves, refused = {}, nil
 
--- Milliseconds until a hit that came at `stamp` has left.
+-- Returns the milliseconds until a hit with this stamp has left.
 local function expiry(stamp, window)
   return floor((stamp - stamp % EXPIRY_STEP + EXPIRY_STEP + window - now) / 1000) + 1
 end
 
--- Whether a hit now needs another expiry than the one at `stamp` has set.
+-- Returns whether a hit of now needs a later expiry than the one that the hit at `stamp` has set.
 local function expiry_moved(stamp)
   return stamp - stamp % EXPIRY_STEP ~= now - now % EXPIRY_STEP
 end

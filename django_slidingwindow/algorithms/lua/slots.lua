@@ -1,9 +1,9 @@
--- slots: requests in flight in a sorted set. A member is one slot: the token of the call that took
--- it, and a number. The score is the microsecond in which it was taken. A slot is free when its
--- token is given back, or when its time is up because the process has died.
--- ARGV[#ARGV]  of a check: the token, unlike any other; a call that takes slots says it again at
---              the end of its reply
--- Nobody knows when a slot is given back, so a refusal says 0 for how long until a call passes.
+-- slots: requests in flight in a sorted set. Each member is a slot: the token of the call that took
+-- it, and a number. The score is the microsecond when the slot was taken. A slot becomes free when
+-- its token is given back. If the process has died, it becomes free when its time is up.
+-- ARGV[#ARGV]  of a check: a unique token; if the call takes slots, the token is also the end of
+--              the reply
+-- It is not known when a slot will be given back, so `retry` is 0 in a refusal.
 
 --- functions
 local slots_token = ARGV[#ARGV]

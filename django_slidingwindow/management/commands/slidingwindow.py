@@ -1,4 +1,4 @@
-"""manage.py slidingwindow: a subcommand for each thing that an operator wants to know or do."""
+"""manage.py slidingwindow: inspect limits and their windows, and change them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from django.db import DatabaseError
 
 from ...durations import duration_exact
 from ...exceptions import StoreError
-from ...inspection import doctor as diagnosis
-from ...inspection import profiles as overview
-from ...inspection import windows as inspection
+from ...inspection import doctor, profiles, windows
 from ...inspection.search import Filters
+from ...inspection.windows import KeyState
 from ...overrides import changes
-from ...rejections import purge as purging
-from .. import drilling, explaining, loading, replaying, using
+from ...rejections import purge
 from ..console import arguments, layouts, live
 from ..console.choice import AUTO, FORMATS, JSON, choose
-from ..console.exits import AWAY, NOT_FOUND, WRONG
+from ..console.exits import AWAY, FAILED, INVALID
 from ..console.outputs import Output, Record
 from ..console.progress import progress_bar
 from ..console.text import as_key, density, harmless, sparkline
+from ..subcommands import drill, explain, load, replay, usage
 
 
 class Command(BaseCommand):
-    """Parse arguments, call the inspection functions and print. See docs/commands.md."""
+    """Parse arguments, call the inspection functions and print. See docs/commands.md.
+
+    Each action is the method with its name.
+    """
 
     help = "Shows rate limits and their windows in Redis, and unblocks clients."
-    # `doctor` must be able to run and report what the checks find.
+    # `doctor` must run even if a check fails, because it reports the failed checks.
     requires_system_checks = ()
 
     output: Output
@@ -52,7 +54,7 @@ class Command(BaseCommand):
             ),
             "profiles": ("list the configured profiles", None),
             "watch": ("show a live view of the most used windows; q quits", arguments.add_watch),
-            "usage": ("show how much of its limits a profile uses", using.add_arguments),
+            "usage": ("show how much of its limits a profile uses", usage.add_arguments),
             "override": (
                 "change a limit now, for an identifier or all",
                 arguments.add_override,
@@ -60,12 +62,12 @@ class Command(BaseCommand):
             "overrides": ("list the overrides in force", arguments.add_overrides),
             "doctor": ("check that everything works; exits 1 on errors", None),
             "purge": ("delete rows of the log that are older than LOG_DAYS", arguments.add_purge),
-            "replay": ("replay access logs against limits", replaying.add_arguments),
-            "drill": ("rehearse an outage of Redis in this process", drilling.add_arguments),
-            "load": ("test a limit of your own site over HTTP", loading.add_arguments),
+            "replay": ("replay access logs against limits", replay.add_arguments),
+            "drill": ("rehearse an outage of Redis in this process", drill.add_arguments),
+            "load": ("test a limit of your own site over HTTP", load.add_arguments),
             "explain": (
                 "say which limits a request would meet; exits 1 if refused",
-                explaining.add_arguments,
+                explain.add_arguments,
             ),
         }.items():
             action = actions.add_parser(
@@ -97,33 +99,34 @@ class Command(BaseCommand):
         try:
             self.output = choose(options["format"], stream, color=not options["no_color"])
         except ModuleNotFoundError as error:
-            raise CommandError(f"{error}: pip install rich", returncode=WRONG) from error
+            raise CommandError(f"{error}: pip install rich", returncode=INVALID) from error
         try:
             with _command_errors():
                 getattr(self, options["action"])(**options)
             self.stdout.flush()
         except BrokenPipeError:
-            # The reader has closed the pipe. Python flushes once more at exit.
+            # The reader has closed the pipe. Python flushes stdout once more at exit, which must
+            # not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def keys(self, top: int | None, limit: int | None, **options: Any) -> None:
         filters = Filters.from_options(options)
         with progress_bar(sys.stderr, "keys") as progress:
             if top is None:
-                # On a terminal the rows themselves show the progress.
+                # If the rows go to a terminal, they show the progress themselves.
                 shown = None if self.stdout.isatty() else progress
-                found = inspection.walk(filters, progress=shown)
+                found = windows.walk(filters, progress=shown)
                 self.output.table(layouts.KEYS, map(asdict, islice(found, limit)))
                 return
-            states = inspection.keys_top(top, filters, progress=progress)
+            states = windows.keys_top(top, filters, progress=progress)
         self.output.table(layouts.KEYS, map(asdict, states))
 
     def show(self, **options: Any) -> None:
-        states, damaged = _targets(options)
+        states, damaged = _requested_windows(options)
         for i, state in enumerate(states):
             if i:
                 self.output.note("")
-            hits = inspection.hits(state.key)
+            hits = windows.hits(state.key)
             drawn = sparkline(density(hits, state.window))
             self.output.facts(
                 layouts.KEY,
@@ -132,20 +135,21 @@ class Command(BaseCommand):
             )
         if damaged:
             keys = ", ".join([as_key(state.key) for state in damaged])
-            raise CommandError(f"Damaged value, reset this window: {keys}", returncode=NOT_FOUND)
+            raise CommandError(f"Damaged value, reset this window: {keys}", returncode=FAILED)
 
     def reset(self, yes: bool, dry_run: bool, **options: Any) -> None:
-        sound, damaged = _targets(options)
-        states = [*sound, *damaged]
+        readable, damaged = _requested_windows(options)
+        states = [*readable, *damaged]
         if not dry_run and not yes:
             self._confirm(states)
         self.output.table(layouts.RESET, (_reset(state, dry_run) for state in states))
 
-    def _confirm(self, states: list[inspection.KeyState]) -> None:
+    def _confirm(self, states: list[KeyState]) -> None:
+        """Ask whether to delete windows. Raise CommandError unless the answer is yes."""
         if not sys.stdin or not sys.stdin.isatty():
             raise CommandError(
                 "Cannot ask for confirmation without a terminal: use --yes or --dry-run.",
-                returncode=WRONG,
+                returncode=INVALID,
             )
         for state in states:
             sys.stderr.write(f"{as_key(state.key)}: {state.hits:,} hits\n")
@@ -153,10 +157,10 @@ class Command(BaseCommand):
         sys.stderr.write(f"Delete {what}? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise CommandError("Nothing was deleted.", returncode=NOT_FOUND)
+            raise CommandError("Nothing was deleted.", returncode=FAILED)
 
     def profiles(self, **options: Any) -> None:
-        records = (state.record() for state in overview.profiles())
+        records = (state.record() for state in profiles.profiles())
         self.output.table(layouts.profiles(), records)
 
     def watch(self, top: int, interval: float, count: int | None, **options: Any) -> None:
@@ -164,7 +168,7 @@ class Command(BaseCommand):
 
         def draw(number: int) -> None:
             try:
-                states = inspection.keys_top(top, filters)
+                states = windows.keys_top(top, filters)
             except StoreError as error:
                 self.output.note(f"Redis is away: {harmless(error)}")
                 return
@@ -181,7 +185,7 @@ class Command(BaseCommand):
         if end:
             ended = changes.end_all(profile, identifier)
             if not ended:
-                raise CommandError("There is no such override in force.", returncode=NOT_FOUND)
+                raise CommandError("There is no such override in force.", returncode=FAILED)
             self.output.table(layouts.OVERRIDES, map(changes.record, ended))
             return
         try:
@@ -194,47 +198,47 @@ class Command(BaseCommand):
                 note=options["note"],
             )
         except ValidationError as error:
-            raise CommandError(harmless(" ".join(error.messages)), returncode=WRONG) from error
+            raise CommandError(harmless(" ".join(error.messages)), returncode=INVALID) from error
         self.output.table(layouts.OVERRIDES, [changes.record(made)])
 
     def overrides(self, ended: bool, **options: Any) -> None:
         self.output.table(layouts.OVERRIDES, map(changes.record, changes.listed(ended=ended)))
 
     def doctor(self, **options: Any) -> None:
-        findings = [asdict(finding) for finding in diagnosis.examine()]
+        findings = [asdict(finding) for finding in doctor.examine()]
         levels = [finding["level"] for finding in findings]
-        ok = diagnosis.ERROR not in levels
+        ok = doctor.ERROR not in levels
         if options["format"] == JSON:
             self.output.table(layouts.FINDINGS, [{"ok": ok, "findings": findings}])
         else:
             self.output.table(layouts.FINDINGS, findings)
         if not ok:
-            raise CommandError(f"{levels.count(diagnosis.ERROR)} errors.", returncode=1)
+            raise CommandError(f"{levels.count(doctor.ERROR)} errors.", returncode=FAILED)
 
     def purge(self, days: float | None, batch: int, dry_run: bool, **options: Any) -> None:
-        before = purging.cutoff(days)
+        before = purge.cutoff(days)
         with progress_bar(sys.stderr, "rows") as progress:
-            total = purging.count_old(before) if dry_run or progress else 0
+            total = purge.count_old(before) if dry_run or progress else 0
             report = None if progress is None else lambda done: progress(done, total)
-            count = total if dry_run else purging.purge(before, batch=batch, progress=report)
+            count = total if dry_run else purge.purge(before, batch=batch, progress=report)
         cutoff = before.isoformat(timespec="seconds")
         record = {"before": cutoff, "rows": count, "deleted": not dry_run}
         self.output.facts(layouts.PURGE, record)
 
     def usage(self, **options: Any) -> None:
-        using.run(self.output, options)
+        usage.run(self.output, options)
 
     def replay(self, **options: Any) -> None:
-        replaying.run(self.output, options)
+        replay.run(self.output, options)
 
     def drill(self, **options: Any) -> None:
-        drilling.run(self.output, options)
+        drill.run(self.output, options)
 
     def load(self, **options: Any) -> None:
-        loading.run(self.output, options)
+        load.run(self.output, options)
 
     def explain(self, **options: Any) -> None:
-        explaining.run(self.output, options)
+        explain.run(self.output, options)
 
 
 @contextmanager
@@ -248,30 +252,28 @@ def _command_errors() -> Iterator[None]:
     except DatabaseError as error:
         raise CommandError(f"The database failed: {harmless(error)}", returncode=AWAY) from error
     except (ImproperlyConfigured, NotImplementedError) as error:
-        raise CommandError(harmless(error), returncode=WRONG) from error
+        raise CommandError(harmless(error), returncode=INVALID) from error
 
 
-def _targets(
-    options: dict[str, Any],
-) -> tuple[list[inspection.KeyState], list[inspection.KeyState]]:
-    """Return the windows of the given keys, or of a profile and an identifier, and the damaged.
+def _requested_windows(options: dict[str, Any]) -> tuple[list[KeyState], list[KeyState]]:
+    """Return the windows of the given keys, or of a profile and an identifier.
 
-    Raise CommandError if there is none.
+    The second list has the damaged windows. Raise CommandError if both lists are empty.
     """
     keys, profile, identifier = options["key"], options["profile"], options["identifier"]
     if bool(keys) == bool(profile or identifier) or bool(profile) != bool(identifier):
-        raise CommandError("Give either keys, or --profile and --id.", returncode=WRONG)
+        raise CommandError("Give either keys, or --profile and --id.", returncode=INVALID)
     filters = Filters(profile=profile, identifier=identifier)
     if keys:
-        found = [state for key in keys if (state := inspection.describe(key)) is not None]
+        found = [state for key in keys if (state := windows.describe(key)) is not None]
     else:
-        found = list(inspection.walk(filters))
-    damaged = inspection.damaged(filters, keys=keys or None)
+        found = list(windows.walk(filters))
+    damaged = windows.damaged(filters, keys=keys or None)
     if not found and not damaged:
-        raise CommandError("There is no such window: it has no hits.", returncode=NOT_FOUND)
+        raise CommandError("There is no such window: it has no hits.", returncode=FAILED)
     return found, damaged
 
 
-def _reset(state: inspection.KeyState, dry_run: bool) -> Record:
-    deleted = not dry_run and inspection.reset_key(state.key)
+def _reset(state: KeyState, dry_run: bool) -> Record:
+    deleted = not dry_run and windows.reset_key(state.key)
     return {"key": state.key, "hits": state.hits, "reset": deleted, "dry_run": dry_run}

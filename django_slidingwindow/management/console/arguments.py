@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from collections.abc import Callable
-from typing import TypeVar
-
 from django.core.management.base import CommandParser
 
 from ...decisions import BLOCK, EXEMPT, LIMIT, OBSERVED
 from ...overrides.changes import parse_until
-from ...rejections import purge as purging
+from ...rejections.purge import BATCH
+from .values import checked, positive_number, whole_number
 
-Value = TypeVar("Value")
 EXAMPLES = {
     "keys": ("keys --top 10", 'keys --axis ip --id "203.0.113.*" --json'),
     "show": (
@@ -37,11 +33,11 @@ EXAMPLES = {
         "replay access.log --try 100/m --suggest 0.1% --json",
     ),
 }
-"""The examples that the help of each action shows."""
+"""Examples by action. Other actions have their own, in `subcommands`."""
 
 
 def examples(action: str) -> str:
-    """Return the end of an action's help."""
+    """Return the examples for the end of an action's help."""
     lines = (f"  manage.py slidingwindow {line}" for line in EXAMPLES.get(action, ()))
     return "\n".join(("examples:", *lines))
 
@@ -59,23 +55,25 @@ def add_filters(parser: CommandParser) -> None:
 
 def add_keys(parser: CommandParser) -> None:
     add_filters(parser)
-    parser.add_argument("--top", type=_count, metavar="N", help="only the N most used windows")
-    parser.add_argument("--limit", type=_count, metavar="N", help="stop after N windows")
+    parser.add_argument(
+        "--top", type=whole_number, metavar="N", help="only the N most used windows"
+    )
+    parser.add_argument("--limit", type=whole_number, metavar="N", help="stop after N windows")
 
 
 def add_watch(parser: CommandParser) -> None:
     add_filters(parser)
     parser.add_argument(
-        "--top", type=_count, metavar="N", default=20, help="the number of windows (20)"
+        "--top", type=whole_number, metavar="N", default=20, help="the number of windows (20)"
     )
     parser.add_argument(
         "--interval",
-        type=_positive,
+        type=positive_number,
         metavar="SECONDS",
         default=2.0,
         help="the time between two views (2)",
     )
-    parser.add_argument("--count", type=_count, metavar="N", help="quit after N views")
+    parser.add_argument("--count", type=whole_number, metavar="N", help="quit after N views")
 
 
 def add_target(parser: CommandParser) -> None:
@@ -92,32 +90,16 @@ def add_reset(parser: CommandParser) -> None:
 
 def add_purge(parser: CommandParser) -> None:
     parser.add_argument(
-        "--days", type=_positive, metavar="N", help="use this age instead of LOG_DAYS"
+        "--days", type=positive_number, metavar="N", help="use this age instead of LOG_DAYS"
     )
     parser.add_argument(
         "--batch",
-        type=_count,
+        type=whole_number,
         metavar="ROWS",
-        default=purging.BATCH,
-        help=f"rows that one statement deletes ({purging.BATCH})",
+        default=BATCH,
+        help=f"rows that one statement deletes ({BATCH})",
     )
     parser.add_argument("--dry-run", action="store_true", help="only count the rows")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def add_override(parser: CommandParser) -> None:
@@ -150,15 +132,3 @@ def add_override(parser: CommandParser) -> None:
 
 def add_overrides(parser: CommandParser) -> None:
     parser.add_argument("--ended", action="store_true", help="also list those that have ended")
-
-
-def checked(read: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Return a type for argparse that keeps the text of a ValueError."""
-
-    def read_checked(text: str) -> Value:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise ArgumentTypeError(str(error)) from error
-
-    return read_checked

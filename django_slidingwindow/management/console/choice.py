@@ -13,7 +13,7 @@ FORMATS = AUTO, PLAIN, RICH, JSON = ("auto", "plain", "rich", "json")
 def choose(name: str, stream: TextIO, *, color: bool) -> Output:
     """Return the output for a format. `auto` is rich on a terminal if installed, otherwise plain.
 
-    Raise ModuleNotFoundError if the format is `rich` and it is not installed.
+    Raise ModuleNotFoundError if the format is `rich` and rich is not installed.
     """
     if name == JSON:
         return JsonOutput(stream)

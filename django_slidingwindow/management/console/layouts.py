@@ -1,4 +1,7 @@
-"""The columns of tables for keys, profiles and findings."""
+"""The columns of the tables that the command prints.
+
+Actions with a module in `subcommands` may have their tables there.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,18 @@ from ...inspection.profiles import column_keys, remarks
 from ...inspection.usage import SHARES
 from ...policies import SLOTS
 from ...profiles.keys import ProfileKey
-from ...replay.wording import name_of, refused_text, share_text, wait_text
+from ...replay.texts import name_of, refused_text, share_text, wait_text
 from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
-from .text import as_key, bar, harmless, number, percent, size, wait
+from .text import as_key, bar, harmless, number, or_dash, percent, size, wait
 
+# The share of a limit above which its use is highlighted.
 _NEAR = 0.8
 _LEVELS = {"ok": GOOD, "info": "", "warning": WARN, "error": BAD}
 
 
-def _plain(name: str, render: Callable[[Any], str] = harmless) -> Callable[[Record], Cell]:
+def field(name: str, render: Callable[[Any], str] = harmless) -> Callable[[Record], Cell]:
+    """Return a function that makes a cell from one field of a record."""
     return lambda record: Cell(render(record[name]))
-
-
-def _or_dash(value: Any) -> str:
-    return "-" if value in (None, "") else harmless(value)
 
 
 def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
@@ -34,7 +35,7 @@ def _by_use(render: Callable[[float | None], str]) -> Callable[[Record], Cell]:
     return cell
 
 
-def _hits(record: Record) -> Cell:
+def _hits_in_words(record: Record) -> Cell:
     hits = number(record["hits"])
     if record["in_flight_for"] is not None:
         return Cell(f"{hits} in flight, the oldest for {wait(record['in_flight_for'])}")
@@ -43,12 +44,12 @@ def _hits(record: Record) -> Cell:
     return Cell(f"{hits}, at most {number(record['leased'])} of them leased and not used yet")
 
 
-def _count(record: Record) -> Cell:
+def _hits(record: Record) -> Cell:
     hits, since = number(record["hits"]), record["in_flight_for"]
     return Cell(hits if since is None else f"{hits} ({wait(since)})")
 
 
-def _retry(record: Record) -> Cell:
+def _blocked_for(record: Record) -> Cell:
     if record["observed"] and record["remaining"] == 0:
         return Cell("observed", WARN)
     if not record["blocked"]:
@@ -62,35 +63,35 @@ KEYS = Layout(
     [
         Column("use", _by_use(percent), 4, right=True),
         Column("", _by_use(bar), graphic=True),
-        Column("hits", _count, 9, right=True),
-        Column("limit", _plain("limit", number), 9, right=True),
-        Column("override", _plain("override", _or_dash), 8),
-        Column("blocked for", _retry, 11, right=True),
-        Column("profile", _plain("profile", _or_dash), 20),
-        Column("identifier", _plain("identifier"), 24),
-        Column("key", _plain("key", as_key)),
+        Column("hits", _hits, 9, right=True),
+        Column("limit", field("limit", number), 9, right=True),
+        Column("override", field("override", or_dash), 8),
+        Column("blocked for", _blocked_for, 11, right=True),
+        Column("profile", field("profile", or_dash), 20),
+        Column("identifier", field("identifier"), 24),
+        Column("key", field("key", as_key)),
     ]
 )
 
 KEY = Layout(
     [
-        Column("key", _plain("key", as_key)),
-        Column("profile", _plain("profile", _or_dash)),
-        Column("axis", _plain("axis")),
-        Column("identifier", _plain("identifier")),
-        Column("scope", _plain("scope")),
-        Column("algorithm", _plain("algorithm")),
-        Column("window", _plain("window", duration_exact)),
-        Column("limit", _plain("limit", number)),
-        Column("override", _plain("override", _or_dash)),
-        Column("hits", _hits),
-        Column("remaining", _plain("remaining", number)),
+        Column("key", field("key", as_key)),
+        Column("profile", field("profile", or_dash)),
+        Column("axis", field("axis")),
+        Column("identifier", field("identifier")),
+        Column("scope", field("scope")),
+        Column("algorithm", field("algorithm")),
+        Column("window", field("window", duration_exact)),
+        Column("limit", field("limit", number)),
+        Column("override", field("override", or_dash)),
+        Column("hits", _hits_in_words),
+        Column("remaining", field("remaining", number)),
         Column("use", _by_use(percent)),
         Column("", _by_use(bar), graphic=True),
-        Column("blocked for", _retry),
-        Column("oldest hit leaves in", _plain("reset_after", wait)),
-        Column("expires in", _plain("ttl", wait)),
-        Column("memory", _plain("bytes", size)),
+        Column("blocked for", _blocked_for),
+        Column("oldest hit leaves in", field("reset_after", wait)),
+        Column("expires in", field("ttl", wait)),
+        Column("memory", field("bytes", size)),
     ]
 )
 
@@ -104,8 +105,8 @@ def _reset(record: Record) -> Cell:
 RESET = Layout(
     [
         Column("done", _reset, 11),
-        Column("hits", _plain("hits", number), 9, right=True),
-        Column("key", _plain("key", as_key)),
+        Column("hits", field("hits", number), 9, right=True),
+        Column("key", field("key", as_key)),
     ]
 )
 
@@ -131,10 +132,10 @@ def _rate(policy: Record) -> str:
     return f"{rate_exact(policy['limit'], policy['window'])} {policy['algorithm']}{lease}"
 
 
-def _key(key: ProfileKey) -> Column:
+def _key_column(key: ProfileKey) -> Column:
     def cell(record: Record) -> Cell:
         value = record[key.name]
-        return Cell(_or_dash(value), WARN if value is not None and value == key.alert else "")
+        return Cell(or_dash(value), WARN if value is not None and value == key.alert else "")
 
     return Column(key.name, cell, key.width)
 
@@ -143,8 +144,8 @@ def profiles() -> Layout:
     """Return the layout for profiles, with a column for each profile key that has a heading."""
     return Layout(
         [
-            Column("profile", _plain("name"), 24),
-            *map(_key, column_keys()),
+            Column("profile", field("name"), 24),
+            *map(_key_column, column_keys()),
             Column("policies", _rates, 28),
             Column("other keys", lambda record: Cell(harmless(", ".join(remarks(record))))),
         ]
@@ -154,8 +155,8 @@ def profiles() -> Layout:
 FINDINGS = Layout(
     [
         Column("level", lambda r: Cell(r["level"], _LEVELS[r["level"]]), 7),
-        Column("check", _plain("name"), 12),
-        Column("finding", _plain("text")),
+        Column("check", field("name"), 12),
+        Column("finding", field("text")),
     ]
 )
 
@@ -168,32 +169,35 @@ def _override(record: Record) -> Cell:
 
 
 def _stored(name: str, empty: str = "-") -> Callable[[Record], Cell]:
-    """Return a cell for an identifier of a table, whose unprintable characters are %xx."""
-    # Unless code has stored it.
+    """Return a function that makes a cell from an identifier in a database table.
+
+    The app stores unprintable characters as %xx, so a printable identifier is not escaped again.
+    The project's own code may have stored others.
+    """
     return lambda record: Cell(as_key(record[name] or empty))
 
 
 OVERRIDES = Layout(
     [
-        Column("profile", _plain("profile"), 20),
+        Column("profile", field("profile"), 20),
         Column("identifier", _stored("identifier", "(all)"), 24),
         Column("override", _override, 14),
         Column("until", lambda r: Cell(r["until"] or "-"), 25),
         Column("by", lambda r: Cell(harmless(r["created_by"] or "-")), 10),
-        Column("note", _plain("note")),
+        Column("note", field("note")),
     ]
 )
 
 PURGE = Layout(
     [
-        Column("older than", _plain("before")),
-        Column("rows", _plain("rows", number)),
+        Column("older than", field("before")),
+        Column("rows", field("rows", number)),
         Column("deleted", lambda r: Cell("yes") if r["deleted"] else Cell("no, dry run", DIM)),
     ]
 )
 
 
-def _fixed_most(record: Record) -> Cell:
+def _fixed_window(record: Record) -> Cell:
     fixed = record["fixed_window"]
     if not fixed["beyond"]:
         return Cell("-", DIM)
@@ -208,28 +212,28 @@ def _by_refusals(render: Callable[[Record], str]) -> Callable[[Record], Cell]:
 REPLAY = Layout(
     [
         Column("try", lambda record: Cell(harmless(name_of(record))), 16),
-        Column("requests", _plain("requests", number), 11, right=True),
+        Column("requests", field("requests", number), 11, right=True),
         Column("refused", _by_refusals(refused_text), 9, right=True),
         Column("share", _by_refusals(lambda r: share_text(r["refused_share"])), 7, right=True),
-        Column("identifiers", _plain("identifiers", number), 11, right=True),
-        Column("touched", _plain("identifiers_refused", number), 9, right=True),
+        Column("identifiers", field("identifiers", number), 11, right=True),
+        Column("touched", field("identifiers_refused", number), 9, right=True),
         Column("share", lambda r: Cell(share_text(r["identifiers_share"])), 7, right=True),
-        Column("longest wait", _plain("longest_wait", wait_text), 12, right=True),
-        Column("fixed window: beyond", _fixed_most),
+        Column("longest wait", field("longest_wait", wait_text), 12, right=True),
+        Column("fixed window: beyond", _fixed_window),
     ]
 )
 
 AFFECTED = Layout(
     [
-        Column("refused", _plain("refused", number), 9, right=True),
-        Column("requests", _plain("requests", number), 9, right=True),
-        Column("identifier", _plain("identifier")),
+        Column("refused", field("refused", number), 9, right=True),
+        Column("requests", field("requests", number), 9, right=True),
+        Column("identifier", field("identifier")),
     ]
 )
 
 
-def _above(name: str) -> Callable[[Record], Cell]:
-    """Return a cell that is highlighted if the value is above the limit."""
+def _compared(name: str) -> Callable[[Record], Cell]:
+    """Return a function that makes a cell, highlighted if the value is above the limit."""
 
     def cell(record: Record) -> Cell:
         limit = record["limit_in_minutes"]
@@ -241,29 +245,29 @@ def _above(name: str) -> Callable[[Record], Cell]:
 
 USAGE = Layout(
     [
-        Column("limit", _plain("limit", number), 9, right=True),
-        Column("window", _plain("window", duration_exact), 8),
+        Column("limit", field("limit", number), 9, right=True),
+        Column("window", field("window", duration_exact), 8),
         Column("counted in", lambda r: Cell(duration_exact(60 * r["minutes"])), 10),
-        Column("windows", _plain("windows", number), 9, right=True),
-        *(Column(f"{share} %", _above(f"p{share}"), 9, right=True) for share in SHARES),
-        Column("most", _above("most"), 9, right=True),
+        Column("windows", field("windows", number), 9, right=True),
+        *(Column(f"{share} %", _compared(f"p{share}"), 9, right=True) for share in SHARES),
+        Column("most", _compared("most"), 9, right=True),
     ]
 )
 
 BUSIEST = Layout(
     [
-        Column("admitted", _plain("admitted", number), 9, right=True),
-        Column("refused", _plain("refused", number), 9, right=True),
+        Column("admitted", field("admitted", number), 9, right=True),
+        Column("refused", field("refused", number), 9, right=True),
         Column("identifier", _stored("identifier")),
     ]
 )
 
 TRAIL = Layout(
     [
-        Column("minute", _plain("minute"), 22),
-        Column("admitted", _plain("admitted", number), 9, right=True),
-        Column("cost", _plain("cost", number), 9, right=True),
-        Column("refused", _plain("refused", number), 9, right=True),
-        Column("view", _plain("view", _or_dash)),
+        Column("minute", field("minute"), 22),
+        Column("admitted", field("admitted", number), 9, right=True),
+        Column("cost", field("cost", number), 9, right=True),
+        Column("refused", field("refused", number), 9, right=True),
+        Column("view", field("view", or_dash)),
     ]
 )

@@ -41,6 +41,7 @@ def repeat(
 
 @contextmanager
 def _screen(stream: TextIO) -> Iterator[Callable[[], object]]:
+    """Yield a function that clears the screen; it does nothing if the stream is not a terminal."""
     if not stream.isatty():
         yield lambda: None
         return

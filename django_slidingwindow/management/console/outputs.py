@@ -1,4 +1,4 @@
-"""Outputs that print records as JSON or plain text. The one for rich has its own module."""
+"""Outputs that print records as JSON or plain text. The output for rich has its own module."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Column:
     title: str
     cell: Callable[[Record], Cell]
     width: int = 0
-    """The width in plain text, which is printed before all rows are known."""
+    """The width in plain text. It is fixed, because rows are printed before all are known."""
     right: bool = False
+    """Whether to align the text to the right."""
     graphic: bool = False
-    """Whether it is a drawing, which plain text leaves out."""
+    """Whether the column is a drawing, which plain text leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,16 @@ class Layout:
 
 
 class Output(Protocol):
-    """Where a command prints."""
+    """The interface by which the command prints."""
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
-        """Print one row for each record, as they come."""
+        """Print one row for each record, as soon as `records` yields it."""
 
     def facts(self, layout: Layout, record: Record, *below: str) -> None:
         """Print one record with a line for each column, and lines of text below."""
 
     def note(self, text: str) -> None:
-        """Print a sentence for people, which is not data."""
+        """Print a sentence for people. It is not part of the data."""
 
 
 class JsonOutput:
@@ -80,11 +81,12 @@ class PlainOutput:
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
         columns = [column for column in layout.columns if not column.graphic]
-        left = iter(records)
-        # Before the header, so that an error is printed without one.
-        first = list(islice(left, 1))
+        rest = iter(records)
+        # Read the first record before the header is printed. If this fails, only the error is
+        # printed.
+        first = list(islice(rest, 1))
         self._row(columns, [column.title.upper() for column in columns])
-        for record in chain(first, left):
+        for record in chain(first, rest):
             self._row(columns, [column.cell(record).text for column in columns])
 
     def _row(self, columns: Sequence[Column], texts: Sequence[str]) -> None:

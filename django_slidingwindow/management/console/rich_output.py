@@ -15,7 +15,7 @@ from .outputs import BAD, DIM, GOOD, WARN, Cell, Layout, Record
 from .text import in_encoding
 
 _STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red", DIM: "dim"}
-# The most rows of one table. A longer list continues in another one, to bound memory.
+# The most rows of one table. To bound memory, a longer list continues in another table.
 _ROWS = 500
 
 
@@ -29,8 +29,8 @@ class RichOutput:
         )
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
-        left = iter(records)
-        rows = list(islice(left, _ROWS))
+        rest = iter(records)
+        rows = list(islice(rest, _ROWS))
         while True:
             table = Table(box=SIMPLE_HEAD, pad_edge=False)
             for column in layout.columns:
@@ -43,7 +43,7 @@ class RichOutput:
             for record in rows:
                 table.add_row(*(self._text(column.cell(record)) for column in layout.columns))
             self._console.print(table)
-            rows = list(islice(left, _ROWS))
+            rows = list(islice(rest, _ROWS))
             if not rows:
                 return
 

@@ -16,8 +16,13 @@ def harmless(value: object) -> str:
     return printable(str(value))
 
 
+def or_dash(value: object) -> str:
+    """Return the text with control characters escaped; a dash for None and for an empty text."""
+    return "-" if value in (None, "") else harmless(value)
+
+
 def as_key(key: str) -> str:
-    """Return a key as a command accepts it. A printable key is not escaped again."""
+    """Return a key as the command accepts it. A printable key is not escaped again."""
     return key if key.isprintable() else harmless(key)
 
 
@@ -27,6 +32,7 @@ def wait(seconds: float | None) -> str:
 
 
 def number(value: int | None) -> str:
+    """Return a number with separators for thousands; a dash for None."""
     return "-" if value is None else f"{value:,}"
 
 
@@ -45,12 +51,13 @@ def size(count: int | None) -> str:
 
 
 def bar(use: float | None, width: int = 10) -> str:
-    """Return a bar, rounded down: it is full only if the limit is reached."""
+    """Return a bar, rounded down: the bar is full only if the limit is reached."""
     filled = _parts(use or 0.0, width)
     return "█" * filled + "░" * (width - filled)
 
 
 def _parts(use: float, whole: int) -> int:
+    """Return how many of `whole` equal parts are used, rounded down."""
     # Round first, because 0.29 * 100 is a little less than 29.
     return int(round(use * whole, 6))
 
@@ -72,7 +79,10 @@ def sparkline(counts: Iterable[int]) -> str:
 
 
 def in_encoding(text: str, encoding: str | None) -> str:
-    """Return the text in an encoding: blocks as ASCII, other missing characters escaped."""
+    """Return the text with only characters that the encoding has.
+
+    If one is missing, blocks become ASCII and other missing characters are escaped.
+    """
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:

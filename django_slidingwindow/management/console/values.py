@@ -4,15 +4,48 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from typing import TypeVar
 
 from django.core.management.base import CommandParser
+
+Value = TypeVar("Value")
+
+
+def checked(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Return a type that shows users the text of a ValueError, which argparse would replace."""
+
+    def read_checked(text: str) -> Value:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    return read_checked
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def positive_number(text: str) -> float:
+    """Return a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 def whole_to(most: int) -> Callable[[str], int]:
     """Return a type for whole numbers from 1 to `most`."""
 
     def parse(text: str) -> int:
-        # Bounded, because int() refuses some thousand digits with an error of its own.
+        # Check the length first: int() raises an error of its own for thousands of digits.
         if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
             raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most:,}")
         return int(text)

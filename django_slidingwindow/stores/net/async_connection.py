@@ -1,4 +1,4 @@
-"""The connection of an event loop, which concurrent checks share."""
+"""The connection of an event loop. Concurrent checks share it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..errors import is_outage, of_incident
 from .async_settings import asynchronous, only_sync
 from .pool import ask_once
+from .readiness import has_data, watch
 from .settings import ConnectionSettings, seconds_left
 from .threads import in_thread
-from .watching import has_data, watch
 
-# Seconds by which a timer may be late, before it is taken that the loop was held up
-# and not the server; then as long again for the replies that have come in meanwhile.
+# If a call's timer is later than this many seconds, the event loop was blocked, not the server.
+# The call then gets this many seconds more, to read replies that have arrived meanwhile.
 _LAG = 0.02
-# A call that has fewer seconds left begins no attempt to connect.
+# A call with fewer seconds left does not try to connect.
 _LEAST = 0.001
-# Those with a connection. A loop alone does not keep them alive, but they have to end
-# with it; and in a forked child they must not end at all: parent and child share what
-# watches the parent's sockets.
+# The multiplexers that have connected. The set keeps them alive until their loop closes them. In a
+# forked child it keeps them alive forever: closing them would disturb the parent, because both
+# processes share the epoll object that watches the parent's sockets.
 _connected: set[Multiplexer] = set()
-# Each connection, and each attempt to make one, has a number: all calls that it fails have the
-# same cause.
+# Numbers for incidents. All calls that fail with one connection, or with one attempt to connect,
+# have the same cause and so the same number.
 _incidents = itertools.count(1)
 
 
@@ -47,7 +47,7 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """Stop the timer: no reply is outstanding."""
+        """Stop the timer."""
         if self.timer is not None:
             self.timer.cancel()
 
@@ -62,17 +62,17 @@ class _Call:
             self.answer.set_exception(error)
 
     def withdraw(self) -> None:
-        """End a call before anything of it was sent."""
+        """End a call that was not sent."""
         self.stop()
         if not self.answer.cancel() and not self.answer.cancelled():
-            # Marks it as seen, where another error was first.
+            # Retrieve the exception, or asyncio logs that nobody did.
             self.answer.exception()
 
 
 class Multiplexer:
-    """One connection, on which calls are answered in their order.
+    """One connection that concurrent calls share. The server replies in the order of the calls.
 
-    Concurrent checks share round trips instead of waiting for a free connection.
+    So calls do not wait for a free connection, and several calls may share a round trip.
     """
 
     def __init__(
@@ -81,7 +81,10 @@ class Multiplexer:
         *,
         closed: Callable[[], object],
     ) -> None:
-        """`find` says, by a deadline, which server to connect to."""
+        """`find` takes a deadline and returns the settings for a new connection.
+
+        `closed` is called when the event loop shuts down.
+        """
         self._find = find
         self._closed = closed
         self._loop = asyncio.get_running_loop()
@@ -95,7 +98,7 @@ class Multiplexer:
         self._closer: AsyncGenerator[None, None] | None = None
 
     async def exchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
-        """Send once and return the replies; a server's error is returned, not raised."""
+        """Send a payload once and return the replies. A server's error is returned, not raised."""
         call = _Call(self._loop.create_future(), replies)
         if deadline < math.inf:
             at = self._loop.time() + deadline - time.monotonic()
@@ -106,29 +109,29 @@ class Multiplexer:
         except BaseException:
             call.withdraw()
             raise
-        # Cancelled here, the call keeps its place and its timer: the reply still comes, and if it
-        # does not, the connection is stalled.
+        # A call that is cancelled here stays in line with its timer, because its reply still comes.
+        # If the reply does not come, the timer closes the connection.
         found: list[Any] = await call.answer
         for reply in found:
             if isinstance(reply, Exception) and is_outage(reply):
-                # Another server may have taken its place.
+                # A new connection may lead to another server that can serve.
                 self._drop(RedisConnectionError("the server cannot answer"))
         return found
 
     def _write(self, payload: bytes, call: _Call) -> bool:
-        """Write the payload; False if nothing of it was sent, and nothing will be.
+        """Write the payload. Return False if nothing was sent and nothing will be.
 
-        It does not wait for the buffer to drain: the call waits for its reply anyway.
+        It does not wait until the buffer is empty, because the call waits for its reply anyway.
         """
         connection = self._connection
         if connection is None:
             return False
         transport = connection._writer.transport
-        # While nothing is asked, what there is to read can only be the end.
+        # If no call waits for a reply, data can only mean that the server closed the connection.
         ended = connection._reader.at_eof() if self._waiting else has_data(self._watch)
         if not ended and not transport.is_closing():
             transport.write(payload)
-            # If it is closing now, the system has taken nothing of it.
+            # If the transport is closing now, nothing was sent.
             if not transport.is_closing():
                 self._waiting.append(call)
                 return True
@@ -136,10 +139,9 @@ class Multiplexer:
         return False
 
     async def _send_anew(self, payload: bytes, call: _Call, deadline: float) -> None:
-        """Connect and write the payload. Two attempts: nothing was sent before.
+        """Connect and write the payload, with two attempts, because nothing was sent before.
 
-        An attempt that another call has begun does not count if it ended because the time of that
-        call was up.
+        If another call started the attempt and ran out of time, the attempt does not count.
         """
         attempts = 2
         while attempts:
@@ -159,26 +161,26 @@ class Multiplexer:
         raise of_incident(RedisConnectionError("the connection was closed"), self._incident)
 
     async def _connect(self, answer: asyncio.Future[Any], deadline: float) -> None:
-        """Return when there is a connection; raise what the answer is meanwhile."""
+        """Wait until there is a connection. Raise the call's error if the call fails first."""
         if self._connecting is None:
             self._incident = next(_incidents)
             self._connecting = asyncio.ensure_future(self._open_by(deadline, self._incident))
-            self._connecting.add_done_callback(self._settled)
+            self._connecting.add_done_callback(self._connecting_done)
         connecting = self._connecting
         await asyncio.wait({connecting, answer}, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             answer.result()
         connecting.result()
 
-    def _settled(self, connecting: asyncio.Task[None]) -> None:
+    def _connecting_done(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
         if not connecting.cancelled():
+            # Retrieve the exception, or asyncio logs that nobody did.
             connecting.exception()
 
     async def _open_by(self, deadline: float, incident: int) -> None:
-        left = seconds_left(deadline)
         try:
-            await asyncio.wait_for(self._open(deadline), left)
+            await asyncio.wait_for(self._open(deadline), seconds_left(deadline))
         except asyncio.TimeoutError:
             error = RedisTimeoutError("not connected within the time limit")
             raise of_incident(error, incident) from None
@@ -201,7 +203,7 @@ class Multiplexer:
                 [one for one in tuple(_connected) if one._loop.is_closed()]
             )
             _connected.add(self)
-            # A loop that shuts down closes its async generators, and so this.
+            # A loop that shuts down closes its async generators, which closes the connection.
             self._closer = self._close_with_loop()
             await self._closer.__anext__()
 
@@ -223,19 +225,20 @@ class Multiplexer:
                 self._waiting.popleft().answered()
 
     def _expire(self, call: _Call, at: float) -> None:
+        """Fail a call whose time limit ended at `at`."""
         now = self._loop.time()
         if now - at > _LAG:
             call.timer = self._loop.call_later(_LAG, self._expire, call, now + _LAG)
             return
         error = of_incident(RedisTimeoutError("no reply within the time limit"), self._incident)
         if call in self._waiting:
-            # Later replies on this connection are as late.
+            # The replies to the other calls come after this one, so the connection is stalled.
             self._drop(error)
         else:
             call.fail(error)
 
     def _drop(self, error: Exception) -> None:
-        """Close the connection; all calls that wait on it fail as one."""
+        """Close the connection. All calls that wait for replies fail with the same error."""
         of_incident(error, self._incident)
         connection, self._connection = self._connection, None
         self._watch = None
@@ -260,19 +263,18 @@ class Multiplexer:
 
 
 async def _disconnect(connection: Any) -> None:
-    """Close at once: TLS would first say goodbye, and outlive a loop that shuts down."""
+    """Close at once. TLS would wait for the server's reply, after the loop has shut down."""
     if connection._writer is not None:
         connection._writer.transport.abort()
     await connection.disconnect(nowait=True)
 
 
 async def aask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> Any:
-    """Return the reply to one command, on a connection of its own."""
+    """Return the reply to one command, which is sent on a new connection."""
     if only_sync(settings) is not None:
         return await in_thread(ask_once, settings, payload, deadline=deadline)
-    left = None if deadline is None else deadline - time.monotonic()
     try:
-        return await asyncio.wait_for(_ask_once(settings, payload), left)
+        return await asyncio.wait_for(_ask_once(settings, payload), seconds_left(deadline))
     except asyncio.TimeoutError:
         raise RedisTimeoutError("no reply within the time limit") from None
 

@@ -1,4 +1,4 @@
-"""Asynchronous connections that log in as the alias says, where redis-py has such."""
+"""Async connections with the options of an alias, if redis-py has an async class for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnecti
 
 from .settings import ConnectionSettings
 
-# redis-py's own classes and their asynchronous forms. A project's own class has none.
-_FORMS: dict[type, Any] = {
+# redis-py's connection classes and their async counterparts. A project's own class has none.
+_ASYNC_CLASSES: dict[type, Any] = {
     Connection: aio.Connection,
     SSLConnection: aio.SSLConnection,
     UnixDomainSocketConnection: aio.UnixDomainSocketConnection,
@@ -25,12 +25,12 @@ _FORMS: dict[type, Any] = {
 
 
 def only_sync(settings: ConnectionSettings) -> str | None:
-    """Return the option of the alias that has no asynchronous form; None if all have one."""
-    if settings.connection_class not in _FORMS:
+    """Return an option of the alias that async connections lack; None if there is none."""
+    if settings.connection_class not in _ASYNC_CLASSES:
         return "connection_class"
     if settings.options.get("redis_connect_func"):
         return "redis_connect_func"
-    known = _parameters(_FORMS[settings.connection_class])
+    known = _parameters(_ASYNC_CLASSES[settings.connection_class])
     for name, value in settings.options.items():
         if name.startswith("ssl_") and value and name not in known:
             return name
@@ -38,8 +38,8 @@ def only_sync(settings: ConnectionSettings) -> str | None:
 
 
 def asynchronous(settings: ConnectionSettings) -> Any:
-    """Return a connection that is not connected yet. Its time limit is the caller's."""
-    connection_class = _FORMS[settings.connection_class]
+    """Return an async connection, not connected yet. The caller sets the time limit."""
+    connection_class = _ASYNC_CLASSES[settings.connection_class]
     known = _parameters(connection_class)
     options = {
         name: value

@@ -1,4 +1,4 @@
-"""A connection as an exchange uses it: bytes out, replies in, by a deadline."""
+"""The part of a connection that an exchange uses: send bytes and read replies, by a deadline."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 from redis.utils import HIREDIS_AVAILABLE
 
-from .watching import watch
+from .readiness import watch
 
-# Seconds that a call gets once more when its time is up: this process may have been held up
-# (by other threads, or by other greenlets), and not the server.
+# Extra seconds that a call gets once after its deadline. The reply may have come in time while
+# other threads or greenlets kept this process busy.
 _GRACE = 0.02
-# Seconds by which a read may end too late, so that the time-out need not be set again each time.
+# Seconds by which a read may end late. It saves setting the socket's time-out for every read.
 SLACK = 0.001
-# Bytes that are read at once: the reply to a check is shorter.
+# Bytes to read at once. The reply to a check is shorter.
 CHUNK = 512
-# Bytes that always find room in the buffers of a connection on which nothing is under way.
+# A payload of at most this many bytes fits into the send buffer of an idle connection.
 SHORT = 4_096
+# The reader returns this while a reply is not complete.
 INCOMPLETE = object()
 
 
 class Channel:
-    """A connected socket, and what is left of a call's time.
+    """A connected socket, and the deadline of the current call.
 
-    redis-py's time-outs hold for each step of connecting and for each read; this
-    one holds for all of them together, however the bytes drip and whatever signals come.
+    redis-py's time-outs apply to each step of connecting and to each read. The deadline applies to
+    all of them together, even if the bytes arrive slowly or signals interrupt a read.
 
-    What an exchange looks at lies close together here, and not among the forty attributes of
-    redis-py's connection.
+    The attributes that an exchange needs are here, close together in memory, rather than among the
+    forty attributes of redis-py's connection.
     """
 
     __slots__ = (
@@ -50,23 +51,23 @@ class Channel:
 
     raw: socket.socket
     descriptor: int | None
-    """The socket as the system knows it, if that can be written to: not with TLS.
+    """The socket's file descriptor, to write to it directly; None with TLS.
 
-    Python's own `send` asks for room first, by another call of the system.
+    It saves a system call: Python's `send` first waits until the socket is writable.
     """
     parser: Any
-    """That of redis-py's connection."""
+    """The parser of redis-py's connection."""
     reader: Any
-    """Of hiredis; None where redis-py's parser reads."""
+    """A reader of hiredis; None if redis-py's parser reads the replies."""
     watch: Any
-    """Says whether there is something to read."""
+    """A poll object that says whether there is something to read."""
 
     def __init__(self, deadline: float) -> None:
-        """`deadline` by the monotonic clock; set anew for each call. Infinite for no limit."""
+        """`deadline` is a time of the monotonic clock, infinite for no limit. Each call sets it."""
         self.deadline = deadline
         self.timeout = math.nan
-        """The socket's own time-out, if `bound` has set one."""
-        # The deadline of a call that was late once.
+        """The socket's time-out, if `bound` has set one; otherwise NaN."""
+        # The deadline after it was extended by `_GRACE`.
         self._extended: float | None = None
 
     def open(self, raw: socket.socket, parser: Any) -> None:
@@ -80,10 +81,9 @@ class Channel:
         self.reader = _reader_like(parser)
 
     def left(self) -> float | None:
-        """Return the seconds that the next step may take; raise TimeoutError if time is up.
+        """Return the seconds until the deadline; None for no limit.
 
-        A call whose time is up gets `_GRACE` seconds once, for a reply that has come
-        while this process was held up.
+        After the deadline, return `_GRACE` once for each call, then raise TimeoutError.
         """
         deadline = self.deadline
         if deadline == math.inf:
@@ -97,23 +97,23 @@ class Channel:
         return _GRACE
 
     def bound(self) -> None:
-        """Let the socket's next call end by the deadline, or `SLACK` seconds later."""
+        """Set the socket's time-out, so that its next call ends at most `SLACK` seconds late."""
         left = self.left()
         if left is None or not -SLACK < self.timeout - left < SLACK:
             self.raw.settimeout(left)
             self.timeout = math.nan if left is None else left
 
     def send(self, payload: bytes) -> None:
-        """Send a payload by the deadline, without redis-py's health checks."""
+        """Send a payload by the deadline."""
         sent = 0
         while sent < len(payload):
             self.bound()
             sent += self.raw.send(payload[sent:])
 
     def receive(self, replies: int, answer: Any = INCOMPLETE) -> list[Any]:
-        """Read this number of replies by the deadline. A server's error is returned, not raised.
+        """Read a number of replies by the deadline. A server's error is returned, not raised.
 
-        `answer` is what the reader has said already, if it was asked.
+        `answer` is the reader's result so far, if the caller has used the reader already.
         """
         if self.reader is None:
             read = self.parser.read_response
@@ -128,7 +128,7 @@ class Channel:
                 self.reader.feed(data)
                 answer = self.reader.gets()
             if isinstance(answer, RedisConnectionError):
-                # The server takes no commands, so redis-py too gives up the connection.
+                # The server accepts no commands. redis-py closes the connection too in this case.
                 raise answer
             answers.append(answer)
             if len(answers) == replies:
@@ -137,7 +137,7 @@ class Channel:
 
 
 class BoundedSocket:
-    """The socket as redis-py uses it: each call ends by the channel's deadline."""
+    """A socket for redis-py, whose calls end by the channel's deadline."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -160,7 +160,7 @@ class BoundedSocket:
 
 
 def _reader_like(parser: Any) -> Any:
-    """Return a reader like that of redis-py's parser; None if that is not the one by hiredis."""
+    """Return a reader with the settings of redis-py's hiredis parser; None for other parsers."""
     if not (HIREDIS_AVAILABLE and isinstance(parser, DefaultParser)):
         return None
     import hiredis

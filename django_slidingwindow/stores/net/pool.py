@@ -1,11 +1,10 @@
-"""Connections to one server for threads: a stack of them.
+"""A stack of connections to one server, which threads share.
 
-What is left out is redis-py's pool and its command path, which are most of a
-check's time.
+It bypasses redis-py's pool and its way to run commands, which would take most of a check's time.
 
-An exception may come at any moment: a signal handler raises it, or gevent. So there is no
-lock that could stay locked, and no count that could be wrong: a place that nobody holds
-any more is free.
+An exception may occur at any point, raised by a signal handler or by gevent. So the stack uses no
+lock that could stay locked and no counter that could become wrong: a place without a reference
+to it is free.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from ..errors import is_outage
 from .channel import CHUNK, SHORT, SLACK, Channel
 from .settings import ConnectionSettings
 
-# Seconds after which a call that waits for a connection looks by itself whether there is one.
+# A call that waits for a connection tries again after this many seconds, even if nothing wakes it.
 _LOOK_AGAIN = 0.02
-# Seconds after a call in which a connection is used again without a look at it. Servers and proxies
-# close connections that were idle for longer. uWSGI forks without Python's knowledge, so that a
-# connection may be the parent's at any time.
+# A connection that was used within this many seconds is used again without a check. Servers and
+# proxies close only connections that were idle for longer. Under uWSGI every use is checked,
+# because uWSGI forks without Python's knowledge: the connection may belong to the parent process.
 _FRESH = 0.0 if "uwsgi" in sys.modules else 0.01
 
 
 class _Place:
-    """Room for one connection, held by the call that uses it or by the stack."""
+    """Room for one connection. Either the stack or the call that uses it holds the place."""
 
     __slots__ = ("__weakref__", "channel", "connection")
 
@@ -45,19 +44,22 @@ class _Place:
 
 
 class Connections:
-    """Idle connections in a stack: as many as are in use at once, never one a thread."""
+    """A stack of idle connections. A thread takes one only while it exchanges something."""
 
     def __init__(self, find: Callable[[float], ConnectionSettings], *, most: int) -> None:
-        """`find` gets a deadline and returns the server that a new connection goes to."""
+        """`find` takes a deadline and returns the settings for a new connection.
+
+        `most` is the largest number of connections at the same time.
+        """
         self._find = find
         self._most = most
         self._idle: deque[_Place] = deque()
-        # In the order in which they were asked for: the first `most` of those that live count.
+        # All places in the order of their creation. Only the first `most` living ones are valid.
         self._places: dict[ref[_Place], None] = {}
         self._waiting: deque[threading.Lock] = deque()
 
     def exchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
-        """Send once and read the replies; a server's error is returned, not raised."""
+        """Send a payload once and return the replies. A server's error is returned, not raised."""
         place = None
         try:
             try:
@@ -76,7 +78,7 @@ class Connections:
             if reader is None:
                 answers = channel.receive(replies)
             else:
-                # In place what `receive` does with most replies (`python -m benchmarks views`).
+                # `receive`, inlined for most replies (`python -m benchmarks views`).
                 if not -SLACK < channel.timeout - deadline + time.monotonic() < SLACK:
                     channel.bound()
                 reader.feed(channel.raw.recv(CHUNK))
@@ -86,11 +88,11 @@ class Connections:
                 else:
                     answers = channel.receive(replies, answer)
         except BaseException:
-            # Unread replies would answer the next command.
+            # The next call must not read the replies to this one.
             self._discard(place)
             raise
         if type(answers[0]) is bytes and replies == 1 and not self._waiting:
-            # In place what `_give_back` does with the reply to nearly every call.
+            # `_give_back`, inlined for most replies.
             self._idle.append(place)
         else:
             self._give_back(place, answers)
@@ -99,10 +101,10 @@ class Connections:
     def in_halves(
         self, payload: bytes, replies: int, deadline: float
     ) -> Generator[None, None, list[Any]]:
-        """Do the same as `exchange`, with a pause in which other servers can be asked.
+        """Do what `exchange` does, but yield between sending and reading.
 
-        MaxConnectionsError where all are in use: a call that holds connections of other
-        servers must not wait for one.
+        In between, the caller can send to other servers. Raise MaxConnectionsError if all
+        connections are in use: a caller that holds connections to other servers must not wait.
         """
         place = None
         try:
@@ -113,29 +115,32 @@ class Connections:
             yield
             answers = channel.receive(replies)
         except BaseException:
-            # Nobody may have waited for the replies.
+            # The caller may have stopped before the replies were read.
             self._discard(place)
             raise
         self._give_back(place, answers)
         return answers
 
     def close(self) -> None:
-        """Close what is idle; what is in use goes on."""
+        """Close idle connections. Connections in use stay open."""
         with suppress(IndexError):
             while True:
                 self._discard(self._idle.pop())
 
     def start_afresh(self) -> None:
-        """In a forked child: close its copies of the parent's connections, which stay open."""
+        """Start without connections in a forked child.
+
+        It closes the child's copies of the sockets. The parent's connections stay open.
+        """
         self.close()
         self._places = {}
         self._waiting = deque()
 
     def _look(self, place: _Place, deadline: float) -> Channel:
-        """Return the channel of a place, or a new one if that cannot be used.
+        """Return the channel of a place, after connecting again if that is necessary.
 
-        It may be the parent's, where a server forks without Python's knowledge (uWSGI), or a
-        server may have closed it, which is better known before a charge is sent.
+        The connection may belong to the parent process, because uWSGI forks without Python's
+        knowledge. Or the server may have closed it, which must be noticed before a charge is sent.
         """
         channel = place.channel
         if channel is None or place.connection.pid != getpid() or channel.watch.poll(0):
@@ -143,7 +148,7 @@ class Connections:
         return channel
 
     def _connect(self, place: _Place, deadline: float) -> Channel:
-        """Put a new connection into a place, and return its channel."""
+        """Make a new connection for a place, and return its channel."""
         if place.connection is not None:
             place.connection.disconnect()
         place.connection = self._find(deadline).sync(deadline)
@@ -153,11 +158,11 @@ class Connections:
         return channel
 
     def _find_place(self, deadline: float, wait: bool) -> _Place:
-        """Return one that another call gives back, or a new one if there is room for it."""
+        """Return an idle place, or a new one if there is room for it."""
         while True:
             turn = threading.Lock()
             turn.acquire()
-            # Before it looks: whatever is free from now on wakes it.
+            # Wait in line before looking, so that a place that becomes free meanwhile wakes this.
             self._waiting.append(turn)
             try:
                 with suppress(IndexError):
@@ -174,7 +179,10 @@ class Connections:
                     self._waiting.remove(turn)
 
     def _has_room_for(self, place: _Place) -> bool:
-        """Claim one of the `most` places. Those that were lost are free."""
+        """Whether a new place is among the first `most`; if so, it is registered.
+
+        Places without a reference do not count: an exception interrupted their calls.
+        """
         mine = ref(place)
         self._places[mine] = None
         earlier = 0
@@ -191,7 +199,7 @@ class Connections:
     def _give_back(self, place: _Place, answers: list[Any]) -> None:
         for answer in answers:
             if type(answer) is not bytes and isinstance(answer, Exception) and is_outage(answer):
-                # Another server may have taken its place.
+                # A new connection may lead to another server that can serve.
                 self._discard(place)
                 return
         self._idle.append(place)
@@ -207,13 +215,13 @@ class Connections:
         self._wake()
 
     def _wake(self) -> None:
-        """Let a call that waits look again."""
+        """Wake the call that has waited longest, so that it looks for a place again."""
         with suppress(IndexError):
             self._waiting.popleft().release()
 
 
 def ask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> Any:
-    """Return the reply to one command, on a connection of its own."""
+    """Return the reply to one command, which is sent on a new connection."""
     connection = settings.sync(deadline)
     try:
         connection.connect()

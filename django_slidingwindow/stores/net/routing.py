@@ -1,7 +1,7 @@
-"""Finds the node that serves a call, and follows where the cluster points.
+"""Send each call to the cluster node that serves it, and follow redirections.
 
-A charge is sent again only after a reply that says it did not run: MOVED, ASK,
-TRYAGAIN and NOSCRIPT.
+A call is sent again only after a reply which means that it did not run: MOVED, ASK, TRYAGAIN or
+NOSCRIPT.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from .topology import Address, Topology
 
 _ASKING = pack(b"ASKING")
 _SLOTS = pack(b"CLUSTER", b"SLOTS")
-# Replies that one call follows at most.
-_STEPS = 16
-# Seconds until keys that were split by a move may be together again.
+# A route makes at most this many steps for one call: the first send, and each reply it follows.
+_MAX_STEPS = 16
+# Seconds to wait after TRYAGAIN: a move between nodes has separated the keys of the call.
 _TRY_AGAIN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Yielded by a route: send this to a node, and come back with its replies."""
+    """A step of a route: send a payload to a node, and return its replies."""
 
     address: Address
     payload: bytes
     replies: int = 1
     half: bool = False
-    """Take at most half of the time that is left, because more is to come."""
+    """Use at most half of the time that is left, because more steps follow."""
 
 
 class SendAll(NamedTuple):
-    """Yielded by a route: send all before reading anything.
+    """A step of a route: send all payloads, then read the replies.
 
-    Come back with a list: for each, the replies or the exception.
+    Return a list with the replies or the exception of each.
     """
 
     sends: tuple[Send, ...]
@@ -55,7 +55,7 @@ class SendAll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Yielded by a route: continue after `seconds`."""
+    """A step of a route: wait for a number of seconds."""
 
     seconds: float
 
@@ -64,16 +64,16 @@ Step: TypeAlias = "Send | SendAll | Pause"
 Route: TypeAlias = "Generator[Step, Any, Any]"
 
 _FOLLOWED = (NoScriptError, AskError, TryAgainError)
-"""Replies that a route follows: nothing ran. (MovedError is an AskError.)"""
+"""Replies that a route follows, because nothing ran. MovedError is a subclass of AskError."""
 
 
 def slot_of(key: str) -> int:
-    """Return the slot of a key, by its hash tag."""
+    """Return the slot of a key. The key's hash tag decides it."""
     return key_slot(key.encode())
 
 
 def groups_by_slot(keys: tuple[str, ...]) -> list[list[int]] | None:
-    """Return the positions of keys that lie in one slot together; None if all do."""
+    """Group the positions of keys by slot; None if all keys are in one slot."""
     slots: dict[int, list[int]] = {}
     for position, key in enumerate(keys):
         slots.setdefault(slot_of(key), []).append(position)
@@ -81,7 +81,7 @@ def groups_by_slot(keys: tuple[str, ...]) -> list[list[int]] | None:
 
 
 def route(topology: Topology, command: Command) -> Route:
-    """Return the reply to a command, wherever in the cluster its keys are."""
+    """Return the reply to a command, from the node that serves the slot of its keys."""
     slot = slot_of(command.keys[0])
     address = topology.sure_owner(slot) or (yield from owner(topology, slot))
     replies = yield from _ask(topology, Send(address, command.payload))
@@ -89,7 +89,7 @@ def route(topology: Topology, command: Command) -> Route:
 
 
 def route_all(topology: Topology, commands: Sequence[Command]) -> Route:
-    """Return the replies to commands, or exceptions: one round trip to all nodes at once."""
+    """Return the replies to commands, or exceptions, with one round trip to all nodes at once."""
     replies: list[Any] = [None] * len(commands)
     positions: dict[Address, list[int]] = {}
     for position, command in enumerate(commands):
@@ -100,14 +100,14 @@ def route_all(topology: Topology, commands: Sequence[Command]) -> Route:
         else:
             positions.setdefault(address, []).append(position)
     sends = [
-        Send(address, b"".join([commands[position].payload for position in there]), len(there))
-        for address, there in positions.items()
+        Send(address, b"".join([commands[position].payload for position in here]), len(here))
+        for address, here in positions.items()
     ]
     answers = yield SendAll(tuple(sends))
-    for (address, there), answer in zip(positions.items(), answers, strict=True):
-        heard(topology, address, answer)
-        each = [answer] * len(there) if isinstance(answer, Exception) else answer
-        for position, reply in zip(there, each, strict=True):
+    for (address, here), answer in zip(positions.items(), answers, strict=True):
+        _note_outcome(topology, address, answer)
+        each = [answer] * len(here) if isinstance(answer, Exception) else answer
+        for position, reply in zip(here, each, strict=True):
             try:
                 replies[position] = yield from _follow(topology, commands[position], address, reply)
             except (RedisError, OSError) as error:
@@ -116,9 +116,9 @@ def route_all(topology: Topology, commands: Sequence[Command]) -> Route:
 
 
 def _follow(topology: Topology, command: Command, address: Address, reply: Any) -> Route:
-    """Return the final reply to a command whose first reply came from `address`."""
+    """Return the final reply to a command, whose first reply `reply` came from `address`."""
     asking = b""
-    for _ in range(_STEPS - 1):
+    for _ in range(_MAX_STEPS - 1):
         if not isinstance(reply, _FOLLOWED):
             break
         if isinstance(reply, NoScriptError):
@@ -140,7 +140,7 @@ def _follow(topology: Topology, command: Command, address: Address, reply: Any) 
 def _load(
     topology: Topology, command: Command, address: Address, reply: Any, asking: bytes
 ) -> Route:
-    """Return the reply of a node after it has learned the script."""
+    """Load the script into a node, and return the node's reply to the command."""
     flow = known_script(command, reply, asking)
     try:
         payload = next(flow)
@@ -151,13 +151,13 @@ def _load(
 
 
 def _last_reply(topology: Topology, address: Address, payload: bytes) -> Route:
-    # ASKING and its command in one go, so that no other call comes in between.
+    # ASKING and its command are one payload, so that no other command comes between them.
     replies = 2 if payload.startswith(_ASKING) else 1
     return (yield from _ask(topology, Send(address, payload, replies)))[-1]
 
 
 def discover(topology: Topology) -> Route:
-    """Learn the map from the first node that answers."""
+    """Read the slot map from the first node that replies with one."""
     error: Exception | None = None
     for address in topology.sources():
         try:
@@ -170,11 +170,11 @@ def discover(topology: Topology) -> Route:
         elif reply:
             topology.learn(address, reply)
             return
-    raise RedisConnectionError("no node of the cluster tells its slots") from error
+    raise RedisConnectionError("no node of the cluster returned its slots") from error
 
 
 def owner(topology: Topology, slot: int) -> Generator[Step, Any, Address]:
-    """Return the node to ask for a slot, after another look at the map if that is in doubt."""
+    """Return the node that serves a slot, after reading the map again if that is necessary."""
     sure = topology.sure_owner(slot)
     if sure is not None:
         return sure
@@ -184,26 +184,27 @@ def owner(topology: Topology, slot: int) -> Generator[Step, Any, Address]:
     except RedisError:
         if address is None:
             raise
+        # The map in memory may still be right.
         return address
     address = topology.owner(slot)
     if address is None:
-        raise ClusterDownError(f"CLUSTERDOWN nobody serves slot {slot}")
+        raise ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
     return address
 
 
 def _ask(topology: Topology, send: Send) -> Generator[Step, Any, list[Any]]:
-    """Return the replies of a node; the topology notes whether it answered."""
+    """Return the replies of a node, and note in the topology whether it replied."""
     try:
         replies: list[Any] = yield send
     except (RedisError, OSError) as error:
-        heard(topology, send.address, error)
+        _note_outcome(topology, send.address, error)
         raise
-    heard(topology, send.address, replies)
+    _note_outcome(topology, send.address, replies)
     return replies
 
 
-def heard(topology: Topology, address: Address, replies: list[Any] | Exception) -> None:
-    """Tell the topology what came of an exchange with a node."""
+def _note_outcome(topology: Topology, address: Address, replies: list[Any] | Exception) -> None:
+    """Note in the topology whether an exchange with a node has failed."""
     reply = replies if isinstance(replies, Exception) else replies[-1]
     if reply is replies or (isinstance(reply, Exception) and is_outage(reply)):
         topology.failed(address)

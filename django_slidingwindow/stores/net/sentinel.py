@@ -1,4 +1,4 @@
-"""Asks the sentinels of an alias where its primary is."""
+"""Find the primary of an alias by asking its sentinels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .settings import ConnectionSettings
 
 
 class Sentinels:
-    """The sentinels that watch one primary; the one that answered last is asked first."""
+    """The sentinels that watch one primary. The one that answered last is asked first."""
 
     def __init__(self, pool: SentinelConnectionPool, budget: float | None) -> None:
         self._settings = ConnectionSettings.of(pool, budget)
@@ -32,17 +32,19 @@ class Sentinels:
         self._name = pool.service_name
 
     def find(self, deadline: float) -> ConnectionSettings:
-        """Return the primary's settings, as the first sentinel that knows it says."""
+        """Return the connection settings for the current primary."""
         return drive(
-            self._asked(), lambda settings: ask_once(settings, self._question, half_way(deadline))
+            self._flow(), lambda settings: ask_once(settings, self._question, half_way(deadline))
         )
 
     async def afind(self, deadline: float) -> ConnectionSettings:
+        """Do what `find` does, without blocking the event loop."""
         return await adrive(
-            self._asked(), lambda settings: aask_once(settings, self._question, half_way(deadline))
+            self._flow(), lambda settings: aask_once(settings, self._question, half_way(deadline))
         )
 
-    def _asked(self) -> Generator[ConnectionSettings, Any, ConnectionSettings]:
+    def _flow(self) -> Generator[ConnectionSettings, Any, ConnectionSettings]:
+        """Yield the settings of each sentinel, until the reply to `_question` is an address."""
         for settings in list(self._sentinels):
             try:
                 reply = yield settings
@@ -51,7 +53,8 @@ class Sentinels:
             if isinstance(reply, list):
                 host, port = reply
                 return self._settings.at(text(host), int(port))
-            # The list is replaced, never changed: others may go through it now.
+            # The next call asks this sentinel last. The list is replaced, not changed, because
+            # other threads may iterate over it.
             self._sentinels = [other for other in self._sentinels if other is not settings] + [
                 settings
             ]
@@ -59,6 +62,6 @@ class Sentinels:
 
 
 def half_way(deadline: float) -> float:
-    """Return the time halfway to a deadline, so that some is left for the next one asked."""
+    """Return the time halfway to a deadline, so that time is left if the server does not reply."""
     now = time.monotonic()
     return now + (deadline - now) / 2

@@ -1,4 +1,4 @@
-"""One server, for threads and for event loops."""
+"""The connections of this process to one server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .threads import in_thread
 class Server:
     """A stack of connections for threads, and one connection for each event loop.
 
-    Where connections have no asynchronous form, event loops use those of threads.
+    If the connections have no async counterpart, event loops use the stack as well, in threads.
     """
 
     def __init__(
@@ -30,12 +30,15 @@ class Server:
         find: Callable[[float], ConnectionSettings] | None = None,
         afind: Callable[[float], Awaitable[ConnectionSettings]] | None = None,
     ) -> None:
-        """`find` and `afind` say, by a deadline, where the server is now."""
+        """`find` and `afind` take a deadline and return the settings for the server's address.
+
+        Without them, the address is the one in `settings`.
+        """
         self.settings = settings
         self._only_sync = only_sync(settings) is not None
-        self._afind = afind or self._known
+        self._afind = afind or self._fixed_settings
         self._connections = Connections(find or (lambda _: settings), most=settings.most)
-        # Sends once and reads the replies; a server's error is returned, not raised.
+        # Bound methods, which save a call for each exchange.
         self.exchange = self._connections.exchange
         self.in_halves = self._connections.in_halves
         self._lock = threading.Lock()
@@ -43,6 +46,7 @@ class Server:
         _servers.add(self)
 
     async def aexchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
+        """Do what `exchange` does, without blocking the event loop."""
         if self._only_sync:
             return await in_thread(self.exchange, payload, replies, deadline=deadline)
         return await self._multiplexer().exchange(payload, replies, deadline)
@@ -52,21 +56,22 @@ class Server:
         self._connections.close()
 
     def start_afresh(self) -> None:
-        """In a forked child: no socket and no lock of the parent's."""
+        """Start in a forked child without the sockets and locks of the parent."""
         self._connections.start_afresh()
         self._lock = threading.Lock()
         self._multiplexers = {}
 
-    async def _known(self, deadline: float) -> ConnectionSettings:
+    async def _fixed_settings(self, deadline: float) -> ConnectionSettings:
         return self.settings
 
     def _multiplexer(self) -> Multiplexer:
+        """Return the connection of the running event loop."""
         loop = asyncio.get_running_loop()
         found = self._multiplexers.get(loop)
         if found is not None:
             return found
         with self._lock:
-            # Loops that were closed without shutting down their generators.
+            # A loop that was closed without shutting down its generators is still in the dict.
             for closed in [other for other in self._multiplexers if other.is_closed()]:
                 del self._multiplexers[closed]
             found = self._multiplexers[loop] = Multiplexer(
@@ -76,14 +81,17 @@ class Server:
 
 
 def exchange_all(
-    asked: Sequence[tuple[Server, bytes, int]], deadline: float
+    exchanges: Sequence[tuple[Server, bytes, int]], deadline: float
 ) -> list[list[Any] | Exception]:
-    """Return what several servers reply, or their errors: all is sent before anything is read."""
-    found: list[Any] = [None] * len(asked)
+    """Send payloads to several servers, then read all replies. Return the replies or errors.
+
+    Each exchange is a server, a payload and the number of replies.
+    """
+    found: list[Any] = [None] * len(exchanges)
     begun: dict[int, Generator[None, None, list[Any]]] = {}
     busy = []
     try:
-        for number, (server, payload, replies) in enumerate(asked):
+        for number, (server, payload, replies) in enumerate(exchanges):
             halves = server.in_halves(payload, replies, deadline)
             try:
                 next(halves)
@@ -104,7 +112,8 @@ def exchange_all(
         for halves in begun.values():
             halves.close()
     for number in busy:
-        server, payload, replies = asked[number]
+        # No other connection is held now, so this exchange may wait for one.
+        server, payload, replies = exchanges[number]
         try:
             found[number] = server.exchange(payload, replies, deadline)
         except (RedisError, OSError) as error:
@@ -120,5 +129,5 @@ def _start_afresh() -> None:
         server.start_afresh()
 
 
-# Not every system forks.
+# Windows has no fork.
 getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)

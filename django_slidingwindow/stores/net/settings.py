@@ -1,7 +1,7 @@
-"""How connections to a server are made: as the alias says, within a time limit, without retries.
+"""Connection settings: the options of an alias, with a time limit and without retries.
 
-redis-py makes, authenticates and parses each connection, so all that an alias can
-say (TLS, ACL, unix socket, Sentinel) holds.
+redis-py makes and authenticates each connection, so every option of an alias works: TLS, ACL,
+unix sockets, Sentinel.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnecti
 
 from .channel import BoundedSocket, Channel
 
-# What an alias may say of a connection, sync and async alike. The rest of what a
-# pool hands to its connections is the pool's own business.
+# Options that sync and async connections share. A pool has more options, but they do not belong to
+# its connections.
 _COMMON = frozenset(
     "host port db path username password credential_provider client_name"
     " socket_keepalive socket_keepalive_options socket_type".split()
 )
-_SYNC = ("parser_class", "redis_connect_func")
+_SYNC_ONLY = ("parser_class", "redis_connect_func")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """A server, and what its connections are made of."""
+    """A server, and the class and options of its connections."""
 
     connection_class: type
     options: Mapping[str, Any]
     limit: float
     """Seconds that a call may take; infinite for no limit."""
     most: int
-    """Connections at once."""
+    """The largest number of connections at the same time."""
 
     @classmethod
     def of(cls, pool: ConnectionPool, budget: float | None) -> ConnectionSettings:
-        """Return the settings of a pool, with the budget if its own time-out is longer."""
+        """Return the settings of a pool. The limit is its time-out or the budget, if shorter."""
         options = pool.connection_kwargs
         limits = [options.get("socket_timeout"), budget]
         return cls(
@@ -54,30 +54,31 @@ class ConnectionSettings:
         )
 
     def at(self, host: str, port: int) -> ConnectionSettings:
-        """Return the same settings for another server."""
+        """Return the same settings for a server at another address."""
         return replace(self, options={**self.options, "host": host, "port": port})
 
     def deadline(self, within: float | None = None) -> float:
-        """Return when a call that starts now has to end; `within` seconds if that is sooner."""
+        """Return when a call that starts now must end: after `limit` or `within`, if shorter."""
         return time.monotonic() + (self.limit if within is None else min(within, self.limit))
 
     def sync(self, deadline: float) -> Any:
-        """Return a connection of redis-py's that is yet to be connected, with its `channel`.
+        """Return a connection of redis-py, not connected yet, with a `channel`.
 
-        A script that is sent again may have run before: there are no retries.
+        It makes no retries, because a script that is sent again may have run before.
         """
-        names = {*_SYNC, *_own_options(self.connection_class)}
+        names = {*_SYNC_ONLY, *_own_options(self.connection_class)}
         options = {name: self.options[name] for name in names if name in self.options}
         bounded = _bounded(self.connection_class)
         if issubclass(bounded, SentinelManagedConnection):
-            options["connection_pool"] = _Primary((self.options["host"], self.options["port"]))
+            address = self.options["host"], self.options["port"]
+            options["connection_pool"] = _PrimaryPool(address)
         options = {**self.common(), **options}
         connection = bounded(**options, protocol=2, retry=Retry(NoBackoff(), 0))
         connection.channel = Channel(deadline)
         return connection
 
     def common(self) -> dict[str, Any]:
-        """Return the options that sync and async connections share."""
+        """Return the options of the alias that sync and async connections share."""
         return {
             name: value
             for name, value in self.options.items()
@@ -86,20 +87,20 @@ class ConnectionSettings:
 
 
 def seconds_left(deadline: float) -> float | None:
-    """Return the seconds until a deadline; None for no limit, as asyncio and sockets write it."""
+    """Return the seconds until a deadline; None for no limit, as asyncio and sockets expect."""
     return None if deadline == math.inf else deadline - time.monotonic()
 
 
 @cache
 def _own_options(connection_class: type) -> frozenset[str]:
-    """Return the options of a project's own class that redis-py's do not have."""
+    """Return the options of a project's own connection class that redis-py's classes lack."""
     own = [base for base in connection_class.__mro__ if not base.__module__.startswith("redis.")]
     names = {name for base in own for name in signature(base.__init__).parameters}  # type: ignore[misc]
     return frozenset(names - set(signature(AbstractConnection.__init__).parameters))
 
 
 class _Bounded:
-    """A mixin for redis-py's connections: each of their steps ends by the channel's deadline."""
+    """A mixin for redis-py's connections: every step ends by the channel's deadline."""
 
     channel: Channel
 
@@ -107,7 +108,7 @@ class _Bounded:
         return self.channel.left()
 
     def _ignore(self, value: float | None) -> None:
-        """Ignore the time-outs that redis-py sets: the deadline takes their place."""
+        """Ignore the time-outs that redis-py sets: the deadline replaces them."""
 
     socket_timeout = property(_left, _ignore)
     socket_connect_timeout = property(_left, _ignore)
@@ -117,10 +118,11 @@ class _Bounded:
         return BoundedSocket(self.channel)
 
 
-class _Primary(NamedTuple):
-    """A pool of Sentinel that knows the primary, for a project's own class of its connections.
+class _PrimaryPool(NamedTuple):
+    """Stands in for a Sentinel pool, for a project's own class of Sentinel connections.
 
-    Sentinels are asked before a connection is made, within the same limit.
+    Such a connection asks its pool for the primary. `Sentinels` has found the primary already,
+    within the time limit of the call.
     """
 
     address: tuple[str, int]
@@ -134,7 +136,7 @@ class _Primary(NamedTuple):
 
 @cache
 def _bounded(connection_class: type) -> Any:
-    # Without what asks sentinels, as above.
+    # redis-py's Sentinel connections would ask the sentinels again.
     plain: dict[type, type] = {
         SentinelManagedConnection: Connection,
         SentinelManagedSSLConnection: SSLConnection,

@@ -1,4 +1,4 @@
-"""Threads for event loops whose connections have no asynchronous form."""
+"""Threads in which event loops use connections that have no async counterpart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 Result = TypeVar("Result")
 
-# Exchanges at once. More would mostly wait for one another.
-_MOST = 32
+# With more threads, most of them would only wait for the others.
+_MAX_THREADS = 32
 
 
 async def in_thread(exchange: Callable[..., Result], *arguments: Any, deadline: float) -> Result:
-    """Return `exchange(*arguments, deadline)`, which blocks, without blocking the loop.
+    """Return `exchange(*arguments, deadline)`, without blocking the event loop.
 
-    Raises RedisTimeoutError if no thread is free before the deadline.
+    Raise RedisTimeoutError if no thread is free before the deadline.
     """
 
     def call() -> Result:
@@ -34,8 +34,9 @@ async def in_thread(exchange: Callable[..., Result], *arguments: Any, deadline: 
 
 @cache
 def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_MOST, "slidingwindow")
+    return ThreadPoolExecutor(_MAX_THREADS, "slidingwindow")
 
 
-# A forked child has none of the parent's threads. Not every system forks.
+# A forked child needs a new executor, because it does not inherit the parent's threads. Windows has
+# no fork.
 getattr(os, "register_at_fork", dict)(after_in_child=_executor.cache_clear)

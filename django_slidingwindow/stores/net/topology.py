@@ -1,4 +1,4 @@
-"""Which node of a Redis Cluster serves which slot, as far as is known."""
+"""The slot map of a Redis Cluster: the node that serves each slot, as far as it is known."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from ..commands import text
 
 SLOTS = 16_384
-# Seconds between two looks at the whole map while slots are on the move.
+# Seconds before the map is read again while slots move from one node to another.
 _REFRESH = 1.0
 
 
 class Address(NamedTuple):
-    """Where a node listens."""
+    """The host and port of a node."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class Address(NamedTuple):
 
 
 class Topology:
-    """A map of the slots, and which nodes have failed since it was learned."""
+    """The slot map, and the nodes that have failed since the map was read."""
 
     def __init__(
         self, seeds: Sequence[Address], *, clock: Callable[[], float] = time.monotonic
@@ -37,44 +37,45 @@ class Topology:
         self._learned_at = float("-inf")
         self._outdated = False
         self.primaries: tuple[Address, ...] = ()
-        """All that serve slots, sorted by their names."""
+        """The nodes that serve slots, sorted by their addresses as text."""
 
     def owner(self, slot: int) -> Address | None:
-        """Return the primary of a slot, or None if nobody is known to serve it."""
+        """Return the primary of a slot, or None if it is not known."""
         return self._owners[slot]
 
     def sure_owner(self, slot: int) -> Address | None:
-        """Return the primary of a slot, or None if the map must be looked at again."""
+        """Return the primary of a slot, or None if the map must be read first."""
         address = self._owners[slot]
         return None if address is None or self.doubts(address) else address
 
     def doubts(self, address: Address) -> bool:
-        """Whether to look at the map again before this node is asked."""
+        """Whether the map must be read again before a call is sent to this node."""
         if self._outdated and self._clock() - self._learned_at > _REFRESH:
             return True
         failed_at = self._failures.get(address)
         return failed_at is not None and failed_at >= self._learned_at
 
     def sources(self) -> list[Address]:
-        """Return the nodes to ask for the map: first those that have not failed recently."""
+        """Return the nodes to ask for the map. Those that failed most recently come last."""
         known = dict.fromkeys([*self.primaries, *self._nodes, *self._seeds])
         return sorted(known, key=lambda address: self._failures.get(address, 0.0))
 
     def failed(self, address: Address) -> None:
-        """Note that a node did not answer, or cannot serve."""
+        """Note that a node did not reply, or cannot serve."""
         self._failures[address] = self._clock()
 
     def answered(self, address: Address) -> None:
+        """Note that a node has replied and can serve."""
         if self._failures:
             self._failures.pop(address, None)
 
     def moved(self, slot: int, address: Address) -> None:
-        """Note that a node has named another one for a slot. The map may be outdated."""
+        """Note that a slot has moved to another node. The rest of the map may be outdated too."""
         self._owners[slot] = address
         self._outdated = True
 
     def learn(self, asked: Address, ranges: Sequence[Any]) -> None:
-        """Take over the reply to CLUSTER SLOTS of the node that was asked."""
+        """Replace the map by the reply to CLUSTER SLOTS from the node that was asked."""
         owners: list[Address | None] = [None] * SLOTS
         nodes: dict[Address, None] = {}
         primaries: set[Address] = set()
@@ -91,5 +92,5 @@ class Topology:
 
 def _address(node: Sequence[Any], asked: Address) -> Address:
     host = node[0]
-    # Without a host: the one that was asked.
+    # A node that does not know its own host leaves it out.
     return Address(text(host) if host else asked.host, int(node[1]))

@@ -1,4 +1,4 @@
-"""A channel ends each of its steps by the deadline, and reads replies as redis-py does."""
+"""A channel ends every step by the deadline, and reads replies as redis-py does."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net.channel import BoundedSocket
+from django_slidingwindow.stores.net.readiness import has_data
 from django_slidingwindow.stores.net.settings import ConnectionSettings
-from django_slidingwindow.stores.net.watching import has_data
+from tests.support.redis_failures import listening
 from tests.support.servers.redis import HOST, RedisServer, wait_until
-from tests.support.troubles import listening
 
 PING = pack(b"PING")
 RESET = pack(b"RESET")
@@ -40,7 +40,7 @@ class TestDeadline:
     def test_call_gets_a_grace_once_when_its_time_is_up(self) -> None:
         channel = connection_to(1).channel
         for _ in range(2):
-            # Another deadline is another call's.
+            # A new deadline means a new call.
             channel.deadline = later(-1)
             left = channel.left()
             assert left is not None
@@ -51,11 +51,11 @@ class TestDeadline:
 
     @pytest.mark.parametrize("pause", [0.0005, 0.015])
     def test_reply_that_drips_ends_with_the_budget_and_one_grace(self, pause: float) -> None:
-        """Twenty pauses of 0.02 s after the deadline, as there once were, would take 0.9 s."""
+        """Regression test: twenty waits of 0.02 s after the deadline would take 0.9 s."""
         with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=pause) as port:
             connection = connection_to(port)
             channel = connection.channel
-            # Without the commands that redis-py sends first: here only the reply drips.
+            # Without the commands that redis-py sends first, so that only the reply is slow.
             connection._sock = connection._connect()
             seconds = []
             for _ in range(3):
@@ -113,7 +113,7 @@ class TestReceive:
         channel = connection.channel
         connection.connect()
         assert (channel.reader is None) == (parser is _RESP2Parser)
-        # Longer than what is read at once, several at once, and an error among them.
+        # A reply that is longer than one read, several replies together, and an error.
         long = bytes(range(256)) * 100
         channel.send(pack(b"ECHO", long) + pack(b"NONSENSE") + PING)
         echo, error, pong = channel.receive(3)

@@ -1,4 +1,4 @@
-"""Signals and gevent's time-outs may come at any moment: no connection is lost, no wait longer."""
+"""Signals and gevent's time-outs may interrupt a call at any point, without losing a connection."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net import pool
 from django_slidingwindow.stores.net.pool import Connections, _Place
 from django_slidingwindow.stores.net.settings import ConnectionSettings
-from tests.support.needs import TLS, require
+from tests.support.redis_failures import listening
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import has_tls
-from tests.support.troubles import listening
+from tests.support.suite.needs import TLS, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +33,10 @@ MOST = 2
 
 
 def connections_to(port: int) -> Connections:
-    link = ConnectionSettings.of(ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None)
-    return Connections(lambda deadline: link, most=MOST)
+    connection_settings = ConnectionSettings.of(
+        ConnectionPool.from_url(f"redis://127.0.0.1:{port}/0"), None
+    )
+    return Connections(lambda deadline: connection_settings, most=MOST)
 
 
 def later(seconds: float) -> float:
@@ -42,7 +44,7 @@ def later(seconds: float) -> float:
 
 
 def use_all(connections: Connections) -> None:
-    """Use as many connections at once as there may be, and one more in vain."""
+    """Use all connections at the same time, and check that another one is refused."""
     halves = [connections.in_halves(PING, 1, later(5)) for _ in range(MOST + 1)]
     for each in halves[:MOST]:
         next(each)
@@ -56,7 +58,7 @@ def use_all(connections: Connections) -> None:
 
 @pytest.fixture
 def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Set what happens when the timer of this process rings."""
+    """Return a function that sets the action for the timer of this process."""
     before = signal.getsignal(signal.SIGALRM)
 
     def set_to(action: Callable[[], None]) -> None:
@@ -68,7 +70,7 @@ def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 
 def test_signals_do_not_prolong_the_wait(on_alarm: Callable[..., None]) -> None:
-    """Each would let the kernel's own time-out (SO_RCVTIMEO) begin anew."""
+    """With the kernel's own time-out (SO_RCVTIMEO), each signal would restart the wait."""
     rings: list[float] = []
 
     def ring() -> None:
@@ -94,7 +96,14 @@ def test_signals_do_not_prolong_the_wait(on_alarm: Callable[..., None]) -> None:
 def test_calls_that_a_signal_handler_ends_lose_no_connection(redis_server: RedisServer) -> None:
     # Without coverage, whose own lock such a handler can leave locked.
     environment = {name: value for name, value in os.environ.items() if "COVERAGE" not in name}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.support.storm", str(redis_server.port)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.support.processes.interrupted_calls",
+        str(redis_server.port),
+    ]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True, timeout=120
     )
@@ -104,9 +113,9 @@ def test_calls_that_a_signal_handler_ends_lose_no_connection(redis_server: Redis
 
 
 def test_place_that_is_lost_is_free(redis_server: RedisServer) -> None:
-    """As if an exception came between taking it from the stack and giving it a name.
+    """Simulate an exception between taking a place from the stack and assigning it to a name.
 
-    Its connection is closed at once: nothing else holds it.
+    The connection is closed at once, because nothing else refers to it.
     """
     connections = connections_to(redis_server.port)
     for _ in range(3 * MOST):
@@ -117,7 +126,7 @@ def test_place_that_is_lost_is_free(redis_server: RedisServer) -> None:
 
 
 def test_call_that_waits_notices_a_place_that_was_lost(redis_server: RedisServer) -> None:
-    """Nobody can wake it then: it looks again by itself."""
+    """Nothing wakes the call in this case, so it must try again after a while."""
     connections = connections_to(redis_server.port)
     held = [_Place() for _ in range(MOST)]
     assert all(map(connections._has_room_for, held))
@@ -135,7 +144,7 @@ def test_connection_of_a_process_that_has_forked_in_c_is_not_used(
     monkeypatch.setattr(pool, "_FRESH", 0.0)  # as in a process of uWSGI
     connections = connections_to(redis_server.port)
     (mine,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
-    # As the child of a fork sees its parent's.
+    # In a forked child, the connection has the process id of the parent.
     parents = connections._idle[0].connection
     parents.pid -= 1
     (other,) = connections.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
@@ -148,7 +157,7 @@ def test_greenlets_end_by_their_budget_and_lose_no_connection(tls: bool) -> None
     require(TLS, not tls or has_tls())
     with RedisServer(tls=tls) as server:
         assert server.process is not None
-        command = [sys.executable, "-W", "ignore", "-m", "tests.support.greenlets"]
+        command = [sys.executable, "-W", "ignore", "-m", "tests.support.processes.gevent_checks"]
         command += [server.url, str(server.process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found: dict[str, Any] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What an alias says about logging in holds for sync and async checks alike."""
+"""The login options of an alias apply to sync and async checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _names = count()
 
 
 class Login(Connection):
-    """Logs in by itself, with a password that an option of its own names."""
+    """A project's own class, which logs in with a password from its own option `secret`."""
 
     def __init__(self, *args: Any, secret: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,10 +72,10 @@ def server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def use(server: RedisServer, settings: Any) -> Iterator[Callable[..., None]]:
-    """Points the limits at the server, with these options of its connections."""
+    """Return a function that configures the server, with the connection options of a login."""
 
     def point(login: str, **user: Any) -> None:
-        # An address of its own: django-redis keeps a pool for each.
+        # A URL that no other test uses, because django-redis keeps a pool for each URL.
         query = f"client_name=login{next(_names)}"
         settings.CACHES = {
             "default": {
@@ -122,13 +122,13 @@ async def test_async_checks_fall_back_within_the_budget_when_redis_is_frozen(
     server.freeze()
     try:
         start = time.monotonic()
-        # More than there are threads.
+        # More checks than threads.
         answers = await asyncio.gather(*(limits.acheck("some", "a") for _ in range(100)))
         seconds = time.monotonic() - start
     finally:
         server.thaw()
     assert {answer.source for answer in answers} == {LOCAL}
-    # One after another, or in three rounds, they would take much longer.
+    # They do not wait for one another, which would take much longer.
     assert seconds < 5
     deadline = time.monotonic() + 20
     while (await limits.acheck("some", "a")).source != REDIS:
@@ -143,7 +143,10 @@ async def test_threads_end_soon_when_none_is_free_in_time() -> None:
     def busy(deadline: float | None) -> None:
         ended.wait()
 
-    held = [asyncio.ensure_future(in_thread(busy, deadline=math.inf)) for _ in range(threads._MOST)]
+    held = [
+        asyncio.ensure_future(in_thread(busy, deadline=math.inf))
+        for _ in range(threads._MAX_THREADS)
+    ]
     late = asyncio.ensure_future(in_thread(busy, deadline=time.monotonic()))
     await asyncio.sleep(0.05)
     ended.set()
@@ -171,25 +174,25 @@ def test_forked_child_has_threads_of_its_own(use: Any) -> None:
 
 
 class SentinelLogin(SentinelManagedConnection):
-    """The same, for an alias with sentinels."""
+    """A project's own connection class for an alias with sentinels."""
 
     on_connect = on_connect_check_health = lambda self, check_health=True: log_in(self)
 
 
 async def test_connection_class_of_an_alias_with_sentinels_logs_in(server: RedisServer) -> None:
-    link = ConnectionSettings(SentinelLogin, {"connection_pool": None}, None, 1).at(
+    connection_settings = ConnectionSettings(SentinelLogin, {"connection_pool": None}, None, 1).at(
         HOST, server.port
     )
-    assert ask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
-    assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
-    assert "service=primary" in repr(link.sync(0.0))
+    assert ask_once(connection_settings, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert await aask_once(connection_settings, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert "service=primary" in repr(connection_settings.sync(0.0))
 
 
 async def test_sentinel_is_asked_as_its_options_say(server: RedisServer) -> None:
-    link = ConnectionSettings(
+    connection_settings = ConnectionSettings(
         Login, {"host": HOST, "port": server.port, "secret": PASSWORD}, None, 1
     )
-    assert await aask_once(link, pack(b"PING"), time.monotonic() + 20) == b"PONG"
+    assert await aask_once(connection_settings, pack(b"PING"), time.monotonic() + 20) == b"PONG"
 
 
 @pytest.mark.parametrize(
@@ -205,8 +208,10 @@ def test_connections_of_redis_py_have_an_asynchronous_form(connection_class: typ
 
 def test_options_of_tls_that_only_sync_connections_have_are_left_out_when_unset() -> None:
     given = {"host": HOST, "port": 1, "ssl_validate_ocsp": False, "ssl_check_hostname": False}
-    link = ConnectionSettings(SSLConnection, given, None, 1)
-    assert only_sync(link) is None
-    assert asynchronous(link).check_hostname is False
-    link = ConnectionSettings(SSLConnection, {**given, "ssl_validate_ocsp": True}, None, 1)
-    assert only_sync(link) == "ssl_validate_ocsp"
+    connection_settings = ConnectionSettings(SSLConnection, given, None, 1)
+    assert only_sync(connection_settings) is None
+    assert asynchronous(connection_settings).check_hostname is False
+    connection_settings = ConnectionSettings(
+        SSLConnection, {**given, "ssl_validate_ocsp": True}, None, 1
+    )
+    assert only_sync(connection_settings) == "ssl_validate_ocsp"

@@ -1,4 +1,4 @@
-"""Connections end by their deadline, are looked at before use, and are shared safely."""
+"""Connections end by their deadline, are checked before use, and are shared safely."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from django_slidingwindow.stores.errors import is_outage, store_error
 from django_slidingwindow.stores.net import server as servers
 from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
 from django_slidingwindow.stores.net.pool import Connections, ask_once
+from django_slidingwindow.stores.net.readiness import Select, has_data, watch
 from django_slidingwindow.stores.net.server import Server, exchange_all
 from django_slidingwindow.stores.net.settings import ConnectionSettings
-from django_slidingwindow.stores.net.watching import Select, has_data, watch
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
+from tests.support.redis_failures import listening
 from tests.support.servers.redis import HOST, RedisServer, free_port, wait_until
-from tests.support.troubles import listening
 
 if TYPE_CHECKING:
     from redis import Redis
 
 PING = pack(b"PING")
 RESET = pack(b"RESET")
-# Much longer than a budget, much shorter than a machine's bad day.
+# Much longer than a budget, but short enough to notice a call without a time limit.
 SOON = 5.0
 
 
 Serve = Callable[..., list[Server]]
 
 
-def link_to(
+def settings_for(
     port: int, limit: float | None = None, most: int = 10, **options: Any
 ) -> ConnectionSettings:
     pool = ConnectionPool.from_url(f"redis://{HOST}:{port}/0", max_connections=most, **options)
@@ -59,8 +59,8 @@ def link_to(
 
 
 def connections_to(server: RedisServer, most: int = 10) -> Connections:
-    link = link_to(server.port, most=most)
-    return Connections(lambda deadline: link, most=most)
+    connection_settings = settings_for(server.port, most=most)
+    return Connections(lambda deadline: connection_settings, most=most)
 
 
 def later(seconds: float) -> float:
@@ -68,7 +68,7 @@ def later(seconds: float) -> float:
 
 
 def made(connections: Connections) -> int:
-    """Return how many connections there are, idle and in use."""
+    """Return the number of connections, idle or in use."""
     return sum(place() is not None for place in connections._places)
 
 
@@ -77,7 +77,7 @@ def connections(redis_server: RedisServer) -> Connections:
     return connections_to(redis_server)
 
 
-class TestLink:
+class TestConnectionSettings:
     @pytest.mark.parametrize(
         ("own", "budget", "limit"),
         [
@@ -91,12 +91,18 @@ class TestLink:
     def test_shorter_of_time_out_and_budget_is_the_limit(
         self, own: float | None, budget: float | None, limit: float
     ) -> None:
-        assert link_to(1, budget, socket_timeout=own).limit == limit
+        assert settings_for(1, budget, socket_timeout=own).limit == limit
 
-    def test_deadline_is_the_sooner_of_limit_and_what_a_call_says(self) -> None:
-        assert link_to(1).deadline() == math.inf
-        for link, within in ((link_to(1, 50), None), (link_to(1, 900), 50), (link_to(1), 50)):
-            assert link.deadline(within) - time.monotonic() == pytest.approx(50, abs=5)
+    def test_deadline_is_the_sooner_of_the_limit_and_that_of_the_call(self) -> None:
+        assert settings_for(1).deadline() == math.inf
+        for connection_settings, within in (
+            (settings_for(1, 50), None),
+            (settings_for(1, 900), 50),
+            (settings_for(1), 50),
+        ):
+            assert connection_settings.deadline(within) - time.monotonic() == pytest.approx(
+                50, abs=5
+            )
 
     @pytest.mark.parametrize(
         ("given", "used"),
@@ -107,15 +113,15 @@ class TestLink:
             (SentinelManagedSSLConnection, SSLConnection),
         ],
     )
-    def test_connection_is_such_as_the_pool_makes(self, given: type, used: type) -> None:
-        link = ConnectionSettings(given, {"host": HOST, "port": 1}, None, 1)
-        connection = link.sync(later(SOON))
+    def test_connection_has_the_class_of_the_pool(self, given: type, used: type) -> None:
+        connection_settings = ConnectionSettings(given, {"host": HOST, "port": 1}, None, 1)
+        connection = connection_settings.sync(later(SOON))
         assert isinstance(connection, used)
         assert isinstance(connection, SentinelManagedConnection) is False
         assert connection.retry.get_retries() == 0
 
     def test_without_a_deadline_connections_wait(self, redis_server: RedisServer) -> None:
-        connection = link_to(redis_server.port).sync(math.inf)
+        connection = settings_for(redis_server.port).sync(math.inf)
         connection.connect()
         assert connection.socket_timeout is None
         connection.send_command("PING")
@@ -125,11 +131,11 @@ class TestLink:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Makes servers for some ports, and closes what they leave open."""
+    """Return a function that makes servers for some ports. Close their connections at the end."""
     made: list[Server] = []
 
     def make(*ports: int, most: int = 10) -> list[Server]:
-        made.extend(Server(link_to(port, most=most)) for port in ports)
+        made.extend(Server(settings_for(port, most=most)) for port in ports)
         return made
 
     yield make
@@ -138,7 +144,7 @@ def serve() -> Iterator[Serve]:
 
 
 class TestExchangeAll:
-    def test_error_of_one_stands_beside_the_replies_of_others(
+    def test_error_of_one_server_is_returned_with_the_replies_of_others(
         self, redis_server: RedisServer, serve: Serve
     ) -> None:
         with listening(drip=b"!") as nonsense:
@@ -164,7 +170,7 @@ class TestExchangeAll:
         assert lengths[1] == [3]
         assert isinstance(error, ResponseError)
 
-    def test_error_of_one_that_is_asked_last_stands_in_its_place(
+    def test_error_of_a_busy_server_is_returned_at_its_position(
         self, redis_server: RedisServer, serve: Serve
     ) -> None:
         (server,) = serve(redis_server.port, most=1)
@@ -174,7 +180,7 @@ class TestExchangeAll:
         halves.close()
         assert isinstance(error, MaxConnectionsError)
 
-    def test_interruption_closes_what_was_begun(
+    def test_interruption_closes_connections_that_are_in_use(
         self, redis_server: RedisServer, serve: Serve
     ) -> None:
         (first, second) = serve(redis_server.port, redis_server.port)
@@ -193,8 +199,8 @@ class TestDeadline:
     @pytest.mark.parametrize("drip", [b"", b"+OK\r\n+OK\r\n+OK\r\n", b"$1000000\r\n" + b"x" * 999])
     def test_server_that_is_silent_or_drips_ends_by_the_deadline(self, drip: bytes) -> None:
         with listening(drip=drip) as port:
-            link = link_to(port)
-            connections = Connections(lambda deadline: link, most=1)
+            connection_settings = settings_for(port)
+            connections = Connections(lambda deadline: connection_settings, most=1)
             start = time.monotonic()
             with pytest.raises(RedisError):
                 connections.exchange(pack(b"GET", b"k"), 100, later(0.2))
@@ -204,18 +210,21 @@ class TestDeadline:
         with listening(drip=b"$1000000\r\n" + b"x" * 100_000, pause=0.001) as port:
             start = time.monotonic()
             with pytest.raises(RedisTimeoutError):
-                ask_once(link_to(port), PING, later(0.1))
+                ask_once(settings_for(port), PING, later(0.1))
             assert time.monotonic() - start < SOON
 
     def test_address_that_swallows_packets_ends_by_the_deadline(self) -> None:
-        # A full backlog: the kernel drops what comes after.
+        # The backlog is full, so the kernel drops further attempts to connect.
         with socket.socket() as full:
             full.bind((HOST, 0))
             full.listen(0)
             with ThreadPoolExecutor(4) as executor:
-                link = link_to(full.getsockname()[1])
+                connection_settings = settings_for(full.getsockname()[1])
                 start = time.monotonic()
-                tries = [executor.submit(ask_once, link, PING, later(0.2)) for _ in range(4)]
+                tries = [
+                    executor.submit(ask_once, connection_settings, PING, later(0.2))
+                    for _ in range(4)
+                ]
                 for each in tries:
                     assert isinstance(each.exception(), RedisError)
             assert time.monotonic() - start < SOON
@@ -252,7 +261,7 @@ def asked(connections: Connections, payload: bytes, seconds: float = 5) -> Any:
 
 
 class CountingWatch:
-    """Says that there is nothing to read, and counts how often it is asked."""
+    """A poll object that never has anything to read, and counts its calls."""
 
     looks = 0
 
@@ -269,8 +278,8 @@ class TestConnections:
 
     @pytest.mark.parametrize("parser", [_HiredisParser, _RESP2Parser])
     def test_reply_may_be_long_or_an_error(self, redis_server: RedisServer, parser: type) -> None:
-        link = link_to(redis_server.port, parser_class=parser)
-        connections = Connections(lambda _: link, most=1)
+        connection_settings = settings_for(redis_server.port, parser_class=parser)
+        connections = Connections(lambda _: connection_settings, most=1)
         long = bytes(range(256)) * 100
         for _ in range(2):
             assert asked(connections, pack(b"ECHO", long)) == long
@@ -324,13 +333,13 @@ class TestConnections:
         number = asked(connections, pack(b"CLIENT", b"ID"))
         redis.client_kill_filter(_id=number)
         wait_until(lambda: has_data(connections._idle[0].channel.watch), "the end has come")
-        # As if it had been idle for a while.
+        # Make the connection look as if it had been idle for a while.
         connections._idle[0].channel.deadline -= 1
         assert asked(connections, PING) == b"PONG"
         assert made(connections) == 1
 
     @pytest.mark.parametrize(("idle", "looks"), [(0.0, 0), (0.005, 0), (0.02, 1), (-1.0, 1)])
-    def test_connection_that_has_just_answered_is_used_without_a_look(
+    def test_connection_is_used_without_a_check_when_it_has_just_answered(
         self, connections: Connections, idle: float, looks: int
     ) -> None:
         asked(connections, PING)
@@ -361,7 +370,9 @@ class TestConnections:
         assert made(connections) == 0
         assert asked(connections, pack(b"ECHO", b"mine")) == b"mine"
 
-    def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+    def test_connection_is_closed_when_the_server_cannot_answer(
+        self, fresh_server: RedisServer
+    ) -> None:
         connections = connections_to(fresh_server)
         with fresh_server.client() as client:
             asked(connections, PING)
@@ -370,7 +381,7 @@ class TestConnections:
         assert is_outage(error)
         assert made(connections) == 0, "the next one is made anew, perhaps elsewhere"
 
-    def test_no_more_than_so_many_at_once(self, redis_server: RedisServer) -> None:
+    def test_number_of_connections_is_limited(self, redis_server: RedisServer) -> None:
         connections = connections_to(redis_server, most=2)
         blocked = pack(b"BLPOP", b"nobody", b"0.4")
         with ThreadPoolExecutor(2) as executor:
@@ -378,7 +389,7 @@ class TestConnections:
             wait_until(lambda: made(connections) == 2, "both are in use")
             with pytest.raises(MaxConnectionsError):
                 asked(connections, PING, 0.02)
-            # A caller that waits gets the first connection that is given back.
+            # A waiting caller gets the first connection that becomes free.
             assert asked(connections, PING) == b"PONG"
             assert asked(connections, PING, math.inf) == b"PONG"
             for each in busy:
@@ -396,13 +407,13 @@ class TestConnections:
             assert all(executor.map(echo, range(400)))
         assert made(connections) <= 3
 
-    def test_closed_ones_are_made_again(self, connections: Connections) -> None:
+    def test_connections_are_made_again_after_closing(self, connections: Connections) -> None:
         connections.exchange(PING, 1, later(5))
         connections.close()
         assert made(connections) == 0
         assert connections.exchange(PING, 1, later(5)) == [b"PONG"]
 
-    def test_server_that_cannot_be_found_leaves_no_trace(self) -> None:
+    def test_no_place_is_taken_when_the_server_cannot_be_found(self) -> None:
         def nowhere(deadline: float | None) -> ConnectionSettings:
             raise RedisConnectionError("nowhere")
 
@@ -411,15 +422,15 @@ class TestConnections:
             with pytest.raises(RedisConnectionError, match="nowhere"):
                 connections.exchange(PING, 1, later(5))
 
-    def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
-        link = link_to(redis_server.port)
-        assert ask_once(link, PING, later(5)) == b"PONG"
-        assert isinstance(ask_once(link, pack(b"NONSENSE"), math.inf), ResponseError)
+    def test_ask_once_uses_a_new_connection(self, redis_server: RedisServer) -> None:
+        connection_settings = settings_for(redis_server.port)
+        assert ask_once(connection_settings, PING, later(5)) == b"PONG"
+        assert isinstance(ask_once(connection_settings, pack(b"NONSENSE"), math.inf), ResponseError)
 
 
 def multiplexer_to(*ports: int) -> Multiplexer:
-    """A multiplexer that connects to one port after another, and then to the last again."""
-    links = [link_to(port) for port in ports]
+    """Return a multiplexer that connects to each port once, and then always to the last."""
+    links = [settings_for(port) for port in ports]
 
     async def find(deadline: float | None) -> ConnectionSettings:
         return links.pop(0) if len(links) > 1 else links[0]
@@ -466,7 +477,7 @@ class TestMultiplexer:
         assert isinstance(error, ResponseError)
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
-    async def test_late_reply_answers_nobody_else(self, redis_server: RedisServer) -> None:
+    async def test_late_reply_is_not_given_to_another_call(self, redis_server: RedisServer) -> None:
         multiplexer = multiplexer_to(redis_server.port)
         slow = multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.3"), 1, later(0.1))
         behind = multiplexer.exchange(pack(b"ECHO", b"behind"), 1, later(5))
@@ -486,9 +497,7 @@ class TestMultiplexer:
         slow.cancel()
         assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
 
-    async def test_loop_that_was_held_up_is_not_the_server_s_fault(
-        self, redis_server: RedisServer
-    ) -> None:
+    async def test_reply_is_read_when_the_loop_was_blocked(self, redis_server: RedisServer) -> None:
         multiplexer = multiplexer_to(redis_server.port)
         await multiplexer.exchange(PING, 1, later(5))
         call = asyncio.ensure_future(multiplexer.exchange(PING, 1, later(0.05)))
@@ -504,10 +513,10 @@ class TestMultiplexer:
         multiplexer = multiplexer_to(redis_server.port)
         (number,) = await multiplexer.exchange(pack(b"CLIENT", b"ID"), 1, later(5))
         redis.client_kill_filter(_id=number)
-        # Without a turn of the loop, which would have noticed.
+        # The loop has not run meanwhile, so it has not noticed the end.
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
-    async def test_connection_that_ends_fails_those_who_wait(
+    async def test_waiting_calls_fail_when_the_connection_ends(
         self, redis_server: RedisServer, redis: Redis
     ) -> None:
         multiplexer = multiplexer_to(redis_server.port)
@@ -521,16 +530,16 @@ class TestMultiplexer:
             await waiting
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
-    async def test_what_nobody_has_asked_ends_the_connection(
-        self, redis_server: RedisServer
-    ) -> None:
+    async def test_unexpected_reply_closes_the_connection(self, redis_server: RedisServer) -> None:
         multiplexer = multiplexer_to(redis_server.port)
         assert await multiplexer.exchange(PING + PING, 1, later(5)) == [b"PONG"]
         await asyncio.sleep(0.05)
         assert multiplexer._connection is None
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
-    async def test_server_that_cannot_answer_is_hung_up_on(self, fresh_server: RedisServer) -> None:
+    async def test_connection_is_closed_when_the_server_cannot_answer(
+        self, fresh_server: RedisServer
+    ) -> None:
         multiplexer = multiplexer_to(fresh_server.port)
         with fresh_server.client() as client:
             client.execute_command("REPLICAOF", HOST, free_port())
@@ -542,12 +551,12 @@ class TestMultiplexer:
         with listening() as port:
             multiplexer = multiplexer_to(port)
             calls = [multiplexer.exchange(PING, 1, later(0.2)) for _ in range(10)]
-            # One that has less time does not wait for the others.
+            # A call with less time does not wait for the others.
             calls.append(multiplexer.exchange(PING, 1, later(0.05)))
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [RedisTimeoutError] * 11
 
-    async def test_call_connects_again_when_another_gave_up_its_connection(
+    async def test_call_connects_again_when_another_call_stopped_connecting(
         self, redis_server: RedisServer
     ) -> None:
         with listening() as port:
@@ -557,23 +566,23 @@ class TestMultiplexer:
         assert type(error) is RedisTimeoutError
         assert reply == [b"PONG"]
 
-    async def test_calls_with_less_time_leave_others_their_attempts(
+    async def test_call_keeps_its_attempts_when_calls_with_less_time_fail(
         self, redis_server: RedisServer
     ) -> None:
         with listening() as one, listening() as two:
             multiplexer = multiplexer_to(one, two, redis_server.port)
-            # The first two begin an attempt each, which ends with their time.
+            # The first two calls start an attempt each, which ends with their time limit.
             calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.05, 0.2, 600)]
             *errors, reply = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(error) for error in errors] == [RedisTimeoutError] * 2
         assert reply == [b"PONG"]
 
-    async def test_call_whose_time_is_up_begins_no_attempt(self) -> None:
-        """It would fail at once, and count as another incident."""
+    async def test_call_does_not_connect_when_its_time_is_up(self) -> None:
+        """The attempt would fail at once, and count as another incident."""
         with listening() as port:
             multiplexer = multiplexer_to(port)
             calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.2, 0.05)]
-            # The loop is held up while the time of the first passes.
+            # The loop is blocked until the time limit of the first call has passed.
             asyncio.get_running_loop().call_later(0.1, time.sleep, 0.2)
             errors = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(error) for error in errors} == {RedisTimeoutError}
@@ -600,18 +609,18 @@ class TestMultiplexer:
         redis.client_kill_filter(_id=number)
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            # As if the end had come after the last look at the socket.
+            # Simulate a connection that ends after the last check of the socket.
             multiplexer._watch = watch(ours)
             calls = [multiplexer.exchange(pack(b"INCR", b"sent"), 1, later(5)) for _ in range(10)]
             answers = await asyncio.gather(*calls, return_exceptions=True)
         lost = [answer for answer in answers if isinstance(answer, Exception)]
-        # The system took the first one before it knew of the end.
+        # The system accepted the first payload before it knew that the connection had ended.
         assert {type(error) for error in lost} == {RedisConnectionError}
         assert len(lost) < len(answers)
         assert redis.get("sent") == str(len(answers) - len(lost))
         assert redis.info("stats")["total_connections_received"] == before + 1
 
-    async def test_connection_whose_end_the_loop_knows_is_not_used(
+    async def test_connection_is_not_used_when_the_loop_has_read_its_end(
         self, redis_server: RedisServer, redis: Redis
     ) -> None:
         multiplexer = multiplexer_to(redis_server.port)
@@ -620,7 +629,7 @@ class TestMultiplexer:
             multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(5))
         )
         await asyncio.sleep(0.05)
-        # The end has come, and the task that reads has not run yet.
+        # The connection has ended, and the reading task has not run yet.
         multiplexer._connection._reader.feed_eof()
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
         with pytest.raises(RedisConnectionError):
@@ -631,7 +640,7 @@ class TestMultiplexer:
     ) -> None:
         multiplexer = multiplexer_to(redis_server.port)
         await multiplexer.exchange(PING, 1, later(5))
-        # The task that reads has not run yet. uvloop raises when such a transport is written to.
+        # The reading task has not run yet. uvloop raises an error on a write to such a transport.
         multiplexer._connection._writer.transport.abort()
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
 
@@ -669,24 +678,24 @@ class TestMultiplexer:
         assert [len(found) for found in incidents] == [1, 1]
         assert incidents[0] != incidents[1]
 
-    async def test_calls_that_wait_for_a_connection_in_vain_are_one_incident(self) -> None:
+    async def test_calls_that_wait_for_the_same_connection_fail_as_one_incident(self) -> None:
         with listening() as port:
             multiplexer = multiplexer_to(port)
-            # Long enough for a busy machine to begin them all before the first one ends.
+            # Long enough for a busy machine to start all calls before the first one ends.
             first = multiplexer.exchange(PING, 1, later(1.5))
             calls = [multiplexer.exchange(PING, 1, later(0.2 * i)) for i in range(1, 6)]
             errors = await asyncio.gather(first, *calls, return_exceptions=True)
         assert {type(error) for error in errors} == {RedisTimeoutError}
         assert len({incident_of(error) for error in errors}) == 1
 
-    async def test_cancelled_calls_on_a_stalled_link_leave_its_connection_alone(
+    async def test_cancelled_calls_on_a_stalled_connection_do_not_close_it(
         self, fresh_server: RedisServer
     ) -> None:
         multiplexer = multiplexer_to(fresh_server.port)
         await multiplexer.exchange(PING, 1, later(5))
         before = connections_made(fresh_server)
         fresh_server.freeze()
-        # More than the system's buffers hold.
+        # More bytes than the system's buffers hold.
         large = pack(b"ECHO", bytes(1_000_000))
         calls = [
             asyncio.ensure_future(multiplexer.exchange(large, 1, later(600))) for _ in range(40)
@@ -698,10 +707,10 @@ class TestMultiplexer:
         fresh_server.thaw()
         kept = await asyncio.gather(*calls[1::2])
         assert {len(reply) for (reply,) in kept} == {1_000_000}
-        # The one that asks.
+        # The additional connection is that of `connections_made` itself.
         assert connections_made(fresh_server) == before + 1
 
-    async def test_stalled_link_is_given_up_when_all_its_calls_are_cancelled(
+    async def test_stalled_connection_is_closed_when_all_its_calls_are_cancelled(
         self, fresh_server: RedisServer
     ) -> None:
         multiplexer = multiplexer_to(fresh_server.port)
@@ -738,12 +747,14 @@ class TestMultiplexer:
         with listening() as port:
             asyncio.run(use())
 
-    async def test_one_question_can_be_asked_by_itself(self, redis_server: RedisServer) -> None:
-        link = link_to(redis_server.port)
-        assert await aask_once(link, PING, later(5)) == b"PONG"
-        assert isinstance(await aask_once(link, pack(b"NONSENSE"), math.inf), ResponseError)
+    async def test_ask_once_uses_a_new_connection(self, redis_server: RedisServer) -> None:
+        connection_settings = settings_for(redis_server.port)
+        assert await aask_once(connection_settings, PING, later(5)) == b"PONG"
+        assert isinstance(
+            await aask_once(connection_settings, pack(b"NONSENSE"), math.inf), ResponseError
+        )
         with listening() as port, pytest.raises(RedisTimeoutError):
-            await aask_once(link_to(port), PING, later(0.05))
+            await aask_once(settings_for(port), PING, later(0.05))
 
 
 class TestStore:
@@ -760,7 +771,7 @@ class TestStore:
 
 class TestServer:
     def test_each_event_loop_has_its_connection(self, redis_server: RedisServer) -> None:
-        server = Server(link_to(redis_server.port))
+        server = Server(settings_for(redis_server.port))
 
         async def use() -> int:
             (number,) = await server.aexchange(pack(b"CLIENT", b"ID"), 1, later(5))
@@ -770,8 +781,10 @@ class TestServer:
         assert len({asyncio.run(use()) for _ in range(3)}) == 3
         assert not server._multiplexers
 
-    def test_loop_that_was_closed_roughly_is_forgotten(self, redis_server: RedisServer) -> None:
-        server = Server(link_to(redis_server.port))
+    def test_loop_is_forgotten_when_it_was_closed_without_shutdown(
+        self, redis_server: RedisServer
+    ) -> None:
+        server = Server(settings_for(redis_server.port))
         loop = asyncio.new_event_loop()
         multiplexer = None
 
@@ -788,8 +801,8 @@ class TestServer:
     def test_forked_child_starts_afresh(
         self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What a fork does, in this process; that it is done, test_fork shows."""
-        server = Server(link_to(redis_server.port))
+        """Call the hook of a fork in this process. test_fork makes a real fork."""
+        server = Server(settings_for(redis_server.port))
         monkeypatch.setattr(servers, "_servers", {server})
         server.exchange(PING, 1, later(5))
 
@@ -823,7 +836,7 @@ class TestErrors:
         ],
         ids=str,
     )
-    def test_errors_that_mean_nobody_is_served_are_an_outage(self, error: Exception) -> None:
+    def test_errors_that_affect_every_call_are_an_outage(self, error: Exception) -> None:
         assert store_error(error).outage
 
     @pytest.mark.parametrize(
@@ -835,11 +848,11 @@ class TestErrors:
         ],
         ids=str,
     )
-    def test_errors_of_one_call_are_none(self, error: Exception) -> None:
+    def test_errors_of_one_call_are_not_an_outage(self, error: Exception) -> None:
         assert not store_error(error).outage
 
 
-def test_data_is_seen_where_a_system_has_no_poll() -> None:
+def test_data_is_seen_when_the_system_has_no_poll() -> None:
     here, there = socket.socketpair()
     with here, there:
         watched = Select()
@@ -849,7 +862,7 @@ def test_data_is_seen_where_a_system_has_no_poll() -> None:
         assert has_data(watched)
 
 
-def test_gevent_is_not_asked_for_a_poll_that_the_system_lacks(
+def test_gevent_is_not_asked_for_poll_when_the_system_lacks_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gevent.monkey", object())  # type: ignore[arg-type]
@@ -859,7 +872,7 @@ def test_gevent_is_not_asked_for_a_poll_that_the_system_lacks(
         assert isinstance(watch(here), Select)
 
 
-def test_look_does_not_wait_where_gevent_has_replaced_poll(
+def test_poll_does_not_wait_when_gevent_has_replaced_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The system's own poll is used: gevent's would switch to other greenlets."""

@@ -1,4 +1,4 @@
-"""The route of a call in a cluster of scripted nodes; test_cluster has real ones."""
+"""The route of a call in a cluster of simulated nodes. test_cluster has real nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Clock:
 
 
 class Nodes:
-    """Replies in their order; remembers who was asked what."""
+    """Return the given replies in order, and note the steps of the route."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -126,14 +126,14 @@ def test_whole_map_is_learned_again_after_a_move_but_not_with_every_call(
     assert len(run(topology, [1])[1].sends) == 1, "less than a second ago"
 
 
-def test_ask_is_followed_once_in_one_go_and_not_remembered(topology: Topology) -> None:
+def test_ask_is_followed_in_one_payload_and_not_remembered(topology: Topology) -> None:
     reply, nodes = run(topology, AskError(to(TWO)), [1])
     assert reply == [1]
     assert nodes.sends[1] == (TWO, pack(b"ASKING") + COMMAND.payload)
     assert run(topology, [1])[1].sends == [(ONE, COMMAND.payload)]
 
 
-def test_script_is_loaded_where_the_call_was_pointed_to(topology: Topology) -> None:
+def test_script_is_loaded_on_the_node_of_the_redirection(topology: Topology) -> None:
     lost = NoScriptError("No matching script")
     _, nodes = run(topology, AskError(to(TWO)), lost, b"sha", [1])
     assert nodes.sends[2:] == [
@@ -167,7 +167,7 @@ def test_circle_of_redirections_ends(topology: Topology) -> None:
     assert len(nodes.sends) == 16
 
 
-def test_node_that_failed_is_looked_up_before_it_is_asked_again(topology: Topology) -> None:
+def test_map_is_read_again_when_a_node_has_failed(topology: Topology) -> None:
     with pytest.raises(RedisConnectionError, match="gone"):
         run(topology, RedisConnectionError("gone"))
     moved = [[0, SLOTS - 1, [b"10.0.0.1", 7003, b"id"]]]
@@ -178,13 +178,13 @@ def test_node_that_failed_is_looked_up_before_it_is_asked_again(topology: Topolo
     assert nodes.asked[0].half, "some time is left for the call"  # type: ignore[union-attr]
 
 
-def test_node_that_cannot_serve_is_looked_up_as_well(topology: Topology) -> None:
+def test_map_is_read_again_when_a_node_cannot_serve(topology: Topology) -> None:
     run(topology, ClusterDownError("The cluster is down"))
     assert len(run(topology, ALL_TO_ONE, [1])[1].sends) == 2
     assert len(run(topology, [1])[1].sends) == 1, "it has answered since"
 
 
-def test_node_is_asked_once_more_if_nobody_knows_better(topology: Topology) -> None:
+def test_failed_node_is_asked_again_when_no_map_can_be_read(topology: Topology) -> None:
     with pytest.raises(RedisConnectionError):
         run(topology, RedisConnectionError("gone"))
     away = RedisConnectionError("away")
@@ -193,7 +193,7 @@ def test_node_is_asked_once_more_if_nobody_knows_better(topology: Topology) -> N
     assert nodes.sends[-1] == (ONE, COMMAND.payload)
 
 
-def test_map_is_learned_from_the_first_that_tells_it(clock: Clock) -> None:
+def test_map_is_read_from_the_first_node_that_returns_it(clock: Clock) -> None:
     topology = Topology([ONE, TWO, THREE], clock=clock)
     nodes = Nodes(RedisConnectionError("away"), ResponseError("no cluster"), MAP)
     drive(discover(topology), nodes)
@@ -205,16 +205,16 @@ def test_map_is_learned_from_the_first_that_tells_it(clock: Clock) -> None:
 @pytest.mark.parametrize(
     "replies", [[RedisConnectionError("away")] * 2, [ResponseError("no cluster")] * 2, [[], []]]
 )
-def test_nobody_who_tells_is_an_outage(replies: Sequence[Any]) -> None:
+def test_missing_map_is_an_outage(replies: Sequence[Any]) -> None:
     topology = Topology([ONE, TWO])
-    with pytest.raises(RedisConnectionError, match="no node of the cluster tells"):
+    with pytest.raises(RedisConnectionError, match="no node of the cluster returned its slots"):
         run(topology, *replies)
 
 
-def test_slot_that_nobody_serves_is_an_outage() -> None:
+def test_slot_without_a_node_is_an_outage() -> None:
     topology = Topology([ONE])
     half = [[0, 0, [b"10.0.0.1", 7001, b"id"]]]
-    with pytest.raises(ClusterDownError, match="nobody serves slot"):
+    with pytest.raises(ClusterDownError, match="no node serves slot"):
         run(topology, half)
 
 

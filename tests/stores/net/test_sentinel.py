@@ -1,4 +1,4 @@
-"""An alias of Sentinel, sync and async: the primary is found, lost and found again."""
+"""An alias with Sentinel: the primary is found, also after a failover, by sync and async code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from django_slidingwindow.stores.client import ClientStore
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.protocol import Reset
 from django_slidingwindow.stores.redis import RedisStore
-from tests.support.load import Load
+from tests.support.background_load import Load
+from tests.support.redis_failures import frozen, listening
 from tests.support.servers.redis import wait_until
-from tests.support.troubles import frozen, listening
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
@@ -77,7 +77,7 @@ async def test_primary_is_found_by_the_client_of_django_redis(
     assert raised.value.outage
 
 
-async def test_sentinel_that_is_away_or_hangs_is_passed_over(
+async def test_next_sentinel_is_asked_when_one_is_down_or_hangs(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     with listening() as silent:
@@ -98,7 +98,7 @@ async def test_sentinels_that_all_hang_cost_no_more_than_the_budget(
         start = time.monotonic()
         assert limits.check("many", "k").source == decisions.LOCAL
         assert (await limits.acheck("many", "k")).source == decisions.LOCAL
-        # Both within 0.1 s; redis-py's own search asks each sentinel several times.
+        # Each check ends within 0.1 s. redis-py would ask each sentinel several times.
         assert time.monotonic() - start < 2
 
 
@@ -117,7 +117,7 @@ async def test_sentinels_that_do_not_know_the_name_are_an_outage(
     assert two.value.outage
 
 
-async def test_check_without_a_time_limit_works_as_well(
+async def test_call_without_a_time_limit_finds_the_primary(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     configure(settings, sentinels)
@@ -140,7 +140,7 @@ def test_windows_can_be_scanned_on_the_primary(
 def test_primary_that_was_demoted_is_left(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
-    """A failover by hand: the old primary lives on, and is a replica."""
+    """A manual failover: the old primary keeps running as a replica."""
     configure(settings, sentinels)
     wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
     old = sentinels.primary
@@ -156,10 +156,10 @@ def test_primary_that_was_demoted_is_left(
     assert limits.get_limiter().store.client().connection_pool.service_name == sentinels.name
 
 
-def test_block_and_refusals_are_there_after_a_failover(
+def test_block_and_refusals_survive_a_failover(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
-    """A failover by hand, for which Sentinel picks a replica that has everything."""
+    """A manual failover, in which Sentinel chooses a replica that has all data."""
     configure(settings, sentinels, SHIELD_SECONDS=0, LATENCY_BUDGET=5.0)
     reasons = [limits.check("penalized", "k").reason for _ in range(5)]
     assert reasons == ["allowed", "limit", "limit", "penalty", "penalty"]
@@ -182,7 +182,7 @@ def test_block_and_refusals_are_there_after_a_failover(
     assert limits.check("penalized", "k").reason == decisions.PENALTY
     with new.client(decode_responses=False) as client:
         assert client.get(key) == before
-    # The block ends to the microsecond when it would have ended.
+    # The block ends at the same microsecond as it would have ended without the failover.
     store = limits.get_limiter().store
     ends = int.from_bytes(before[2:9], "big")
     for store._clock, reason in ((lambda: ends - 1, "penalty"), (lambda: ends, "allowed")):
@@ -212,10 +212,10 @@ def test_frozen_primary_does_not_hold_up_requests(
     assert get_redis_connection("default").ping()
 
 
-def test_idle_connections_to_a_frozen_primary_cost_no_probe_each(
+def test_idle_connections_to_a_frozen_primary_do_not_fail_one_by_one(
     sentinels: SentinelGroup, settings: SettingsWrapper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many are idle as were once in use at the same time."""
+    """There are as many idle connections as were once in use at the same time."""
     configure(settings, sentinels, LATENCY_BUDGET=0.5)
     wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
     limiter = limits.get_limiter()
@@ -245,14 +245,17 @@ def test_idle_connections_to_a_frozen_primary_cost_no_probe_each(
             lambda: limits.check("many", "k").source == decisions.REDIS,
             "the new primary decides",
         )
-    # Ten were idle, and three failures have opened the breaker.
+    # Ten connections were idle, and three failures have opened the breaker.
     assert len(failed) < 4
 
 
 def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
-    """At most the limit and what replication lost. The last test: nobody starts it again."""
+    """At most the limit and the lost hits are admitted.
+
+    This must be the last test of the module, because the primary is not started again.
+    """
     configure(settings, sentinels, FALLBACK="deny", SHIELD_SECONDS=0, LATENCY_BUDGET=0.5)
     old = sentinels.primary
     reported: Counter[str] = Counter()
@@ -273,16 +276,16 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
             )
     limits.get_limiter().close()
     signals.deferred_sent.disconnect(note)
-    # Two budgets, and some time for a busy machine.
+    # Twice the budget, plus some time for a busy machine.
     assert max(load.seconds + leased.seconds + later.seconds) < 1.25
     sources = {answer.source for answer in load.answers[before:]}
     assert sources == {decisions.DENY, decisions.REDIS}
     with new.client() as client:
         kept = client.strlen("throttle:tenant:{k}:many:c3600")
     assert kept > 0
-    # Each caller may have had one hit acknowledged that no replica had yet.
+    # For each caller, one acknowledged hit may be missing on the replica.
     assert LIMIT - load.callers <= load.admitted <= LIMIT + load.callers
-    # Or a lease.
+    # With leases, the units of one lease may be missing as well.
     assert leased.admitted <= LIMIT + load.callers + LEASE
     assert leased.sources == {decisions.DENY, decisions.REDIS, decisions.LEASE}
     assert later.sources == {decisions.DENY, decisions.DEFERRED}

@@ -1,4 +1,4 @@
-"""Real Redis servers for the tests: started on free loopback ports, always stopped."""
+"""Redis servers for the tests, on free loopback ports. They stop even if the tests crash."""
 
 from .cluster import RedisCluster
 from .redis import RedisServer

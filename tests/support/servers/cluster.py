@@ -24,30 +24,30 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """The address of one node; clients find the others."""
+        """The address of one node. Clients discover the others."""
         return self.nodes[0].url
 
     def client(self, **options: Any) -> redis.RedisCluster:
-        """A new cluster client; the caller closes it."""
+        """Return a new cluster client. The caller closes it."""
         options.setdefault("decode_responses", True)
         return redis.RedisCluster.from_url(self.url, **options)
 
     def owner(self, slot: int) -> RedisServer:
-        """The primary that serves `slot` now."""
+        """Return the primary that serves `slot` now."""
         for node in self.nodes:
             with contextlib.suppress(redis.ConnectionError), node.client() as client:
                 for first, last, port in _slots(client):
                     if first <= slot <= last:
                         return next(n for n in self.nodes if n.port == port)
-        raise LookupError(f"nobody serves slot {slot}")
+        raise LookupError(f"no node serves slot {slot}")
 
     def migrate(self, slot: int, target: RedisServer) -> SlotMigration:
-        """Begin to move `slot`: until `finish()` its keys may be in either place."""
+        """Begin to move `slot`. Until `finish()`, its keys may be on either node."""
         return SlotMigration(self, slot, self.owner(slot), target)
 
     def flush(self) -> None:
         for node in self.nodes:
-            # A replica is emptied by its primary.
+            # A replica is emptied through its primary.
             with contextlib.suppress(redis.ReadOnlyError), node.client() as client:
                 client.flushall()
 
@@ -69,7 +69,7 @@ class RedisCluster:
         self.stop()
 
     def wait_until_ok(self) -> None:
-        """Return when every node that answers serves all slots."""
+        """Wait until every node sees all slots served."""
         for node in self.nodes:
             with node.client() as client:
                 wait_until(
@@ -100,7 +100,7 @@ class RedisCluster:
 
 
 class SlotMigration:
-    """A slot on its way: begun on creation; then `move_keys()`, then `finish()`."""
+    """The migration of a slot, begun on creation. Call `move_keys()`, then `finish()`."""
 
     def __init__(
         self, cluster: RedisCluster, slot: int, source: RedisServer, target: RedisServer
@@ -115,7 +115,7 @@ class SlotMigration:
             _set_slot(giver, slot, "MIGRATING", self.target_id)
 
     def move_keys(self, count: int = 1_000_000) -> int:
-        """Move up to `count` keys; the number of those moved."""
+        """Move up to `count` keys, and return how many were moved."""
         with self.source.client() as giver:
             query = ("CLUSTER GETKEYSINSLOT", self.slot, count)
             keys = giver.execute_command(*query)
@@ -125,7 +125,7 @@ class SlotMigration:
         return len(keys)
 
     def finish(self) -> None:
-        """Move what is left, and tell all primaries who serves the slot now."""
+        """Move the remaining keys, and assign the slot to its new primary."""
         self.move_keys()
         for node in (self.target, self.source):
             with node.client() as client:
@@ -152,7 +152,7 @@ def _info(client: redis.Redis) -> dict[str, str]:
 
 def _replicate(replica: redis.Redis, primary: str) -> None:
     def accepted() -> bool:
-        # Refused until this node knows the primary by gossip.
+        # Redis refuses this until the node has learned about the primary by gossip.
         return bool(replica.execute_command("CLUSTER REPLICATE", primary))
 
     wait_until(accepted, "the replica knows its primary")
@@ -163,7 +163,7 @@ def _replicate(replica: redis.Redis, primary: str) -> None:
 
 
 def _slots(client: redis.Redis) -> list[tuple[int, int, int]]:
-    """Ranges of slots, first and last, each with the port of its primary."""
-    # As two words, or else redis-py parses the reply, and not in every version alike.
+    """Return the ranges of slots as (first, last, port of the primary)."""
+    # As two words: redis-py parses the reply of "CLUSTER SLOTS" differently between versions.
     reply = client.execute_command("CLUSTER", "SLOTS")
     return [(first, last, primary[1]) for first, last, primary, *_ in reply]

@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 HOST = "127.0.0.1"
-# When the tests' process dies, however it dies, its end of the pipe closes.
+# When the test process ends, even by SIGKILL, its end of the pipe closes, and `read` returns.
 WATCHDOG = 'read -r _; kill -9 "$1"; rm -rf "$2"'
 
 
 @functools.cache
 def server_name() -> str:
-    """Return what the server binary says that it is: "Redis 7.0.15", "Valkey 9.1.2"."""
+    """Return the name and version of the server binary, such as "Redis 7.0.15"."""
     command = [redis_binary.find(), "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    match = re.search(r"(\w+) server v=([\d.]+)", said)
-    assert match, said
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    match = re.search(r"(\w+) server v=([\d.]+)", output)
+    assert match, output
     return " ".join(match.groups())
 
 
 @functools.cache
 def has_tls() -> bool:
-    """Whether the server binary can speak TLS: start it and see."""
+    """Whether the server binary supports TLS. Starts a server to find out."""
     server = RedisServer(tls=True)
     server.port = free_port()
     try:
@@ -58,9 +58,9 @@ def has_tls() -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now, and whose cluster bus port (10,000 above) is too.
+    """Return a free port whose cluster bus port (10,000 above) is free too.
 
-    Both lie below the range from which the system takes the ports of clients.
+    Both are below the range of ports that the system gives to outgoing connections.
     """
     while True:
         port = random.randrange(12_000, 22_000)
@@ -74,7 +74,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Return as soon as `condition()` is true; errors of the server count as false."""
+    """Wait until `condition()` is true. An error of Redis counts as false."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(redis.RedisError):
@@ -86,7 +86,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 20) 
 
 
 class RedisServer:
-    """A server on a port of its own, with `lines` added to its redis.conf."""
+    """A server on a free port, with `lines` added to its redis.conf."""
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class RedisServer:
         return f"unix://{login}{self.folder}/redis.sock?db=0"
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new client that never sends a command twice; the caller closes it."""
+        """Return a new client that never retries a command. The caller closes it."""
         options.setdefault("retry", Retry(NoBackoff(), 0))
         options.setdefault("decode_responses", True)
         return redis.Redis.from_url(self.url, **options)
 
     def start(self) -> Self:
-        """Start, and return when the server answers."""
+        """Start the server and wait until it answers."""
         fixed = self.port
         for _ in range(5):
             self.port = fixed or free_port()
@@ -136,7 +136,7 @@ class RedisServer:
             self.kill()
             if fixed:
                 break
-        # Another process may have taken the port in between; five times it has not.
+        # Another process may take the port in between once, but hardly five times.
         raise RuntimeError(f"Redis did not start:\n{self.log}")
 
     @property
@@ -160,14 +160,14 @@ class RedisServer:
             self.process = None
 
     def freeze(self) -> None:
-        """Let the server hang: connections open, no answer."""
+        """Suspend the server: connections stay open, but no reply comes."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def restart(self, *, keep_data: bool = False) -> None:
-        """Start again on the same port, with its keys or empty; scripts are gone."""
+        """Restart on the same port, without scripts, and without keys unless `keep_data`."""
         if keep_data:
             with self.client() as client:
                 client.save()
@@ -199,7 +199,7 @@ class RedisServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the tests, which then stop it
+                start_new_session=True,  # Ctrl-C ends the tests, which then stop the server
             )
         self._watchdog = subprocess.Popen(
             ["sh", "-c", WATCHDOG, "sh", str(self.process.pid), str(self.folder)],
@@ -230,17 +230,17 @@ class RedisServer:
         return [*lines, *self.lines]
 
     def _answers(self) -> bool:
-        """Wait for the first answer; False if the server went away instead."""
+        """Wait for the first reply. Return False if the server ended instead."""
         assert self.process is not None
         deadline = time.monotonic() + 20
         with self.client(socket_timeout=5) as client:
             while self.process.poll() is None and time.monotonic() < deadline:
                 try:
                     client.ping()
-                    # Were the port taken, its owner would answer until ours is gone.
+                    # If another server holds the port, that one replies until ours gives up.
                     return bool(client.info("server")["process_id"] == self.process.pid)
                 except (AuthenticationError, NoPermissionError):
-                    return True  # it runs; the test has its own users
+                    return True  # the server runs, with users that the test has configured
                 except redis.RedisError:
                     time.sleep(0.01)
         return False

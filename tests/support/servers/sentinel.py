@@ -27,19 +27,19 @@ class SentinelGroup:
 
     @property
     def addresses(self) -> list[Address]:
-        """Where the sentinels listen."""
+        """The addresses of the sentinels."""
         return [(HOST, sentinel.port) for sentinel in self.sentinels]
 
     @property
     def url(self) -> str:
-        """The LOCATION for django-redis, whose OPTIONS["SENTINELS"] are `addresses`."""
+        """The LOCATION for django-redis, to use with `addresses` as OPTIONS["SENTINELS"]."""
         return f"redis://{self.name}/0"
 
     def alias(self, addresses: list[Address] | None = None) -> dict[str, Any]:
-        """Return the settings of an alias of CACHES, with other sentinels if asked for."""
+        """Return an entry of CACHES, with these sentinels or all of the group."""
         return {
             "BACKEND": "django_redis.cache.RedisCache",
-            # A name of its own for each list: django-redis keeps a pool for each URL.
+            # A unique URL for each list, because django-redis keeps one pool per URL.
             "LOCATION": f"{self.url}?client_name={id(addresses or self)}",
             "OPTIONS": {
                 "CLIENT_CLASS": "django_redis.client.SentinelClient",
@@ -51,18 +51,18 @@ class SentinelGroup:
 
     @property
     def primary(self) -> RedisServer:
-        """The server that the sentinels call the primary now."""
+        """The server that is the primary now, according to the first sentinel."""
         port = self._primary_port(0)
         return next(server for server in self.servers if server.port == port)
 
     def wait_for_failover(self, old: RedisServer) -> RedisServer:
-        """The new primary, as soon as all sentinels agree on one other than `old`."""
+        """Wait until all sentinels agree on another primary than `old`, and return it."""
 
         def agreed() -> bool:
             ports = {self._primary_port(number) for number in range(3)}
             return len(ports) == 1 and ports != {old.port}
 
-        # Sentinels do nothing for 30 s if the machine's clock has stepped, or if it stood still.
+        # Sentinels pause for 30 s (TILT mode) if the machine's clock has stepped or stood still.
         wait_until(agreed, "the sentinels agree on a new primary", 75)
         primary = self.primary
         with primary.client() as client:

@@ -1,4 +1,4 @@
-"""Tenants, an admin, a day of traffic and two overrides: something to look at."""
+"""Create tenants, an admin, a day of traffic and two overrides for the demo."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TENANTS = (
 )
 DAY = 24 * 60
 
-# Refused clients: profile, identifier, view, method, chance in a minute at the busiest
-# time of the day, and hits then.
+# Refused clients: profile, identifier, view, method, the chance of refusals in a minute at the
+# busiest time of the day, and the most refusals in such a minute.
 OFFENDERS = (
     ("tenant_free", "acme", "api/orders/", "GET", 0.35, 14),
     ("tenant_free", "initech", "api/v2/parcels", "GET", 0.12, 6),
@@ -44,10 +44,10 @@ BUSY = (
     ("initech", "api/v2/parcels", 12),
     ("globex", "api/customers/", 55),
 )
-# A client guesses passwords for half an hour, this many minutes ago, and is blocked.
+# A client that guessed passwords for half an hour, and was blocked; and how many minutes ago.
 ATTACK = ("login", "192.0.2.66", "api/login/", "POST", 20)
 ATTACK_MINUTES = range(401, 431)
-# What operators have changed: profile, identifier, action, limit, days, and why.
+# Overrides of operators: profile, identifier, action, limit, days, and the reason.
 OVERRIDES = (
     ("ip_public", "203.0.113.9", "limit", "300", 7, "an office behind one address"),
     ("login", "192.0.2.66", "block", "", 1, "guesses passwords"),
@@ -88,10 +88,10 @@ class Command(BaseCommand):
 
 
 def _log() -> Iterator[Rejection]:
-    """Refusals from the newest in the log until now, a day's at most."""
+    """Yield refusals after the newest row of the log, of one day at most."""
     minutes = _minutes_after(Rejection.objects.first())
     for minute in minutes:
-        # The same minute has the same refusals, whenever it is asked for.
+        # The minute is the seed, so that it has the same refusals in each run.
         chance = random.Random(minute)  # noqa: S311
         busy = _busyness(minute)
         for profile, who, view, method, likely, hits in OFFENDERS:
@@ -103,7 +103,7 @@ def _log() -> Iterator[Rejection]:
 
 
 def _usage() -> Iterator[Usage]:
-    """Admitted requests from the newest in the log until now, a day's at most."""
+    """Yield admitted requests after the newest row of the log, of one day at most."""
     profile = registry.get("tenant_soon")
     for minute in _minutes_after(Usage.objects.order_by("-minute").first()):
         chance = random.Random(minute)  # noqa: S311
@@ -116,7 +116,7 @@ def _usage() -> Iterator[Usage]:
 
 
 def _minutes_after(newest: Rejection | Usage | None) -> range:
-    """The minutes of the past day that come after a log's newest row."""
+    """Return the minutes of the past day after the newest row of a log."""
     now = int(timezone.now().timestamp() // 60)
     first = now - DAY
     if newest is not None:
@@ -125,7 +125,7 @@ def _minutes_after(newest: Rejection | Usage | None) -> range:
 
 
 def _busyness(minute: int) -> float:
-    """From 0.1 at four in the morning (UTC) to 1 at four in the afternoon."""
+    """Return a factor from 0.1 at four in the morning (UTC) to 1 at four in the afternoon."""
     hour = minute / 60 % 24
     return 0.55 - 0.45 * math.cos(math.tau * (hour - 4) / 24)
 

@@ -1,0 +1,106 @@
+"""Make up requests, to find out which limits would apply to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest
+from django.urls import Resolver404, resolve
+from django.utils import translation
+
+_METHOD = re.compile(r"[A-Za-z!#$%&'*+.^_`|~-]+")
+# WSGI turns hyphens into underscores, so servers drop headers whose name has an underscore.
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+")
+_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
+
+
+def request_of(
+    method: str, path: str, *, ip: str, headers: Iterable[tuple[str, str]] = (), user: Any = None
+) -> HttpRequest:
+    """Return a request as the view would get it, with `ip` as the peer of the connection.
+
+    Raise ValueError if no such request is possible.
+    """
+    if not _METHOD.fullmatch(method):
+        raise ValueError(f"{method!r} is not a method such as GET.")
+    if not path.startswith("/"):
+        raise ValueError(f"the path must begin with a slash, and {path!r} does not.")
+    path_info, _, query = path.partition("?")
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method.upper(),
+        "PATH_INFO": unquote_to_bytes(path_info).decode("latin-1"),
+        "QUERY_STRING": query,
+        "SCRIPT_NAME": "",
+        "REMOTE_ADDR": ip,
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(),
+    }
+    environ.update(_wsgi_headers(headers))
+    request = WSGIRequest(environ)
+    if user is not None:
+        request.user = user
+    try:
+        # LocaleMiddleware does the same for paths that begin with a language code.
+        with translation.override(_language(request.path_info)):
+            request.resolver_match = resolve(request.path_info)
+    except Resolver404:
+        request.resolver_match = None
+    return request
+
+
+def _language(path: str) -> str | None:
+    return translation.get_language_from_path(path) or translation.get_language()
+
+
+def _wsgi_headers(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Return headers by their WSGI names. The values of a repeated header are joined."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        key = name.upper().replace("-", "_")
+        key = key if key in _WITHOUT_PREFIX else f"HTTP_{key}"
+        found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Return name and value of "Name: value". Raise ValueError for any other text."""
+    name, colon, value = text.partition(":")
+    if not colon or not _NAME.fullmatch(name):
+        raise ValueError(f"{text!r} is not a header such as X-API-Key:abc")
+    return name, value.strip()
+
+
+def find_user(name: str | None) -> Any:
+    """Return the user with this primary key or user name, or an anonymous user if `name` is None.
+
+    Return None if the project has no users. Raise ValueError if the user does not exist.
+    """
+    if not apps.is_installed("django.contrib.auth"):
+        if name is not None:
+            raise ValueError("this project has no users: django.contrib.auth is not installed.")
+        return None
+    if name is None:
+        # This module can be imported only if django.contrib.auth is installed.
+        from django.contrib.auth.models import AnonymousUser
+
+        return AnonymousUser()
+    users: Any = get_user_model()._default_manager
+    try:
+        return users.get(pk=name)
+    except (ObjectDoesNotExist, ValueError, ValidationError):
+        pass
+    try:
+        return users.get_by_natural_key(name)
+    except ObjectDoesNotExist:
+        raise ValueError(f"there is no user with the key or the name {name!r}.") from None

@@ -1,0 +1,141 @@
+"""manage.py slidingwindow usage: its arguments, and what it prints."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.utils import timezone
+
+from ...inspection.spans import Span, now
+from ...inspection.usage import SHARES, Counts, busiest, read, trail, window_uses
+from ...policies import LOG_ALL, Profile
+from ...rates import parse_window
+from ...registry import registry
+from ..console import layouts
+from ..console.choice import JSON
+from ..console.exits import FAILED
+from ..console.outputs import Output
+
+EXAMPLE = """\
+examples:
+  manage.py slidingwindow usage --profile stripe --since 7d
+  manage.py slidingwindow usage --profile stripe --id acme --since 2026-11-16T08:00 --json
+"""
+DEFAULT_SINCE = "24h"
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.epilog = EXAMPLE
+    parser.add_argument("--profile", required=True, help="the profile to measure")
+    parser.add_argument(
+        "--id", dest="identifier", help="list each minute of this identifier instead"
+    )
+    parser.add_argument(
+        "--since",
+        type=_parse_since,
+        default=DEFAULT_SINCE,
+        metavar="WHEN",
+        help=f"a duration such as 7d, or a time such as 2026-11-16T08:00 ({DEFAULT_SINCE})",
+    )
+
+
+def _parse_since(text: str) -> datetime:
+    """Return the start of the span, from a duration or a time.
+
+    Raise ArgumentTypeError if the text is neither, or in the future.
+    """
+    end = now()
+    try:
+        moment = end - timedelta(seconds=parse_window(text))
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            problem = f"{text!r} is neither a duration such as 7d nor a time"
+            raise ArgumentTypeError(problem) from None
+        if timezone.is_aware(end) and timezone.is_naive(moment):
+            moment = timezone.make_aware(moment)
+        elif timezone.is_naive(end) and timezone.is_aware(moment):
+            moment = timezone.make_naive(moment)
+    if moment >= end:
+        raise ArgumentTypeError(f"{text!r} is in the future")
+    return moment
+
+
+def run(output: Output, options: dict[str, Any]) -> None:
+    """Print the usage of a profile. Raise CommandError if the logs have no request."""
+    profile = registry.get(options["profile"])
+    span = Span(options["since"], now())
+    if options["identifier"] is not None:
+        records, shown = trail(profile, span, options["identifier"])
+        _require_requests(records)
+        output.table(layouts.TRAIL, records)
+    else:
+        counts = read(profile, span)
+        _require_requests(counts.total.demand)
+        shown = counts.span
+        records = _records(profile, counts)
+        output.table(layouts.USAGE, records)
+        if options["format"] != JSON:
+            _print_rest(output, records[0])
+    if profile.log != LOG_ALL:
+        output.note('The profile logs refused requests only; "log": "all" logs the others as well.')
+    if shown.start > span.start:
+        output.note(f"The logs have too many rows: only those from {shown.start:%Y-%m-%d %H:%M} on")
+        output.note("are counted.")
+
+
+def _require_requests(found: object) -> None:
+    if not found:
+        raise CommandError("The logs have no such request.", returncode=FAILED)
+
+
+def _records(profile: Profile, counts: Counts) -> list[dict[str, Any]]:
+    """Return a record for each window of the profile. All of them repeat the totals."""
+    total = counts.total
+    totals = {
+        "profile": profile.name,
+        "since": counts.span.start.isoformat(timespec="minutes"),
+        "log": profile.log,
+        "identifiers": len(counts.by_identifier),
+        "admitted": total.admitted,
+        "cost": total.cost,
+        "refused": total.refused,
+        "others": counts.others.admitted + counts.others.refused,
+        "busiest": [
+            {"identifier": who, "admitted": count.admitted, "refused": count.refused}
+            for who, count in busiest(counts)
+        ],
+    }
+    return [
+        {
+            "limit": use.limit,
+            "window": use.window,
+            "minutes": use.minutes,
+            "limit_in_minutes": use.limit_in_minutes,
+            "windows": use.samples,
+            **{f"p{share}": use.percentiles.get(share) for share in SHARES},
+            "most": use.most,
+            **totals,
+        }
+        for use in window_uses(profile, counts)
+    ]
+
+
+def _print_rest(output: Output, record: dict[str, Any]) -> None:
+    output.note("")
+    output.note("Most requests:")
+    output.table(layouts.BUSIEST, record["busiest"])
+    output.note("")
+    output.note(
+        f"{record['identifiers']:,} identifiers, {record['admitted']:,} requests admitted, "
+        f"which cost {record['cost']:,} hits, {record['refused']:,} refused."
+    )
+    if record["others"]:
+        output.note(
+            f"{record['others']:,} of them are beyond LOG_ROWS_PER_MINUTE, and their identifiers "
+            "are lost."
+        )
