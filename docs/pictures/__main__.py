@@ -1,7 +1,7 @@
-"""Draws the pictures of the docs and writes the tables of numbers into the pages.
+"""Draw the pictures of the docs, and write the tables of numbers into the pages.
 
-python -m docs.pictures                                     what needs no server
-python scripts/with_redis.py python -m docs.pictures        the memory as well
+python -m docs.pictures                                     all that needs no server
+python scripts/with_redis.py python -m docs.pictures        the memory tables too
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
 def fill(page: str, name: str, lines: list[str]) -> None:
-    """Puts the lines between the page's marks of that name."""
+    """Replace the lines between the two comments of that name in a page."""
     path = DOCS / page
     begin, end = f"<!-- {name}: made by docs/pictures -->", f"<!-- {name}: end -->"
     pattern = re.compile(rf"(?<={re.escape(begin)}\n\n).*?(?=\n\n{re.escape(end)})", re.DOTALL)
@@ -27,7 +27,7 @@ def fill(page: str, name: str, lines: list[str]) -> None:
 
 
 def numbers() -> list[str]:
-    """The algorithms on the same traffic, as a table."""
+    """Return a table of the algorithms on the same traffic."""
     rows = [
         f"| {name} | {edge} | {attack} | {'never' if late <= 0 else f'{late:.1f} s'} |"
         for name, edge, attack, late in traffic.table()
@@ -40,7 +40,7 @@ def numbers() -> list[str]:
 
 
 def sizes(measured: dict[str, dict[int, int]]) -> list[str]:
-    """Bytes of one window, as a table."""
+    """Return a table of the bytes of one window."""
     head = " | ".join(f"{hits:,} hits" for hits in memory.HITS)
     rows = [
         f"| `{name}` | " + " | ".join(f"{of[hits]:,}" for hits in memory.HITS) + " |"
@@ -50,7 +50,7 @@ def sizes(measured: dict[str, dict[int, int]]) -> list[str]:
 
 
 def totals(measured: dict[str, dict[int, int]]) -> list[str]:
-    """Memory of many full windows of the default algorithm and of the sorted set."""
+    """Return a table of the memory of many full windows."""
     head = " | ".join(f"{keys:,} keys" for keys in KEYS)
     rows = [
         f"| {hits:,} (`{name}`) | "
@@ -63,6 +63,7 @@ def totals(measured: dict[str, dict[int, int]]) -> list[str]:
 
 
 def amount(size: float) -> str:
+    """Return a number of bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -14,13 +14,13 @@ _LEFT, _WIDTH, _ROW = 120, 760, 62
 
 
 def edge() -> Picture:
-    """Requests around a full minute, and who lets how many of them in."""
+    """Draw requests around a full minute, and how many of them each algorithm admits."""
     title = "Ten requests before a full minute and ten after it, at 10 in 60 seconds"
     return _timeline(title, traffic.edge(), (FIXED, "compact", "buckets"), (58.5, 62.0))
 
 
 def attack() -> Picture:
-    """What an adversary gets of two counters."""
+    """Draw what an attacker gets from the algorithm `counter`."""
     title = "Ten requests at the end of one minute and ten at the end of the next"
     return _timeline(title, traffic.attack(), ("compact", "counter"), (55.0, 125.0))
 
@@ -57,21 +57,21 @@ def _timeline(
 
 
 def _dots(picture: Picture, found: list[Answer], x: object, y: float) -> None:
-    """Requests that would cover one another stand above one another."""
+    """Draw the requests of a row. Dots that would cover one another are stacked."""
     assert callable(x)
     places: dict[float, int] = {}
     for answer in found:
         place = x(answer.at)
         near = next((known for known in places if abs(known - place) < 6), place)
         places[near] = height = places.get(near, 0) + 1
-        # From the line upward and downward in turn.
+        # Stack alternately above and below the line.
         offset = (height // 2) * (5 if height % 2 else -5)
         color = ADMITTED if answer.allowed else REFUSED
         picture.dot(near, y + offset, color=color, hollow=not answer.allowed)
 
 
 def memory(measured: dict[str, dict[int, int]]) -> Picture:
-    """Bytes of one window by the hits in it, both by powers of ten."""
+    """Draw the bytes of one window by the hits in it, on logarithmic scales."""
     picture = Picture(_WIDTH, 360, "Memory of one window in Redis")
     picture.write(16, 24, "Memory of one window in Redis, by the hits in it", bold=True, size=14)
     hits = sorted(measured[ALGORITHMS[0]])
@@ -101,18 +101,18 @@ def memory(measured: dict[str, dict[int, int]]) -> Picture:
 
 
 _LAYERS = (
-    ("values", "exceptions · durations · policies · decisions"),
-    ("algorithms/", "Lua scripts, their arithmetic in memory, and how values are read"),
+    ("values", "exceptions · durations · rates · policies · decisions"),
+    ("algorithms/", "Lua scripts, the same arithmetic in memory, and how values are read"),
     ("stores/", "Redis, Cluster, memory; net/ has connections, Sentinel, routing"),
     ("core/", "a check without settings or HTTP: windows, limiter, breaker, shield, fallback"),
     ("settings", "conf · profiles · registry · signals"),
-    ("guard/", "a request and the settings to a decision; limits for other code"),
-    ("http/", "fields and refusals: what the client sees"),
-    ("edges", "decorators · middleware · contrib/ (DRF, ninja, Prometheus, OpenTelemetry)"),
-    ("rejections/", "the rejection log"),
+    ("guard/", "turns a request and the settings into a decision; limits for other code"),
+    ("http/", "what the client sees: fields and refusals"),
+    ("edges", "decorators · middleware · views · contrib/ (DRF, ninja, Prometheus, OpenTelemetry)"),
+    ("log, overrides", "models · rejections/ · overrides/"),
     ("checks/", "system checks"),
-    ("inspection/", "live windows and doctor, for people"),
-    ("operators", "admin · admin_views/ · management/ · apps"),
+    ("inspection/", "live windows for people, doctor, explain and usage"),
+    ("operators", "admin · admin_views/ · replay/ · drill/ · load/ · management/ · apps"),
 )
 _STEPS = (
     "request",
@@ -126,7 +126,7 @@ _STEPS = (
 
 
 def architecture() -> Picture:
-    """The layers, and a request's way through them."""
+    """Draw the layers, and the way of a request through them."""
     picture = Picture(860, 590, "Layers of django_slidingwindow and the life of a request")
     picture.write(16, 26, "Imports point upward only", bold=True, size=14)
     for number, (name, modules) in enumerate(_LAYERS):

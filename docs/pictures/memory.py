@@ -1,4 +1,4 @@
-"""What windows take of Redis's memory, measured on the server that REDIS_URL names."""
+"""Measure the memory of windows on the Redis server that REDIS_URL names."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from django_slidingwindow.stores.redis import RedisStore
 
 HITS = (10, 100, 1_000, 10_000)
 KEYS = {10: 4_000, 100: 2_000, 1_000: 400, 10_000: 50}
-"""How many keys are made to measure one."""
+"""How many keys are created to measure one, by the hits in each."""
 _DAY = 86_400
 _STEPS = 60
 _TOGETHER = 500
 
 
 def configure() -> None:
-    """Lets Django know the server."""
+    """Configure Django with the server."""
     alias = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["REDIS_URL"]}
     settings.configure(CACHES={"default": alias})
     django.setup()
 
 
 def server() -> str:
-    """The version that was measured."""
+    """Return the version of the server."""
     return str(get_redis_connection("default").info("server")["redis_version"])
 
 
 def bytes_a_key(algorithm: str, hits: int, keys: int | None = None) -> int:
-    """The memory of one full window, its name and expiry included."""
+    """Return the memory of one full window, including its name and expiry."""
     count = KEYS[hits] if keys is None else keys
     client = get_redis_connection("default")
     _empty(client)
     now = int(client.time()[0]) * 1_000_000
     store = RedisStore("default", clock=lambda: now)
-    # The script is there before, and a connection's buffers are gone.
+    # Load the script before measuring, and close the connection to free its buffers.
     _run(store, [_charge(Policy(limit=1, window=1, algorithm=algorithm), "warm", 1)])
     store.close()
     before = _used(client)
@@ -63,14 +63,14 @@ def _empty(client: Any) -> None:
 
 
 def _used(client: Any) -> int:
-    """Return the memory in use, without connections and Lua, which come and go by themselves."""
+    """Return the memory in use, without connections and Lua, whose memory varies."""
     memory = client.info("memory")
     passing = int(memory["mem_clients_normal"]) + int(memory["used_memory_lua"])
     return int(memory["used_memory"]) - passing
 
 
 def _costs(hits: int) -> list[int]:
-    """The hits in as many steps as there are sub-windows."""
+    """Divide the hits into as many steps as there are sub-windows."""
     steps = min(hits, _STEPS)
     return [hits * (i + 1) // steps - hits * i // steps for i in range(steps)]
 
@@ -88,5 +88,5 @@ def _run(store: RedisStore, calls: Iterator[Call] | list[Call]) -> None:
 
 
 def measure() -> dict[str, dict[int, int]]:
-    """Bytes a key, by algorithm and hits."""
+    """Return the bytes of one key, by algorithm and hits."""
     return {name: {hits: bytes_a_key(name, hits) for hits in HITS} for name in ALGORITHMS}

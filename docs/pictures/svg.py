@@ -1,17 +1,17 @@
-"""SVG in text, with no more than these pictures need."""
+"""Write SVG, with only the elements that these pictures need."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
-# Colours that hold on white and on dark paper alike.
+# Colours that are readable on a light and on a dark background.
 INK, QUIET, ADMITTED, REFUSED, ACCENT = "#57606a", "#8c959f", "#2da44e", "#cf222e", "#0969da"
 PALETTE = (ACCENT, "#8250df", "#bf8700", ADMITTED)
 
 
 class Picture:
-    """Elements on a canvas; `text()` gives the file."""
+    """Elements on a canvas; `text()` returns the file."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self._size = width, height

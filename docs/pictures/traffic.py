@@ -1,4 +1,4 @@
-"""Traffic that the algorithms decide, by a clock that the script moves."""
+"""Simulate the algorithms on the same traffic, with a clock that the script moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _START = 1_800_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request, in seconds from the beginning, and what became of it."""
+    """The time of a request in seconds from the start, and whether it was admitted."""
 
     at: float
     allowed: bool
@@ -36,13 +36,13 @@ class Limited:
         self._check = ProfileCheck(profile, "x", (policy,))
 
     def ask(self, at: float) -> Decision:
-        """The decision on a request at `at` seconds; they come in order."""
+        """Return the decision on a request at `at` seconds. Call it in order of time."""
         self._now = _START + round(at * 1_000_000)
         return self._limiter.charge(self._limiter.windows([self._check]))
 
 
 def answers(algorithm: str, times: Iterable[float], limit: int = LIMIT) -> list[Answer]:
-    """What the algorithm answers to requests at these seconds."""
+    """Return what the algorithm decides about requests at these seconds."""
     if algorithm == FIXED:
         return _fixed(times, limit)
     limited = Limited(algorithm, limit)
@@ -60,25 +60,25 @@ def _fixed(times: Iterable[float], limit: int) -> list[Answer]:
 
 
 def most_in_a_window(found: Iterable[Answer]) -> int:
-    """The most requests admitted within any stretch of time as long as the window."""
+    """Return the most requests that were admitted in any period as long as the window."""
     times = [answer.at for answer in found if answer.allowed]
     return max(sum(start <= at < start + WINDOW for at in times) for start in times)
 
 
 def edge() -> list[float]:
-    """Ten requests just before a full minute, and ten just after it."""
+    """Return the times of ten requests just before a full minute, and ten just after it."""
     return [59 + i / 10 for i in range(10)] + [60.1 + i / 10 for i in range(10)]
 
 
 def attack(limit: int = LIMIT) -> list[float]:
-    """The worst for two counters: all at the end of one minute, and again at the next one's."""
+    """Return the worst traffic for `counter`: all at the end of one minute, and of the next."""
     return [59.99 + i / 100_000 for i in range(limit)] + [
         119.98 + i / 100_000 for i in range(limit)
     ]
 
 
 def late(algorithm: str) -> float:
-    """Seconds that a full window keeps a slot longer than the log does, at most."""
+    """Return the most seconds that a full window makes room later than `log` does."""
     latest = 0.0
     for start in range(60):
         limited = Limited(algorithm)
@@ -91,7 +91,7 @@ def late(algorithm: str) -> float:
 
 
 def table() -> list[tuple[str, int, int, float]]:
-    """Of each algorithm: most in a window across an edge and in an attack, and lateness."""
+    """Return for each algorithm the most at an edge, the most in an attack, and the lateness."""
     rows = [(FIXED, *_most(FIXED), 0.0)]
     return rows + [(name, *_most(name), late(name)) for name in ALGORITHMS]
 
