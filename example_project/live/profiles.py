@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest
 
 from django_slidingwindow.registry import register as register_profile
@@ -26,13 +28,20 @@ def name_of(algorithm: str, limit: str) -> str:
     return f"live_{algorithm}_{limit}"
 
 
+def configs() -> dict[str, dict[str, Any]]:
+    """Return all profiles of this app by name."""
+    rates = {
+        name_of(algorithm, name): {"axis": "ip", "algorithm": algorithm, **limit}
+        for algorithm in ALGORITHMS
+        for name, limit in LIMITS.items()
+    }
+    return {**rates, IN_FLIGHT: {"axis": "ip", "inflight": AT_ONCE, "hold": "10s"}}
+
+
 def register() -> None:
     """Register the profiles of this app. A project can replace them by name in its settings."""
-    for algorithm in ALGORITHMS:
-        for name, limit in LIMITS.items():
-            config = {"axis": "ip", "algorithm": algorithm, **limit}
-            register_profile(name_of(algorithm, name), config)
-    register_profile(IN_FLIGHT, {"axis": "ip", "inflight": AT_ONCE, "hold": "10s"})
+    for name, config in configs().items():
+        register_profile(name, config)
 
 
 def limits_in_flight(request: HttpRequest) -> bool:

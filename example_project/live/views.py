@@ -68,11 +68,10 @@ async def hit(request: HttpRequest) -> JsonResponse:
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
     """Reset the windows of this client."""
-    for algorithm in profiles.ALGORITHMS:
-        for limit in profiles.LIMITS:
-            # Redis may be stopped. It is empty after its next start anyway.
-            with suppress(StoreError):
-                limits.reset(profiles.name_of(algorithm, limit), request.META["REMOTE_ADDR"])
+    for name in profiles.configs():
+        # Redis may be stopped. It is empty after its next start anyway.
+        with suppress(StoreError):
+            limits.reset(name, request.META["REMOTE_ADDR"])
     return HttpResponse(status=204)
 
 

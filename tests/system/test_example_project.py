@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from example_project.config.secret import kept_secret
 from tests.support.demo import ROOT, SERVE, Demo, environment, processes
@@ -209,6 +210,24 @@ def test_live_view_uses_the_default_for_invalid_input(demo: Demo, query: str) ->
 def test_plug_and_reset_need_the_page(demo: Demo, path: str) -> None:
     assert demo.get(path).status == 405
     assert demo.get(path, on="false").status == 403, "no CSRF token"
+
+
+def test_reset_empties_the_windows_of_all_live_profiles(
+    tmp_path: Path, redis_server: RedisServer, redis: Redis
+) -> None:
+    code = """
+from django.test import Client
+from django_slidingwindow import limits
+from django_slidingwindow.registry import registry
+names = [name for name in registry.configs() if name.startswith("live_")]
+print("charged:", len(names), all(limits.check(name, "127.0.0.1").allowed for name in names))
+print("status:", Client().post("/live/reset/", HTTP_HOST="localhost").status_code)
+print("left:", [name for name in names if limits.reset(name, "127.0.0.1")])
+"""
+    said = manage(tmp_path, "shell", "-c", code, REDIS_URL=redis_server.url)
+    assert "charged: 9 True" in said
+    assert "status: 204" in said
+    assert "left: []" in said
 
 
 def test_settings_pass_all_checks_of_the_app(tmp_path: Path, redis_server: RedisServer) -> None:
