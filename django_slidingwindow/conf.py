@@ -191,7 +191,7 @@ class Conf:
 
     @property
     def middleware(self) -> Sequence[str]:
-        """Django's MIDDLEWARE, which the system checks read."""
+        """Django's MIDDLEWARE."""
         return settings.MIDDLEWARE
 
     @property

@@ -11,13 +11,12 @@ from django.core.checks import CheckMessage
 from django.urls import get_resolver
 
 from ..guard.exemptions import STAFF
+from ..guard.installation import MIDDLEWARE
 from ..guard.proxies import UNIX
 from . import catalog
 from .callables import accepts, load
 from .project import Project
 from .views import view_names
-
-_MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
 
 def check_proxies(project: Project) -> Iterator[CheckMessage]:
@@ -63,20 +62,20 @@ def check_response(project: Project) -> Iterator[CheckMessage]:
 
 
 def check_middleware_once(project: Project) -> Iterator[CheckMessage]:
-    count = project.middleware_like(_MIDDLEWARE)
+    count = project.middleware_like(MIDDLEWARE)
     if count > 1:
         yield catalog.MIDDLEWARE_TWICE(count=count)
 
 
 def check_rules_read(project: Project) -> Iterator[CheckMessage]:
-    if project.conf.rules and not project.middleware_like(_MIDDLEWARE):
+    if project.conf.rules and not project.middleware_like(MIDDLEWARE):
         yield catalog.RULES_WITHOUT_MIDDLEWARE()
 
 
 def check_async_operations(project: Project) -> Iterator[CheckMessage]:
     # Not imported here, because django-ninja may not be installed. Views that use it import it.
     ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
-    if ninja is None or project.middleware_like(_MIDDLEWARE) or view_names() is None:
+    if ninja is None or project.middleware_like(MIDDLEWARE) or view_names() is None:
         return
     for name in ninja.uncharged_operations(get_resolver().url_patterns):
         yield catalog.UNCHARGED_OPERATION(name=name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.cache import caches
-from django.utils.module_loading import import_string
 
 from ..conf import Conf, conf
+from ..guard.installation import middleware_like
 from ..guard.rules import Rule, read_rule, rule_problems
 from ..guard.usages import Usage, usages
 from ..policies import SLOTS, Profile
@@ -101,16 +101,3 @@ def profiles_of(rule: Rule) -> tuple[str, ...]:
     profiles = rule.requirement.profiles
     assert isinstance(profiles, tuple)
     return profiles
-
-
-def middleware_like(entries: Iterable[str], path: str) -> int:
-    """Return how many entries of MIDDLEWARE are the class at `path` or derived from it."""
-    return sum(entry == path or _derives(entry, path) for entry in entries)
-
-
-def _derives(entry: str, path: str) -> bool:
-    try:
-        middleware, base = import_string(entry), import_string(path)
-    except Exception:  # noqa: BLE001 -- Django itself reports what cannot be imported
-        return False
-    return isinstance(middleware, type) and issubclass(middleware, base)

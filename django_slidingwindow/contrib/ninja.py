@@ -31,9 +31,9 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation, PathView
 from ninja.throttling import BaseThrottle
 
-from ..conf import conf
 from ..decisions import Decision
 from ..guard import check as guard
+from ..guard.installation import MIDDLEWARE, has_middleware
 from ..guard.requirements import (
     Choice,
     Requirement,
@@ -50,10 +50,9 @@ from . import openapi
 _CHARGED = "_rate_limit_ninja"
 _REQUIREMENTS = "_rate_limit_requirements"
 _THROTTLED = "_rate_limit_throttled"
-_MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 _HOW = (
     'Add api.add_decorator(throttled, mode="view"), from django_slidingwindow.contrib.ninja, '
-    f"or {_MIDDLEWARE!r} to MIDDLEWARE."
+    f"or {MIDDLEWARE!r} to MIDDLEWARE."
 )
 
 # ninja calls `wait()` right after a refusal. It does not pass the request, and all requests share
@@ -269,7 +268,7 @@ def _limited_responses(self: OpenAPISchema, operation: Operation) -> dict[int, A
         (_requirements(operation), openapi.problem() if _is_uncharged(operation) else body),
         (decorated, openapi.problem()),
     ]
-    fields = decorated or hasattr(operation, _THROTTLED) or _MIDDLEWARE in conf.middleware
+    fields = decorated or hasattr(operation, _THROTTLED) or has_middleware()
     status, methods = refusal.TOO_MANY_REQUESTS, operation.methods
     added = openapi.describe(found, status, methods, refusals, fields=bool(fields))
     vars(self).setdefault(_COMPONENTS, []).extend(added)

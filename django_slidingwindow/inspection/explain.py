@@ -10,6 +10,7 @@ from ..core.keys import identifier_in
 from ..decisions import ALLOW, ALLOWED, BLOCK, DENY, FALLBACK, IDENTITY_ERROR, LOCAL, OBSERVED
 from ..guard import override_snapshot
 from ..guard.exemptions import exemptions
+from ..guard.installation import has_middleware
 from ..guard.requirements import Requirement, is_exempt
 from ..guard.rules import rules
 from ..guard.user_code import path_of
@@ -18,7 +19,7 @@ from ..registry import registry
 from .explanation import Explanation, ProfileState, RuleState, WindowState
 from .forecast import Forecast
 from .identification import client, how_found
-from .places import INSIDE, THROTTLE, Place, UnknownThrottlesError, has_middleware, places
+from .places import INSIDE, THROTTLE, Place, UnknownThrottlesError, places
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..checks.project import middleware_like
-from ..conf import conf
+from ..guard.installation import has_middleware
 from ..guard.requirements import (
     Requirements,
     all_requirements,
@@ -19,13 +18,12 @@ from ..guard.requirements import (
     own_requirements,
 )
 from ..guard.rules import requirements_for
-from ..middleware import RateLimitMiddleware, requirements_at
+from ..middleware import requirements_at
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 MIDDLEWARE, VIEW, INSIDE, THROTTLE = "middleware", "view", "inside the view", "throttle"
-_PATH = f"{RateLimitMiddleware.__module__}.{RateLimitMiddleware.__qualname__}"
 
 
 class Place(NamedTuple):
@@ -41,11 +39,6 @@ class Place(NamedTuple):
 
 class UnknownThrottlesError(Exception):
     """A view of Django REST framework cannot list its throttles without a real request."""
-
-
-def has_middleware() -> bool:
-    """Whether MIDDLEWARE has RateLimitMiddleware or a subclass of it."""
-    return bool(middleware_like(conf.middleware, _PATH))
 
 
 def places(request: HttpRequest) -> Iterator[Place]:

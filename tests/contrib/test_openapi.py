@@ -17,6 +17,7 @@ from ninja.decorators import decorate_view
 from django_slidingwindow.contrib import ninja, openapi
 from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.guard.requirements import Requirement
+from django_slidingwindow.middleware import RateLimitMiddleware
 from tests.support.installed_apps import installed
 
 URLS = "tests.support.sites.spectacular_urls"
@@ -306,9 +307,14 @@ def test_ninja_response_is_kept_when_the_project_describes_it() -> None:
     assert "RateLimit" in headers(refused)
 
 
-def test_ninja_fields_are_shown_when_something_sets_them() -> None:
+class OwnMiddleware(RateLimitMiddleware):
+    """A project's subclass of the middleware."""
+
+
+@pytest.mark.parametrize("middleware", [MIDDLEWARE, f"{__name__}.OwnMiddleware"])
+def test_ninja_fields_are_shown_when_something_sets_them(middleware: str) -> None:
     assert headers(ninja_responses("of-api", PLAIN)["429"]) == {"Retry-After"}
-    with override_settings(MIDDLEWARE=[MIDDLEWARE]):
+    with override_settings(MIDDLEWARE=[middleware]):
         assert "RateLimit" in headers(ninja_responses("of-api", PLAIN)["429"])
         # The middleware charges the operation, so the refusal has the middleware's body.
         refused = ninja_responses("async", PLAIN)["429"]
