@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .policies import Policy
 
@@ -115,13 +115,40 @@ class Receipt:
         return Receipt(tuple(part for part in parts if part[0]), local=self.local)
 
 
+class Answer(Protocol):
+    """The basis of a decision. It makes `verdicts` and `receipt` when they are read."""
+
+    @property
+    def windows(self) -> Any:
+        """The windows that were checked, a `WindowSet`; None if that is unknown."""
+        ...
+
+    @property
+    def rules(self) -> tuple[Any, ...]:
+        """The `WindowRule` that was applied to each window. It may differ from the configured one:
+        the fallback applies a share of the limit."""
+        ...
+
+    @property
+    def fields(self) -> tuple[int, ...] | None:
+        """The fields of the store's reply; None if no reply says exactly this."""
+        ...
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]: ...
+
+    @property
+    def receipt(self) -> Receipt | None: ...
+
+
 class _GivenAnswer(NamedTuple):
     """The verdicts and the receipt of a decision that was created with them."""
 
-    windows: None
-    rules: None
     verdicts: tuple[Verdict, ...]
     receipt: Receipt | None
+    windows: None = None
+    rules: tuple[Any, ...] = ()
+    fields: None = None
 
 
 class _Fields(NamedTuple):
@@ -141,10 +168,9 @@ class _Fields(NamedTuple):
     source: str
     key: str
     """The key of the window that decided; "" if no window did."""
-    answer: tuple[Any, ...]
-    """A function and its arguments, which begin with the windows and their rules. The function
-    returns an object with `verdicts` and `receipt`. They are created on first access: that takes
-    longer than the rest of a check, and few callers need them."""
+    answer: Answer
+    """Makes the verdicts and the receipt on first access: that takes longer than the rest of a
+    check, and few callers need them."""
 
 
 class Decision(_Fields):
@@ -224,14 +250,13 @@ class Decision(_Fields):
         return f"Decision({', '.join(fields)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the arguments of `answer`, such as windows, which a copy does not need.
+        # Without the rest of `answer`, such as windows, which a copy does not need.
         return _with_answer, (self[:-1], self.verdicts, self.receipt)
 
     def _from_answer(self, name: str) -> Any:
         cached = self.__dict__
         if name not in cached:
-            make, *arguments = self.answer
-            cached[name] = getattr(make(*arguments), name)
+            cached[name] = getattr(self.answer, name)
         return cached[name]
 
 
@@ -239,7 +264,7 @@ def _with_answer(
     fields: tuple[Any, ...], verdicts: tuple[Verdict, ...], receipt: Receipt | None
 ) -> Decision:
     """Return a decision of all fields except `answer`, and of its verdicts and receipt."""
-    return new_decision(Decision, (*fields, (_GivenAnswer, None, None, verdicts, receipt)))
+    return new_decision(Decision, (*fields, _GivenAnswer(verdicts, receipt)))
 
 
 new_decision: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__

@@ -121,7 +121,7 @@ class Answered:
 
 def test_verdicts_and_receipt_are_made_once_on_first_access() -> None:
     answer = Answered()
-    made = new_decision(Decision, (*decision()[:-1], ((lambda given: given), answer)))
+    made = new_decision(Decision, (*decision()[:-1], answer))
     assert answer.asked == 0
     assert made.verdicts == made.verdicts == ()
     assert answer.asked == 1

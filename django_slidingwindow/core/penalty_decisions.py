@@ -7,11 +7,11 @@ penalty that blocks makes the windows that it watches refuse.
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
-from ..decisions import PENALTY, Decision, Receipt, Verdict, new_decision
+from ..decisions import PENALTY, Answer, Decision, Receipt, Verdict
 from ..stores.protocol import Fields, Reply, WindowRule, WindowRules
-from .results import Answer, Charged, decision_of
+from .results import Charged, decision_of
 from .shield import Watched, Watching
 from .windows import WindowSet
 
@@ -48,28 +48,39 @@ def decide(
     )
     blocked = not decision.allowed and decision.profile in watching.blocked
     reason = PENALTY if blocked else decision.reason
-    answer = (PenalizedAnswer, *decision.answer[1:], watching)
-    return new_decision(Decision, (*decision[:7], reason, *decision[8:10], answer))
+    answer = PenalizedAnswer(decision.answer, watching)
+    return decision._replace(reason=reason, answer=answer)
 
 
-class PenalizedAnswer:
-    """An `Answer` with the state of the check's penalties."""
+class PenalizedAnswer(NamedTuple):
+    """The answer about the windows that a decision shows, with the check's penalties."""
 
-    def __init__(self, *arguments: Any) -> None:
-        """`arguments`: those of `Answer`, followed by the penalties."""
-        *made, self._watching = arguments
-        self._answer = Answer(*made)
+    shown: Answer
+    watching: Watching
+
+    @property
+    def windows(self) -> WindowSet | None:
+        found: WindowSet | None = self.shown.windows
+        return found
+
+    @property
+    def rules(self) -> tuple[WindowRule, ...]:
+        return self.shown.rules
+
+    @property
+    def fields(self) -> Fields | None:
+        return self.shown.fields
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        blocked = self._watching.blocked
+        blocked = self.watching.blocked
         return tuple(
             [
                 verdict._replace(blocked=not verdict.allowed and verdict.profile in blocked)
-                for verdict in self._answer.verdicts
+                for verdict in self.shown.verdicts
             ]
         )
 
     @property
     def receipt(self) -> Receipt | None:
-        return self._answer.receipt
+        return self.shown.receipt

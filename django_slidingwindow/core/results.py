@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import neg
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import decisions
 from ..decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict, new_decision
@@ -27,8 +28,8 @@ def charges_of(windows: WindowSet, reply: Reply) -> Charged:
     return tuple(charges.values()), reply.clock
 
 
-class Answer(NamedTuple):
-    """Makes `verdicts` and `receipt` of a decision when they are read for the first time."""
+class StoreAnswer(NamedTuple):
+    """The reply of a store, as the basis of a decision."""
 
     windows: WindowSet
     rules: tuple[WindowRule, ...]
@@ -41,10 +42,10 @@ class Answer(NamedTuple):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        (template, keys), rules, fields = self[:3]
+        template, keys = self.windows
         found = []
         for (profile, policy), key, rule, (admits, remaining, retry, reset) in zip(
-            template.named, keys, rules, Reply(fields).windows(), strict=True
+            template.named, keys, self.rules, Reply(self.fields).windows(), strict=True
         ):
             wait = _retry_after(rule, policy, retry) if retry else 0.0
             limit, after = rule.policy.limit, reset / 1_000_000
@@ -65,6 +66,10 @@ class Answer(NamedTuple):
         return Receipt(parts, local=local, unused=self.unused) if parts else None
 
 
+# Creates an answer without a call of a Python constructor (`python -m benchmarks library`).
+_new_answer: Callable[[type[StoreAnswer], tuple[Any, ...]], StoreAnswer] = tuple.__new__
+
+
 def decision_of(
     windows: WindowSet,
     rules: tuple[WindowRule, ...],
@@ -83,8 +88,9 @@ def decision_of(
     if len(keys) == 1:
         _, _, _, remaining, retry, reset = fields
     else:
-        i = _deciding(template, rules, fields)
-        _, remaining, retry, reset = fields[2 + 4 * i : 6 + 4 * i]
+        reply = Reply(fields)
+        i = _deciding(template, rules, reply)
+        _, remaining, retry, reset = reply.window(i)
     profile, policy = template.named[i]
     retry_after: float | None = 0.0
     if not admitted:
@@ -107,7 +113,7 @@ def decision_of(
             reason,
             source,
             keys[i],
-            (Answer, windows, rules, fields, source, charged, [True]),
+            _new_answer(StoreAnswer, (windows, rules, fields, source, charged, [True])),
         ),
     )
 
@@ -125,7 +131,7 @@ def leased(windows: WindowSet, stamp: int, left: int, reset: float) -> Decision:
     """
     template, (key,) = windows
     profile, policy = template.named[0]
-    answer = (_lease_answer, windows, template.rules, stamp, left, reset, [True])
+    answer = LeaseAnswer(windows, template.rules, stamp, left, reset, [True])
     return new_decision(
         Decision,
         (
@@ -135,28 +141,46 @@ def leased(windows: WindowSet, stamp: int, left: int, reset: float) -> Decision:
     )
 
 
-def _lease_answer(
-    windows: WindowSet,
-    rules: tuple[WindowRule, ...],
-    stamp: int,
-    left: int,
-    reset: float,
-    unused: list[bool],
-) -> Answer:
-    reply = lease_reply(stamp, left, reset)
-    return Answer(windows, rules, reply, decisions.LEASE, None, unused)
+class LeaseAnswer(NamedTuple):
+    """Units of a lease in one window, as the basis of a decision."""
+
+    windows: WindowSet
+    rules: tuple[WindowRule, ...]
+    stamp: int
+    left: int
+    reset: float
+    unused: list[bool]
+    """See `StoreAnswer`."""
+
+    @property
+    def fields(self) -> Fields:
+        return lease_reply(self.stamp, self.left, self.reset)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return self._as_reply.verdicts
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return self._as_reply.receipt
+
+    @property
+    def _as_reply(self) -> StoreAnswer:
+        return StoreAnswer(
+            self.windows, self.rules, self.fields, decisions.LEASE, None, self.unused
+        )
 
 
-def _deciding(template: WindowTemplate, rules: tuple[WindowRule, ...], fields: Fields) -> int:
+def _deciding(template: WindowTemplate, rules: tuple[WindowRule, ...], reply: Reply) -> int:
     """Return the position of the strictest window."""
-    if fields[0] and not template.observes:
+    if reply.admitted and not template.observes:
         # The order of `rank` for admissions, inlined (`python -m benchmarks views`).
-        admissions = [*zip(fields[3::4], map(neg, fields[5::4]), strict=True)]
+        admissions = [*zip(reply.remaining, map(neg, reply.resets), strict=True)]
         return admissions.index(min(admissions))
     ranks = [
         rank(bool(admits), rule.observed, left, _retry_after(rule, configured.policy, retry), reset)
         for rule, configured, (admits, left, retry, reset) in zip(
-            rules, template.rules, Reply(fields).windows(), strict=True
+            rules, template.rules, reply.windows(), strict=True
         )
     ]
     return ranks.index(min(ranks))
@@ -170,13 +194,14 @@ def _retry_after(rule: WindowRule, policy: Policy, retry: int) -> float | None:
 
 
 class ReplayedRefusal(NamedTuple):
-    """Makes the verdicts of a refusal that the shield answers."""
+    """A refusal that the shield remembers, as the basis of a decision."""
 
-    windows: WindowSet
+    windows: WindowSet | None
     rules: tuple[WindowRule, ...]
     remembered: tuple[Verdict, ...]
     age: float
     """Seconds since the store decided."""
+    fields: None = None
     receipt: None = None
 
     @property
@@ -206,7 +231,7 @@ def replay(refusal: Decision, verdicts: tuple[Verdict, ...], age: float) -> Deci
             reason,
             decisions.SHIELD,
             key,
-            (ReplayedRefusal, answer[1], answer[2], verdicts, age),
+            ReplayedRefusal(answer.windows, answer.rules, verdicts, age),
         ),
     )
 

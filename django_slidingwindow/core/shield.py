@@ -27,7 +27,7 @@ class Watched(NamedTuple):
 
 
 class Watching(tuple[Watched, ...]):
-    """The penalties of a check; the last item of a decision's `answer`."""
+    """The penalties of a check; `watching` of a decision's `answer`, if the check has any."""
 
     __slots__ = ()
 
@@ -39,8 +39,8 @@ class Watching(tuple[Watched, ...]):
     @classmethod
     def of(cls, decision: Decision) -> Watching:
         """Return the penalties in the check of a decision."""
-        last = decision.answer[-1]
-        return last if isinstance(last, cls) else cls()
+        found: Watching | None = getattr(decision.answer, "watching", None)
+        return cls() if found is None else found
 
 
 class _Refusal(NamedTuple):

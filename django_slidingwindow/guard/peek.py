@@ -83,7 +83,7 @@ def _peek(resolved: Sequence[Resolved], windows: WindowSet | None, peeked: Decis
 
 def _peeked_windows(windows: WindowSet, peeked: Decision) -> Iterator[PeekedWindow]:
     # The rules that were applied, not those of the template: a hit that a lease holds costs 0.
-    rules = peeked.answer[2] or ()
+    rules = peeked.answer.rules
     verdicts: dict[tuple[str, Policy, str], tuple[Verdict | None, int | None]] = {}
     for verdict, rule in zip(peeked.verdicts, rules, strict=True):
         charged = rule.cost if peeked.allowed and verdict.allowed else 0

@@ -27,6 +27,7 @@ from ..core.ranking import strictest
 from ..decisions import Decision, Verdict
 from ..guard.state import STATE, RequestState
 from ..policies import Policy
+from ..stores.protocol import Reply
 from .policy_names import describe, names_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
     """Return the fields of decisions. Other responses may share this dict: do not change it."""
     if len(decisions) == 1:
         decision = decisions[0]
-        windows = decision.answer[1]
+        answer = decision.answer
+        windows = answer.windows
         if windows is not None and windows.template.single:
             # Most responses. Many of them have the same fields; in a flood of refusals, nearly all.
             # The limit is part of the key, because the fallback applies a share of it.
@@ -126,8 +128,8 @@ def _fields(decisions: Sequence[Decision]) -> _Fields:
                 return found
         elif windows is not None and decision.allowed:
             several = _several_policies(windows.template)
-            if several is not None and windows.template.rules is decision.answer[2]:
-                return _several_fields(several, decision, decision.answer[3])
+            if several is not None and windows.template.rules is answer.rules and answer.fields:
+                return _several_fields(several, decision, Reply(answer.fields))
     # Observing profiles are not shown to clients.
     verdicts = [v for decision in decisions for v in decision.verdicts if not v.observed]
     if not verdicts:
@@ -229,14 +231,16 @@ def _several_policies(template: WindowTemplate) -> _SeveralPolicies | None:
     return _SeveralPolicies([quoted for _, quoted, _ in named], field)
 
 
-def _several_fields(several: _SeveralPolicies, decision: Decision, reply: Sequence[int]) -> _Fields:
+def _several_fields(several: _SeveralPolicies, decision: Decision, reply: Reply) -> _Fields:
     """Return the fields of an admission, with the numbers of the store's reply."""
     policy_fields = _policy_fields(decision)
     fields = policy_fields.fields(decision.remaining, client_seconds(decision))
     if policy_fields.quoted is not None:
         left = [
             f"{name};r={remaining};t={-(-reset // 1_000_000)}"
-            for name, remaining, reset in zip(several.names, reply[3::4], reply[5::4], strict=True)
+            for name, remaining, reset in zip(
+                several.names, reply.remaining, reply.resets, strict=True
+            )
         ]
         fields[_POLICY_KEY] = several.field
         fields[_REMAINING_KEY] = _REMAINING, ", ".join(left)

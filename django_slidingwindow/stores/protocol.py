@@ -84,9 +84,10 @@ class Reply(tuple[int, ...]):
     admitted = property(itemgetter(0))
     clock = property(itemgetter(1))
     admits = property(itemgetter(slice(2, None, _WIDTH)))
-    """The field `admits` of each window, in order. The next two properties are similar."""
+    """The field `admits` of each window, in order. The next three properties are similar."""
     remaining = property(itemgetter(slice(3, None, _WIDTH)))
     retries = property(itemgetter(slice(4, None, _WIDTH)))
+    resets = property(itemgetter(slice(5, None, _WIDTH)))
 
     def window(self, position: int) -> WindowReply:
         """Return the fields of the window at a position."""
