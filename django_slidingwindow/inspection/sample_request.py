@@ -17,8 +17,6 @@ from django.urls import Resolver404, resolve
 from django.utils import translation
 
 _METHOD = re.compile(r"[A-Za-z!#$%&'*+.^_`|~-]+")
-# WSGI turns hyphens into underscores, so servers drop headers whose name has an underscore.
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+")
 _WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
@@ -71,14 +69,6 @@ def _wsgi_headers(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
         key = key if key in _WITHOUT_PREFIX else f"HTTP_{key}"
         found[key] = f"{found[key]},{value}" if key in found else value
     return found
-
-
-def parse_header(text: str) -> tuple[str, str]:
-    """Return name and value of "Name: value". Raise ValueError for any other text."""
-    name, colon, value = text.partition(":")
-    if not colon or not _NAME.fullmatch(name):
-        raise ValueError(f"{text!r} is not a header such as X-API-Key:abc")
-    return name, value.strip()
 
 
 def find_user(name: str | None) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_slidingwindow.drill.outage import BLACKHOLE
+from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.subcommands import drill
 from django_slidingwindow.management.subcommands.drill import EXAMPLE
 from tests.support.demo import ROOT, environment
@@ -142,16 +143,54 @@ def test_drill_exits_2_when_an_option_is_invalid(arguments: list[str], problem: 
         ("--requests", "0", "'0' is not a whole number from 1 to 10,000"),
         ("--requests", "10001", "is not a whole number"),
         ("--requests", "9" * 5000, "is not a whole number"),
-        ("--header", "X-API-Key", "is not a header field, such as"),
-        ("--header", ": value", "is not a header field"),
-        ("--header", "X: a\r\nY: b", "is not a header field"),
-        ("--header", "X: ü", "is not a header field"),
+        ("--header", "X-API-Key", "'X-API-Key' is not a header field, such as"),
         ("--way", "flood", "invalid choice: 'flood'"),
     ],
 )
 def test_parser_rejects_invalid_values(option: str, value: str, problem: str) -> None:
     _, text = fails("--path", "/page/", option, value)
     assert problem in text
+
+
+with_headers = pytest.mark.parametrize(
+    "arguments",
+    [
+        ["drill", "--path", "/page/"],
+        ["explain", "GET", "/page/"],
+        ["load", "http://127.0.0.1:1/", "--limit", "5/m"],
+    ],
+    ids=["drill", "explain", "load"],
+)
+
+
+@with_headers
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("X-Key:abc", ("X-Key", "abc")),
+        ("Forwarded: for=1;by=2:3 ", ("Forwarded", "for=1;by=2:3")),
+        ("X.Key: a", ("X.Key", "a")),
+    ],
+)
+def test_header_is_split_into_name_and_value(
+    arguments: list[str], text: str, expected: tuple[str, str]
+) -> None:
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    assert parser.parse_args([*arguments, "--header", text]).header == [expected]
+
+
+@with_headers
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "X-Key", ":abc", ": abc", "X_Key:abc", "X Key:abc", "X-Key :abc", "X-Key\n:abc"),
+        *("X: a\r\nY: b", "X: a\x00b", "X: ü", "Ü: a"),
+    ],
+)
+def test_header_is_rejected_when_it_is_not_a_plain_field(arguments: list[str], text: str) -> None:
+    parser = Command().create_parser("manage.py", "slidingwindow")
+    with pytest.raises(CommandError, match="is not a header field, such as"):
+        parser.parse_args([*arguments, "--header", text])
 
 
 def test_drill_exits_3_when_redis_is_already_down(

@@ -253,12 +253,16 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_plain_escapes_a_hostile_request() -> None:
-    arguments = ["--ip", "10.0.0.1", "--header", "X-Forwarded-For:\x1b[31m\u202e"]
-    text = run("GET", "/plain/%1B%5B31m", *arguments)
+    text = run("GET", "/plain/%1B%5B31m%E2%80%AE", "--ip", "\x1b[31m\u202e")
     assert "\x1b" not in text
     assert "\u202e" not in text
+    assert "hops       REMOTE_ADDR %1B[31m%E2%80%AE (no address)" in text
+
+
+def test_plain_names_a_hop_that_is_not_an_address() -> None:
+    text = run("GET", "/plain/", "--ip", "10.0.0.1", "--header", "X-Forwarded-For:nonsense")
     assert "client     10.0.0.1: x-forwarded-for has" in text
-    assert "(no address)" in text
+    assert "nonsense (no address)" in text
     unknown = run("GET", "/plain/", "--ip", "")
     assert "client     unknown: REMOTE_ADDR is not an address" in unknown
     assert "hops       REMOTE_ADDR - (no address)" in unknown

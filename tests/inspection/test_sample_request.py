@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.urls import path
 
-from django_slidingwindow.inspection.sample_request import find_user, parse_header, request_of
+from django_slidingwindow.inspection.sample_request import find_user, request_of
 
 
 def page(request: Any) -> HttpResponse:
@@ -43,20 +43,6 @@ def test_request_resolves_a_path_that_begins_with_a_language(settings: Any, url:
     match = request_of("GET", url, ip="203.0.113.9").resolver_match
     assert match is not None
     assert match.view_name == "page"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("X-Key:abc", ("X-Key", "abc")), ("Forwarded: for=1;by=2:3 ", ("Forwarded", "for=1;by=2:3"))],
-)
-def test_parse_header_returns_name_and_value(text: str, expected: tuple[str, str]) -> None:
-    assert parse_header(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "X-Key", ":abc", "X_Key:abc", "X Key:abc", "X-Key\n:abc"])
-def test_parse_header_raises_when_no_server_would_pass_it_on(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a header"):
-        parse_header(text)
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from ...conf import conf
 from ...durations import rate_exact
 from ...inspection.explain import explain
 from ...inspection.profiles import profiles
-from ...inspection.sample_request import find_user, parse_header, request_of
+from ...inspection.sample_request import find_user, request_of
 from ...overrides.watcher import watcher
 from ...policies import SLOTS
 from ..console.choice import JSON
@@ -20,7 +20,7 @@ from ..console.exits import FAILED, INVALID
 from ..console.layouts import field
 from ..console.outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Output, Record
 from ..console.text import as_key, harmless, number, or_dash, wait
-from ..console.values import checked
+from ..console.values import add_header, checked
 
 EXAMPLE = """\
 examples:
@@ -41,14 +41,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="A",
         help="peer of the connection, such as the last proxy; empty for a unix socket (127.0.0.1)",
     )
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        type=checked(parse_header),
-        metavar="N:V",
-        help="a header of the request; may be repeated",
-    )
+    add_header(parser)
     parser.add_argument("--tenant", metavar="T", help="same as --identify tenant=T")
     parser.add_argument(
         "--identify",
