@@ -20,10 +20,10 @@ from .guard.requirements import (
     set_requirements,
 )
 from .guard.usages import calling_place, declare
-from .guard.user_code import is_async
 from .http import headers
 from .http import refusal as responses
 from .policies import parse_cost
+from .profiles.user_code import is_async
 
 View = TypeVar("View", bound=Callable[..., Any])
 

@@ -14,8 +14,8 @@ from .guard import current_limiter, override_snapshot
 from .guard.current_limiter import get_limiter
 from .guard.identity import spelling
 from .guard.resolve import limits_for
-from .guard.user_code import in_thread
 from .policies import Profile, parse_cost
+from .profiles.user_code import in_thread
 from .registry import registry
 
 if TYPE_CHECKING:

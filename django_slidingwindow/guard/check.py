@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from .. import signals
 from ..conf import conf
 from ..decisions import OBSERVED, Decision
+from ..profiles.user_code import in_thread
 from ..stores.flows import adrive, drive
 from . import current_limiter
 from .binding import bind
 from .requirements import Requirement, Requirements, joined
 from .resolve import resolve
 from .state import STATE, Check, RequestState, new_check, state_of
-from .user_code import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Generator

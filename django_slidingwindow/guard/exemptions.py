@@ -11,10 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..conf import NAME, conf, on_change
+from ..profiles.user_code import call, path_of
 from .addresses import Network
 from .identity import load_user
 from .proxies import UnknownClientError, client_of, parse_network
-from .user_code import call, path_of
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -31,10 +31,10 @@ from django.utils.module_loading import import_string
 
 from ..conf import NAME, conf, on_change
 from ..core.keys import join_identifiers
+from ..profiles.user_code import call, in_thread
 from ..registry import near
 from .credentials import meta_key, one_spelling
 from .proxies import canonical_ip, counted_client
-from .user_code import call, in_thread
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf import conf
 from ..decisions import Decision, Verdict
+from ..profiles.user_code import in_thread
 from .binding import bind
 from .current_limiter import get_limiter
 from .requirements import Requirements
 from .resolve import resolve
-from .user_code import in_thread
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

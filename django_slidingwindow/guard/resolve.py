@@ -10,11 +10,11 @@ from .. import decisions as reasons
 from ..conf import conf
 from ..decisions import Decision
 from ..policies import parse_cost
+from ..profiles.user_code import call
 from . import override_snapshot
 from .binding import Binding, BoundProfile
 from .requirements import Choice
 from .state import Counted, RequestState, Resolved, new_resolved
-from .user_code import call
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -22,7 +22,7 @@ from ..conf import conf, on_change
 from ..core.caching import BoundedCache
 from ..decisions import BLOCK, DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
-from ..guard.user_code import acall, call
+from ..profiles.user_code import acall, call
 from . import headers
 from .headers import client_seconds, violated, waits_for_slot
 

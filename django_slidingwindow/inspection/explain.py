@@ -13,8 +13,8 @@ from ..guard.exemptions import exemptions
 from ..guard.installation import has_middleware
 from ..guard.requirements import Requirement, is_exempt
 from ..guard.rules import rules
-from ..guard.user_code import path_of
 from ..http.refusal import status_of
+from ..profiles.user_code import path_of
 from ..registry import registry
 from .explanation import Explanation, ProfileState, RuleState, WindowState
 from .forecast import Forecast

@@ -10,7 +10,7 @@ from ..conf import conf
 from ..guard.credentials import meta_key
 from ..guard.identity import HEADER, load_user
 from ..guard.proxies import HEADERS, Hop, UnknownClientError, client_of
-from ..guard.user_code import path_of
+from ..profiles.user_code import path_of
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.utils.module_loading import import_string
 
 from ..algorithms.penalties import Penalty
 from ..exceptions import PolicyError, Text, text_of
 from ..policies import ALGORITHMS, DEFERRED, NO_INFLIGHT_DEFERRED, NO_INFLIGHT_LEASE, Policy
 from ..rates import parse_limit, parse_rate, parse_window
+from .user_code import call, is_async
 
 INFLIGHT, HOLD = "inflight", "hold"
 """The keys of the policy for requests in flight."""
@@ -114,18 +114,18 @@ def _function(value: Any) -> Any:
 
 
 def _sync(function: Any) -> Any:
-    """Return a function for sync code: an `async def` runs on an event loop of its own.
+    """Return a function for sync code: an `async def` runs in an event loop.
 
-    Async checks call it in a thread, where `async_to_sync` uses the event loop of the check.
+    Async checks call it in a thread, so that it runs in the event loop of the check.
     """
-    if not iscoroutinefunction(function):
+    if not is_async(function):
         return function
 
     @wraps(function)
-    def call(*args: Any) -> Any:
-        return async_to_sync(function)(*args)
+    def wrapper(*args: Any) -> Any:
+        return call(function, *args)
 
-    return call
+    return wrapper
 
 
 def _is_path(text: str) -> bool:

@@ -34,6 +34,11 @@ async def atier(identifier: str, request: Any) -> Any:
     return tier(identifier, request)
 
 
+class Plans:
+    async def __call__(self, identifier: str, request: Any) -> Any:
+        return tier(identifier, request)
+
+
 def profile(**changes: Any) -> dict[str, Any]:
     return {"axis": "tenant", "tiers": TIERS, "tier": f"{HERE}.tier", **changes}
 
@@ -45,6 +50,7 @@ def _profiles(settings: Any) -> Iterator[None]:
             "tenant_api": profile(),
             "lenient": profile(tiers={**TIERS, "default": "5000/d"}),
             "awaited": profile(tier=f"{HERE}.atier"),
+            "called": profile(tier=Plans()),
         },
         "IDENTITIES": {"tenant": lambda request: request.GET.get("tenant")},
     }
@@ -64,11 +70,12 @@ def test_tier_says_the_rates(identifier: str, rates: list[str]) -> None:
     assert asked == [(identifier, None)]
 
 
-async def test_tier_may_be_an_async_function() -> None:
-    decision = await limits.acheck("awaited", "acme")
+@pytest.mark.parametrize("name", ["awaited", "called"])
+async def test_tier_may_be_async(name: str) -> None:
+    decision = await limits.acheck(name, "acme")
     assert (decision.limit, len(decision.verdicts)) == (20, 2)
     assert asked == [("acme", None)]
-    assert (await sync_to_async(limits.check)("awaited", "globex")).limit == 100
+    assert (await sync_to_async(limits.check)(name, "globex")).limit == 100
 
 
 def test_tier_of_a_request() -> None:

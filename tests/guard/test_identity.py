@@ -16,7 +16,7 @@ from django.urls import include, path, resolve
 from django.utils.functional import SimpleLazyObject
 
 from django_slidingwindow.guard.identity import canonical, keyed_hash, resolver
-from django_slidingwindow.guard.user_code import in_thread
+from django_slidingwindow.profiles.user_code import in_thread
 
 CLIENT = "203.0.113.9"
 

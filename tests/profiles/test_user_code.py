@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from asgiref.sync import markcoroutinefunction
 
-from django_slidingwindow.guard.user_code import acall, call, is_async
+from django_slidingwindow.profiles.user_code import acall, call, is_async
 
 
 def plain(word: str) -> str:
