@@ -8,73 +8,19 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = "django_slidingwindow"
-ROOT = Path(__file__).parent.parent / PACKAGE
-
-EDGES = {"decorators", "middleware", "views", "contrib"}
-# From the lowest to the highest: folders, and modules at the root of the package, which are
-# Django's conventions and the public names.
-LAYERS = [
-    {"exceptions", "durations", "rates", "policies", "decisions"},
-    {"algorithms"},
-    {"stores", "cluster"},
-    {"core"},
-    {"conf", "profiles", "registry", "signals"},
-    {"guard", "limits", "testing", "pytest_plugin"},
-    {"http"},
+from tests.support.package_modules import (
     EDGES,
-    {"models", "rejections", "overrides"},
-    {"checks"},
-    {"inspection"},
-    {"admin_views", "admin", "replay", "drill", "load", "management", "apps", "migrations"},
-]
+    MODULES,
+    PATHS,
+    ROOT,
+    dependencies,
+    imports_of,
+    layer,
+)
+
 # Modules that other edges may import: shared code, and DRF, whose views drf-spectacular describes.
 SHARED_BY_EDGES = {"contrib.metrics", "contrib.openapi", "contrib.drf"}
 MAX_MODULES_AT_THE_ROOT, MAX_LINES = 20, 300
-
-
-def module_name(path: Path) -> str:
-    """Return `stores.redis` for django_slidingwindow/stores/redis.py, and "" for the package."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-PATHS = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
-MODULES = [name for name, path in PATHS.items() if path.name != "__init__.py"]
-
-
-def layer(module: str) -> int:
-    """Return the index of a module's layer."""
-    found = [number for number, names in enumerate(LAYERS) if module.split(".")[0] in names]
-    assert found, f"{module} is in no layer: add it to LAYERS and to docs/architecture.md"
-    return found[0]
-
-
-def imported(module: str) -> set[str]:
-    """Return the full names of all imports of a module, inside of functions too."""
-    path = PATHS[module]
-    package = [PACKAGE, *module.split(".")[:-1]]
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) + 1 - node.level] if node.level else []
-            origin = ".".join([*start, *filter(None, [node.module])])
-            names |= {f"{origin}.{alias.name}" for alias in node.names}
-    return names
-
-
-def dependencies(module: str) -> set[str]:
-    """Return the modules of the package that a module imports."""
-    found = set()
-    for name in imported(module):
-        parts = name.split(".")
-        if parts[0] == PACKAGE:
-            # The longest prefix that is a module. The rest is a name inside it.
-            starts = (".".join(parts[1:end]) for end in range(len(parts), 0, -1))
-            found.add(next(start for start in starts if start in PATHS))
-    return found - {""}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -109,7 +55,7 @@ def test_module_is_short(path: Path) -> None:
 
 def test_only_conf_reads_the_settings() -> None:
     names = {"django.conf", "django.conf.settings"}
-    assert [module for module in MODULES if imported(module) & names] in ([], ["conf"])
+    assert [module for module in MODULES if imports_of(PATHS[module]) & names] in ([], ["conf"])
 
 
 def test_init_modules_of_folders_are_empty() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import MODULES
+from tests.support.package_modules import MODULES
 
 TESTS = Path(__file__).parent
 FOLDERS = {

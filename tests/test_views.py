@@ -21,7 +21,7 @@ from django_slidingwindow.guard.override_snapshot import ProfileOverrides, Snaps
 from django_slidingwindow.guard.usages import usages
 from django_slidingwindow.testing import limits_in_memory
 from django_slidingwindow.views import alimits_view, limits_view
-from tests.system.test_footprint import commands_of
+from tests.support.server_commands import commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

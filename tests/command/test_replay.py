@@ -24,8 +24,8 @@ from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
 from django_slidingwindow.replay.texts import share_text
-from tests.command.test_slidingwindow import Terminal
 from tests.support.docs_pages import DOCS
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
 import sys
 import termios
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from django_slidingwindow.inspection.profiles import profiles as all_profiles
 from django_slidingwindow.management.commands.slidingwindow import Command
 from django_slidingwindow.management.console import text
 from django_slidingwindow.registry import register, unregister
+from tests.support.terminal import Terminal
 
 # A large budget: a busy machine must not look like an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
@@ -81,34 +79,6 @@ def fails(*arguments: str) -> tuple[int, str]:
     with pytest.raises(CommandError) as caught:
         run(*arguments)
     return caught.value.returncode, str(caught.value)
-
-
-class Terminal:
-    """A pseudo-terminal with the keyboard and the screen of a program."""
-
-    def __init__(self) -> None:
-        self._master, slave = pty.openpty()
-        self.keyboard = os.fdopen(slave, encoding="utf-8")
-        self.screen = os.fdopen(os.dup(slave), "w", encoding="utf-8")
-        self._shown = b""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def close(self) -> str:
-        """Close the terminal and return everything that the screen has shown."""
-        self.keyboard.close()
-        self.screen.close()
-        self._reader.join()
-        os.close(self._master)
-        return self._shown.decode()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # raised by Linux when the other end is closed
-            while chunk := os.read(self._master, 65536):
-                self._shown += chunk
 
 
 @pytest.mark.usefixtures("hits")

@@ -30,7 +30,7 @@ from django_slidingwindow.http.headers import STYLES
 from django_slidingwindow.policies import ALGORITHMS, LETTERS
 from django_slidingwindow.registry import BUILT_IN, read_profile
 from tests.support.docs_pages import DOCS, ROOT, code_in, pages, prose, table
-from tests.test_layers import LAYERS
+from tests.support.package_modules import LAYERS
 
 EVERYTHING = "\n".join(pages().values())
 SPANS = {

@@ -24,15 +24,14 @@ from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.guard.current_limiter import limiters_from
 from django_slidingwindow.guard.limiter_factory import make_limiter
 from django_slidingwindow.guard.override import Override
-from django_slidingwindow.guard.override_snapshot import ProfileOverrides, Snapshot
 from django_slidingwindow.rejections import rows
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
-from tests.system.test_hot_path import functions_of
+from tests.support.function_calls import functions_of
+from tests.support.override_factories import ADDRESS, limited, put
 
 if TYPE_CHECKING:
     from redis import Redis
 
-ADDRESS = "203.0.113.9"
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 asked: list[str] = []
 
@@ -64,21 +63,6 @@ def clock(settings: Any) -> Iterator[FrozenClock]:
     with limits_in_memory() as clock:
         yield clock
     override_snapshot.publish(None)
-
-
-def put(profile: str = "one", identifier: str = ADDRESS, **override: Any) -> None:
-    """Add an override to those that are in force."""
-    snapshot = override_snapshot.current or Snapshot()
-    known = snapshot.setdefault(profile, ProfileOverrides())
-    if identifier:
-        known[identifier] = (Override(**override), *known.get(identifier, ()))
-    else:
-        known.everybody = (Override(**override), *known.everybody)
-    override_snapshot.publish(snapshot)
-
-
-def limited(*limits: tuple[int, float | None]) -> dict[str, Any]:
-    return {"action": "limit", "limits": limits}
 
 
 # Actions

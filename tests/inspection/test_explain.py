@@ -21,13 +21,12 @@ from django_slidingwindow.guard.override_snapshot import ProfileOverrides, Snaps
 from django_slidingwindow.guard.state import state_of
 from django_slidingwindow.inspection.explain import explain
 from django_slidingwindow.inspection.sample_request import request_of
+from tests.support.explanations import Inside, explained, real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redis import Redis
-
-    from django_slidingwindow.inspection.explanation import Explanation
 
 MIDDLEWARE = "django_slidingwindow.middleware.RateLimitMiddleware"
 
@@ -67,18 +66,6 @@ class Mixed(RateLimitMixin, View):
         return HttpResponse("seen")
 
     post = get
-
-
-@method_decorator(login_required, name="dispatch")
-class Inside(RateLimitMixin, View):
-    rate_limit_profiles = ("users",)
-
-    def get(self, request: Any) -> HttpResponse:
-        return HttpResponse("seen")
-
-    @method_decorator(rate_limit("wide", cost=2))
-    def post(self, request: Any) -> HttpResponse:
-        return HttpResponse("seen")
 
 
 @method_decorator(rate_limit("shared_a"), name="dispatch")
@@ -223,24 +210,6 @@ def random_user(draw: random.Random) -> Any:
     return SimpleNamespace(
         pk=pk, is_authenticated=pk is not None, is_staff=pk is not None and draw.random() < 0.1
     )
-
-
-def explained(found: Explanation) -> Any:
-    """Return the expected verdicts in the order of the checks, to compare with `real`."""
-    return [
-        (state.profile, window.key, window.limit, window.allowed, window.remaining)
-        for state in found.profiles
-        for window in state.windows
-    ]
-
-
-def real(request: Any) -> Any:
-    state = state_of(request)
-    return [
-        (verdict.profile, verdict.key, verdict.limit, verdict.allowed, verdict.remaining)
-        for decision in (() if state is None else state.decisions)
-        for verdict in decision.verdicts
-    ]
 
 
 def identifiers(request: Any) -> dict[str, set[str]]:

@@ -21,7 +21,7 @@ from django_slidingwindow.decorators import rate_limit, rate_limit_exempt
 from django_slidingwindow.guard.usages import usages
 from django_slidingwindow.inspection.explain import explain
 from django_slidingwindow.inspection.sample_request import request_of
-from tests.inspection.test_explain import Inside, explained, real
+from tests.support.explanations import Inside, explained, real
 
 if TYPE_CHECKING:
     from django_slidingwindow.inspection.explanation import Explanation

@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from django_slidingwindow.models import Rejection, Usage
 from django_slidingwindow.rejections import purge as purging
-from tests.admin.test_plans import Watched, fill
 from tests.support.databases import on_every_database
+from tests.support.large_log import Watched, fill
 
 pytestmark = pytest.mark.django_db(databases=["default"])
 

@@ -14,8 +14,8 @@ from django_slidingwindow.replay.bounds import bounds_of
 from django_slidingwindow.replay.candidates import Candidate, parse_try
 from django_slidingwindow.replay.engine import Replay
 from django_slidingwindow.replay.times import SECOND
-from tests.replay.test_engine import refusals, requests
 from tests.support.clock import START
+from tests.support.replay_oracle import refusals, requests
 
 seconds = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(sorted)
 

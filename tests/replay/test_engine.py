@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_slidingwindow.core.keys import suffix
 from django_slidingwindow.exceptions import PolicyError
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.replay.candidates import (
@@ -31,11 +30,9 @@ from django_slidingwindow.replay.report import MOST_AFFECTED, records
 from django_slidingwindow.replay.store import ReplayStore
 from django_slidingwindow.replay.timeline import COLUMNS, MINUTE, Minute, Timeline
 from django_slidingwindow.replay.times import SECOND, Stamps
-from django_slidingwindow.stores.protocol import Evaluate, WindowRule
-from tests.support.clock import START, Clock
-from tests.support.oracle import Oracle
+from tests.support.clock import START
+from tests.support.replay_oracle import refusals, requests
 
-UNITS = (SECOND, SECOND // 4, 1, 7 * SECOND)
 windows = st.sampled_from([0.5, 1, 2, 2.5, 10, 60])
 policies = st.builds(
     Policy,
@@ -51,33 +48,6 @@ candidates = st.builds(
     st.lists(policies, min_size=1, max_size=2),
     st.booleans(),
 )
-
-
-@st.composite
-def requests(draw: st.DrawFn, most: int = 60) -> list[Entry]:
-    """Return the requests of few clients, in order and with many equal stamps."""
-    unit = draw(st.sampled_from(UNITS))
-    times = draw(st.lists(st.integers(0, 30), min_size=1, max_size=most))
-    return [(START + time * unit, draw(st.sampled_from("abc"))) for time in sorted(times)]
-
-
-def refusals(entries: list[Entry], candidate: Candidate) -> list[tuple[int, str, int]]:
-    """Return stamp, identifier and wait of each refusal, by brute force."""
-    clock = Clock()
-    oracle = Oracle(clock, exact=True)
-    rules = tuple(
-        WindowRule(policy, 1, count_rejected=candidate.count_rejected)
-        for policy in candidate.policies
-    )
-    found = []
-    for stamp, identifier in entries:
-        clock.now = stamp
-        keys = tuple(f"{identifier}:{suffix(policy)}" for policy in candidate.policies)
-        admitted, _, *rest = oracle.run(Evaluate(keys, rules, writes=True))
-        if not admitted:
-            waits = rest[2::4]
-            found.append((stamp, identifier, -1 if -1 in waits else max(waits)))
-    return found
 
 
 def fixed(entries: list[Entry], policies: tuple[Policy, ...]) -> tuple[int, int, list[int]]:

@@ -21,10 +21,10 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule, WindowRules
 from django_slidingwindow.stores.redis import RedisStore
+from tests.support.server_commands import commands_of
 from tests.support.servers import RedisServer
 from tests.support.servers.redis import HOST, has_tls, wait_until
 from tests.support.suite.needs import TLS, require
-from tests.system.test_footprint import commands_of
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -17,6 +17,7 @@ from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Pr
 from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import SECOND, START, Clock
+from tests.support.server_commands import commands_of
 from tests.support.suite.needs import JEMALLOC, require
 
 if TYPE_CHECKING:
@@ -45,23 +46,6 @@ def store(redis: Redis, clock: Clock) -> Iterator[RedisStore]:
 
 def charge(key: str, policy: Policy, cost: int = 1, **options: Any) -> Evaluate:
     return Evaluate((key,), (WindowRule(policy, cost, **options),), writes=True)
-
-
-def commands_of(redis: Redis, ask: Callable[[], object]) -> list[str]:
-    """Return the commands that clients send during a call, without those of scripts."""
-    seen: list[str] = []
-    with redis.monitor() as monitor:
-        redis.echo("begin")
-        ask()
-        redis.echo("end")
-        for command in monitor.listen():
-            if command["command"] == "ECHO begin":
-                seen.clear()
-            elif command["command"] == "ECHO end":
-                break
-            elif command["client_type"] != "lua":
-                seen.append(command["command"].split()[0])
-    return seen
 
 
 @pytest.mark.parametrize("algorithms", [("compact",), ("log",), ALGORITHMS], ids="+".join)

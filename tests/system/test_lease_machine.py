@@ -15,7 +15,7 @@ from django_slidingwindow.stores.protocol import Ahead, Evaluate, Reset, WindowR
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import DAY, START, Clock
 from tests.support.oracle import Oracle
-from tests.system.test_statemachine import QUICK
+from tests.support.state_machines import QUICK
 
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Reply

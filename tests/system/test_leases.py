@@ -20,7 +20,7 @@ from django_slidingwindow.decisions import LEASE
 from tests.support.clock import DAY, START
 from tests.support.processes.lease_stress import worst
 from tests.support.simulated_processes import Site, Store, leased, stored, windows
-from tests.system.test_statemachine import QUICK
+from tests.support.state_machines import QUICK
 
 if TYPE_CHECKING:
     from redis import Redis

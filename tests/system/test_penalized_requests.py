@@ -26,7 +26,7 @@ from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.models import Rejection
 from django_slidingwindow.rejections import recorder
 from django_slidingwindow.testing import limits_in_memory
-from tests.guard.test_override_snapshot import limited, put
+from tests.support.override_factories import limited, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

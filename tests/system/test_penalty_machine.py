@@ -15,8 +15,8 @@ from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import DAY, SECOND, START, Clock
 from tests.support.penalty_oracle import PenaltyOracle
+from tests.support.state_machines import QUICK, Unswept
 from tests.support.store_harness import ask
-from tests.system.test_statemachine import QUICK, Unswept
 
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Call

@@ -18,23 +18,16 @@ from django_slidingwindow.stores.protocol import Evaluate, Refund, Reset, Window
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import DAY, START, Clock
 from tests.support.oracle import Oracle
+from tests.support.state_machines import QUICK, Unswept
 from tests.support.store_harness import ask
 
 if TYPE_CHECKING:
     from django_slidingwindow.stores.protocol import Call
 
-QUICK = settings(max_examples=40, stateful_step_count=50)
-
 # Windows with a tick of a microsecond and with coarser ticks. Some are not divisible into
 # sub-windows or ticks.
 WINDOWS = (60, 61.000_001, 3_000.000_001, 86_400, 400 * 86_400)
 NAMES = itertools.count()
-
-
-class Unswept(MemoryStore):
-    """A memory store that keeps expired windows, for clocks that step back."""
-
-    swept = 0
 
 
 class StoresAgreeWithTheOracle(RuleBasedStateMachine):
