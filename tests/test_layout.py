@@ -1,4 +1,4 @@
-"""Every module of the package has its tests where a reader looks for them."""
+"""Tests are where a reader looks for them, and what they share is in tests/support."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.package_modules import MODULES
+from tests.support.package_modules import MODULES, imports_of
 
 TESTS = Path(__file__).parent
 FOLDERS = {
@@ -74,6 +74,8 @@ TESTED_IN = {
     "test_testing.py": "pytest_plugin",
     "test_views.py": "guard.peek",
 }
+# Files that import from a test module. Nothing may be added.
+IMPORT_TESTS = {"core/test_penalizer.py"}
 TESTS_OF = {module: file for file, modules in TESTED_IN.items() for module in modules.split()}
 
 
@@ -96,3 +98,14 @@ def test_module_has_its_tests(module: str) -> None:
 
 def test_modules_of_tested_in_exist() -> None:
     assert set(TESTS_OF) <= set(MODULES)
+
+
+def imported_tests(path: Path) -> set[str]:
+    """Return the names that a file imports from test modules."""
+    return {name for name in imports_of(path) if name.startswith("tests.") and ".test_" in name}
+
+
+def test_test_modules_are_not_imported() -> None:
+    paths = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
+    found = {name for name, path in paths.items() if imported_tests(path)}
+    assert found == IMPORT_TESTS, "move what test modules share to tests/support"
