@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..algorithms.in_memory import Counter, Log, View, Window
 from ..algorithms.penalties import PenaltyWindow, has_penalty
@@ -28,6 +28,9 @@ from .protocol import (
 
 _WINDOWS: dict[str, type[Counter | Slots]] = {"counter": Counter, SLOTS: Slots}
 """Classes by algorithm. Penalties have their own class; all other algorithms use `Log`."""
+
+_Charge: TypeAlias = "tuple[View, Policy, int, int]"
+"""A window as it was seen, its policy, the hits to add, and the oldest hits to drop."""
 
 
 class MemoryStore(SingleNode):
@@ -136,7 +139,7 @@ class MemoryStore(SingleNode):
         )
         stored = _stored_hits(keys, rules, refuses, admitted)
         reply = [int(admitted), now]
-        charges: dict[str, tuple[View, Policy, int, int]] = {}
+        charges: dict[str, _Charge] = {}
         for key, rule, view, refused in zip(keys, rules, views, refuses, strict=True):
             added, cap = stored.get(key, (0, None))
             dropped = 0
@@ -150,18 +153,29 @@ class MemoryStore(SingleNode):
             # Policies with the same key share its hits, so the key is charged once.
             if added:
                 charges.setdefault(key, (view, rule.policy, added, dropped))
-        kept = watch.store() if watch is not None and writes else []
-        if writes and (charges or kept):
-            for key, (view, policy, added, dropped) in charges.items():
-                if keys.count(key) > 1:
-                    view = self._look(key, policy, now, writes)
-                view.charge(added, dropped)
-                self._keep(view.window)
-            for changed in kept:
-                self._keep(changed)
-            self._unswept += len(charges) + len(kept)
-            self._tidy(len(charges) + len(kept), now)
+        if writes:
+            self._store(charges, [] if watch is None else watch.store(), keys, now)
         return Reply(reply)
+
+    def _store(
+        self,
+        charges: dict[str, _Charge],
+        penalties: Sequence[Window],
+        keys: tuple[str, ...],
+        now: int,
+    ) -> None:
+        """Charge windows, and keep penalties that have changed."""
+        for key, (view, policy, added, dropped) in charges.items():
+            if keys.count(key) > 1:
+                view = self._look(key, policy, now, True)
+            view.charge(added, dropped)
+            self._keep(view.window)
+        for penalty in penalties:
+            self._keep(penalty)
+        changed = len(charges) + len(penalties)
+        if changed:
+            self._unswept += changed
+            self._tidy(changed, now)
 
     def _look(self, key: str, policy: Policy, now: int, writes: bool) -> View:
         window = self._windows.get(key)
