@@ -8,9 +8,11 @@ from typing import Any
 
 from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage
+from django.utils.module_loading import import_string
 from redis.connection import parse_url
 from redis.retry import Retry
 
+from ..cluster import ClusterConnectionFactory
 from ..registry import near
 from ..stores import aliases
 from ..stores.aliases import fault_of, locations
@@ -22,6 +24,8 @@ _POOL_OPTIONS = frozenset(
     "USERNAME PASSWORD SOCKET_TIMEOUT SOCKET_CONNECT_TIMEOUT CONNECTION_POOL_CLASS"
     " CONNECTION_POOL_KWARGS CONNECTION_FACTORY SENTINELS SENTINEL_KWARGS PARSER_CLASS".split()
 )
+# The parts of an address that do not apply to all nodes of a cluster. Its only database is 0.
+_OF_ONE_NODE = ("host", "port", "path", "db")
 # The problem that reports each fault of an alias.
 _PROBLEMS = {
     aliases.DJANGO_BACKEND: catalog.DJANGO_BACKEND,
@@ -50,11 +54,37 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
         fault, facts = found
         yield _PROBLEMS[fault](**facts)
         return
+    yield from _cluster_options(alias, config)
     yield from _shared_pools(project, alias, config)
     yield from _short_time_out(project, alias, _options(config))
     if project.conf.transport == "client":
         yield from _through_client(project, alias, config)
     yield from _ignored_keys(project, alias, config)
+
+
+def _cluster_options(alias: str, config: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    """Report addresses of a cluster whose options differ from those of the first address."""
+    path = _options(config).get("CONNECTION_FACTORY")
+    factory = import_string(path) if path else None
+    if not isinstance(factory, type) or not issubclass(factory, ClusterConnectionFactory):
+        return
+    try:
+        first, *others = map(_address_options, locations(config))
+    except ValueError:  # a derived factory may use any address
+        return
+    names = {
+        name for other in others for name in {*first, *other} if first.get(name) != other.get(name)
+    }
+    if names:
+        yield catalog.CLUSTER_OPTIONS(alias=alias, names=", ".join(sorted(names)))
+
+
+def _address_options(url: str) -> dict[str, Any]:
+    """Return the options of an address by name: scheme, username, password and its query."""
+    options: dict[str, Any] = {"scheme": url.partition(":")[0], **parse_url(url)}
+    for name in (*_OF_ONE_NODE, "connection_class"):
+        options.pop(name, None)
+    return options
 
 
 def _shared_pools(

@@ -37,6 +37,12 @@ SHORT_HASH_KEY = add(
 )
 
 # The cache alias
+CLUSTER_OPTIONS = add(
+    "W009",
+    "The addresses in LOCATION of the cache {alias!r} differ in their options ({names}).",
+    "Give all addresses the same scheme, user, password and query, or set these in OPTIONS: the "
+    "limits use the options of the first address for all nodes of the cluster.",
+)
 CLIENT_RETRIES = add(
     "W010",
     "TRANSPORT is 'client', and the cache {alias!r} sends commands again ({names}).",

@@ -292,6 +292,48 @@ def test_caches_may_share_a_location_when_options_are_equal(found: Any, settings
     assert found() == []
 
 
+CLUSTER = "django_slidingwindow.cluster.ClusterConnectionFactory"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("redis://me:secret@a:1", "redis://b:1", "password, username"),
+        ("redis://:one@a:1", "redis://:two@b:1", "password"),
+        ("rediss://a:1", "redis://b:1", "scheme"),
+        ("redis://a:1", "redis://b:1?socket_timeout=3", "socket_timeout"),
+        ("redis://a:1?retry_on_error=x", "redis://b:1", "retry_on_error"),
+    ],
+)
+def test_warns_when_addresses_of_a_cluster_have_different_options(
+    found: Any, settings: Any, first: str, second: str, names: str
+) -> None:
+    location = [first, first.replace("a:1", "c:2"), second]
+    config = {**REDIS, "LOCATION": location, "OPTIONS": {"CONNECTION_FACTORY": CLUSTER}}
+    settings.CACHES = {"default": config}
+    text = one(found(), "W009")
+    assert f"'default' differ in their options ({names})" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("location", "factory"),
+    [
+        (["redis://me:a@a:1/0", "redis://me:a@b:2", "redis://me:a@c"], CLUSTER),
+        (["a", "rediss://b"], CLUSTER),
+        (["redis://a", "rediss://b"], "django_redis.pool.ConnectionFactory"),
+        (["redis://a", "rediss://b"], None),
+    ],
+    ids=["equal", "own addresses", "other factory", "no factory"],
+)
+def test_addresses_have_no_problem_when_equal_or_not_of_a_cluster(
+    found: Any, settings: Any, location: list[str], factory: str | None
+) -> None:
+    options = {} if factory is None else {"CONNECTION_FACTORY": factory}
+    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
+    assert found() == []
+
+
 @pytest.mark.parametrize(
     "options", [{"SOCKET_TIMEOUT": 0.05}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}]
 )
