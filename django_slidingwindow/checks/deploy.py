@@ -57,7 +57,7 @@ def check_servers(project: Project) -> Iterator[CheckMessage]:
         yield server_catalog.UNREACHABLE(alias=alias, error=error)
         return
     except ImproperlyConfigured as error:
-        yield catalog.BROKEN_ALIAS(alias=alias, error=error)
+        yield catalog.BROKEN_ALIAS(alias=alias, error=error.__cause__ or error)
         return
     name = only_sync(servers[0])
     if name is not None:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.core.cache import caches
 from redis.exceptions import RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
 from ..cluster import ClusterConnectionFactory
-from ..stores.aliases import pool_of
+from ..stores.aliases import cache_client_of, pool_of
 from ..stores.commands import pack
 from ..stores.flows import drive
 from ..stores.net import server as servers
@@ -28,13 +27,13 @@ TIMEOUT = 2.0
 
 def is_cluster(alias: str) -> bool:
     """Return whether the alias is a Redis Cluster."""
-    return isinstance(_client(alias).connection_factory, ClusterConnectionFactory)
+    return isinstance(cache_client_of(alias).connection_factory, ClusterConnectionFactory)
 
 
 def primaries(alias: str) -> list[ConnectionSettings]:
     """Return the settings of each server that accepts writes. Raise errors of redis-py."""
     if is_cluster(alias):
-        return _cluster_primaries(_client(alias))
+        return _cluster_primaries(cache_client_of(alias))
     pool = pool_of(alias)
     if isinstance(pool, SentinelConnectionPool):
         return [Sentinels(pool, None).find(time.monotonic() + TIMEOUT)]
@@ -59,11 +58,6 @@ def _cluster_primaries(client: Any) -> list[ConnectionSettings]:
     except RedisError:
         return seeds
     return [seeds[0].at(*address) for address in topology.primaries]
-
-
-def _client(alias: str) -> Any:
-    cache: Any = caches[alias]
-    return cache.client
 
 
 def address_of(settings: ConnectionSettings) -> str:

@@ -91,6 +91,12 @@ def fault_of(alias: str, config: Mapping[str, Any]) -> tuple[Fault, dict[str, An
     return None
 
 
+def is_usable(alias: str) -> bool:
+    """Return whether CACHES has the alias, and its entry has no fault."""
+    config = caches.settings.get(alias)
+    return config is not None and fault_of(alias, config) is None
+
+
 def locations(config: Mapping[str, Any]) -> list[str]:
     """Return the addresses of an entry of CACHES."""
     location = config.get("LOCATION") or []
@@ -116,6 +122,14 @@ def new_cache(alias: str) -> Any:
     The caches in `django.core.cache.caches` are shared, and Django closes them after each request.
     """
     return caches.create_connection(alias)
+
+
+def cache_client_of(alias: str) -> Any:
+    """Return the client of a new cache for the alias, without connecting. It has the factory.
+
+    Raise ImproperlyConfigured, with the problem and the fix, if the alias cannot be used.
+    """
+    return _usable(alias, lambda alias: new_cache(alias).client)
 
 
 def client_of(alias: str) -> Any:

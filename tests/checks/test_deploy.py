@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.checks import CheckMessage
+from django_redis.pool import ConnectionFactory
 from redis.connection import Connection
 from redis.credentials import UsernamePasswordCredentialProvider
 
@@ -252,6 +253,30 @@ def test_warns_when_no_sentinel_replies(settings: Any) -> None:
 def test_reports_an_alias_that_django_redis_rejects(settings: Any) -> None:
     point_to_sentinels(settings, "redis://nowhere/0", [])
     assert "SENTINELS must be provided" in check_one("E015")
+
+
+class FailingFactory(ConnectionFactory):  # type: ignore[misc]
+    """A project's factory that cannot be created."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        raise options["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("error", "number"), [(ValueError("no such vault"), "E015"), (OSError("no route"), "W111")]
+)
+def test_reports_why_a_connection_factory_failed(
+    settings: Any, redis_server: RedisServer, error: Exception, number: str
+) -> None:
+    options = {"CONNECTION_FACTORY": f"{__name__}.FailingFactory", "ERROR": error}
+    backend = "django_redis.cache.RedisCache"
+    settings.CACHES = {
+        "default": {"BACKEND": backend, "LOCATION": redis_server.url, "OPTIONS": options}
+    }
+    settings.SLIDING_WINDOW = dict(QUIET)
+    text = check_one(number)
+    assert str(error) in text
+    assert text.count("'default'") == 1
 
 
 def point_to_cluster(settings: Any, *urls: str, **options: Any) -> None:

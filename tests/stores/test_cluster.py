@@ -184,12 +184,39 @@ class OwnClient(RedisClusterClient):
     pass
 
 
+class Failing(ClusterConnectionFactory):
+    """A project's factory that needs a network when it is created."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        raise OSError("no token from the vault")
+
+
 class TestChoice:
     def test_alias_of_a_cluster_has_a_cluster_store(self, store: ClusterStore) -> None:
         assert isinstance(store_of("default"), ClusterStore)
 
     def test_other_aliases_have_a_redis_store(self, settings: SettingsWrapper) -> None:
         assert isinstance(store_of("default"), RedisStore)
+
+    def test_logs_why_a_connection_factory_failed(
+        self, settings: SettingsWrapper, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        settings.CACHES = caches("redis://127.0.0.1:1")
+        settings.CACHES["default"]["OPTIONS"]["CONNECTION_FACTORY"] = f"{__name__}.Failing"
+        assert isinstance(store_of("default"), RedisStore)
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("django_slidingwindow", "ERROR")
+        assert "cache 'default' (OSError: no token from the vault)" in record.getMessage()
+        assert record.exc_info
+
+    @pytest.mark.parametrize("alias", ["default", "missing"])
+    def test_logs_nothing_when_the_first_call_reports_the_alias(
+        self, alias: str, settings: SettingsWrapper, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        # With ENABLED = False there is no first call, and such an alias is allowed.
+        settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
+        assert isinstance(store_of(alias), RedisStore)
+        assert caplog.records == []
 
 
 class TestRouting:
