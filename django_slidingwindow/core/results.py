@@ -7,7 +7,7 @@ from operator import neg
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import decisions
-from ..decisions import NO_LIMIT, Charge, Decision, Receipt, Verdict, new_decision
+from ..decisions import NO_LIMIT, Answer, Charge, Decision, Receipt, Verdict, new_decision
 from ..policies import Policy
 from ..stores.protocol import Fields, Reply, WindowRule
 from .ranking import rank, strictest
@@ -67,7 +67,7 @@ class StoreAnswer(NamedTuple):
 
 
 # Creates an answer without a call of a Python constructor (`python -m benchmarks library`).
-_new_answer: Callable[[type[StoreAnswer], tuple[Any, ...]], StoreAnswer] = tuple.__new__
+_new_answer: Callable[[type[Any], tuple[Any, ...]], Answer] = tuple.__new__
 
 
 def decision_of(
@@ -131,7 +131,7 @@ def leased(windows: WindowSet, stamp: int, left: int, reset: float) -> Decision:
     """
     template, (key,) = windows
     profile, policy = template.named[0]
-    answer = LeaseAnswer(windows, template.rules, stamp, left, reset, [True])
+    answer = _new_answer(LeaseAnswer, (windows, template.rules, stamp, left, reset, [True]))
     return new_decision(
         Decision,
         (
@@ -201,8 +201,14 @@ class ReplayedRefusal(NamedTuple):
     remembered: tuple[Verdict, ...]
     age: float
     """Seconds since the store decided."""
-    fields: None = None
-    receipt: None = None
+
+    @property
+    def fields(self) -> None:
+        """The reply is older, so its times are wrong now."""
+
+    @property
+    def receipt(self) -> None:
+        """Nothing was charged."""
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -231,7 +237,7 @@ def replay(refusal: Decision, verdicts: tuple[Verdict, ...], age: float) -> Deci
             reason,
             decisions.SHIELD,
             key,
-            ReplayedRefusal(answer.windows, answer.rules, verdicts, age),
+            _new_answer(ReplayedRefusal, (answer.windows, answer.rules, verdicts, age)),
         ),
     )
 
