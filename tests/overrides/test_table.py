@@ -91,6 +91,34 @@ def test_version_differs_after_every_change() -> None:
     assert str(OverrideVersion.objects.get()) == str(seen[-1])
 
 
+class Elsewhere:
+    """A router to a database that does not exist."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("alias", "options"),
+    [(("default",), {}), ((), {"using": "default"})],
+    ids=["positional", "keyword"],
+)
+def test_deletion_is_announced_in_the_database_of_its_alias(
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    alias: tuple[str, ...],
+    options: dict[str, str],
+) -> None:
+    one = Override.objects.create(profile="one", action="block")
+    version = read_version("default")
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+    announced: list[str] = []
+    monkeypatch.setattr(override_snapshot, "saved", announced.append)
+    assert one.delete(*alias, **options)[0] == 1
+    assert read_version("default") != version
+    assert announced == ["default"]
+
+
 def test_override_can_be_saved_before_the_app_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(override_snapshot, "saved", None)
     Override.objects.create(profile="one", action="block")
