@@ -8,7 +8,7 @@ import io
 import re
 import zoneinfo
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from datetime import timezone as datetime_timezone
 from typing import Any
 from urllib.parse import urlencode
@@ -437,6 +437,22 @@ class TestSummary:
             chart = summary.summarize(Rejection.objects.all(), span).chart
         hits = dict(zip(chart.labels, chart.series[0].values, strict=True))
         assert {name for name, value in hits.items() if value} == {label}
+
+    def test_day_begins_at_midnight_in_time_zone_when_use_tz_is_false(self) -> None:
+        midnight = datetime(2026, 11, 15, 15, tzinfo=datetime_timezone.utc)  # in Tokyo
+        with (
+            override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"),
+            timezone.override("Pacific/Honolulu"),
+        ):
+            for minute in (-1, 0, 13 * 60 + 5, 24 * 60 - 1, 24 * 60):
+                moment = midnight + timedelta(minutes=minute)
+                save(minute=rejections.moment(moment.timestamp()))
+            day = summary.summarize(Rejection.objects.all(), times.parse_span("2026-11-16")).chart
+            span = times.parse_span("2026-11-16T13")
+            one_hour = summary.summarize(Rejection.objects.all(), span).chart
+        assert day.labels == [f"{hour:02}:00" for hour in range(24)]
+        assert list(day.rows) == [("00:00", (1,)), ("13:00", (1,)), ("23:00", (1,))]
+        assert list(one_hour.rows) == [("13:05", (1,))]
 
 
 class TestExport:
@@ -958,6 +974,22 @@ class TestProfiles:
         one = self.rows(admin_client)["login"]
         assert admin_client.get(one.log_url).status_code == 200
         assert admin_client.get(one.live_url).context["filters"].profile == "login"
+
+
+def test_today_is_the_day_in_time_zone_when_use_tz_is_false() -> None:
+    # It is never the same day in these two time zones, which are 26 hours apart.
+    zone = "Pacific/Kiritimati"
+    with (
+        override_settings(USE_TZ=False, TIME_ZONE=zone),
+        timezone.override("Etc/GMT+12"),
+    ):
+        before = datetime.now(zoneinfo.ZoneInfo(zone)).date()
+        found, (day, day_before) = times.today(), times.days(2)
+        after = datetime.now(zoneinfo.ZoneInfo(zone)).date()
+    assert found.start == datetime.combine(found.start, time())
+    assert before <= found.start.date() <= after
+    assert before <= day <= after
+    assert day - day_before == timedelta(days=1)
 
 
 def test_wait_is_never_when_there_is_no_end() -> None:
