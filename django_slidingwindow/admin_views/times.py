@@ -30,7 +30,8 @@ def parse_span(text: str) -> Span:
 
 def days(count: int) -> list[date]:
     """Return the last `count` days, the newest first."""
-    return [now().date() - timedelta(days=back) for back in range(count)]
+    newest = today().start.date()
+    return [newest - timedelta(days=back) for back in range(count)]
 
 
 def today() -> Span:

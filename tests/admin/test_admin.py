@@ -8,7 +8,7 @@ import io
 import re
 import zoneinfo
 from collections.abc import Iterator
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from datetime import timezone as datetime_timezone
 from typing import Any
 from urllib.parse import urlencode
@@ -990,6 +990,12 @@ def test_today_is_the_day_in_time_zone_when_use_tz_is_false() -> None:
     assert before <= found.start.date() <= after
     assert before <= day <= after
     assert day - day_before == timedelta(days=1)
+
+
+def test_last_minute_of_a_day_belongs_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "now", lambda: datetime(2026, 11, 17, tzinfo=datetime_timezone.utc))
+    assert times.today().start.date() == date(2026, 11, 16)
+    assert times.days(2) == [date(2026, 11, 16), date(2026, 11, 15)]
 
 
 def test_wait_is_never_when_there_is_no_end() -> None:
