@@ -47,7 +47,8 @@ def last(length: timedelta) -> Span:
 def minute_number(moment: datetime) -> int:
     """Return the number of minutes from the epoch to a time as the log stores it."""
     if timezone.is_naive(moment):
-        moment = timezone.make_aware(moment)
+        # The log does not follow the time zone that a view activates.
+        moment = timezone.make_aware(moment, timezone.get_default_timezone())
     return int(moment.timestamp() // 60)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
+from datetime import timezone as datetime_timezone
 from typing import Any
 
 import pytest
@@ -187,11 +188,13 @@ def test_limits_of_applies_the_override_of_an_identifier(action: str, expected: 
         override_snapshot.publish(None)
 
 
-@override_settings(USE_TZ=False)
+@override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo")
 def test_minute_number_takes_naive_times_in_the_default_zone() -> None:
-    assert minute_number(timezone.make_naive(timezone.make_aware(minute(0)))) == minute_number(
-        timezone.make_aware(minute(0))
-    )
+    noon = datetime(2026, 11, 16, 12, tzinfo=datetime_timezone.utc)
+    with timezone.override("Europe/Berlin"):
+        assert minute_number(datetime(2026, 11, 16, 21)) == minute_number(noon)
+        # In Berlin the clocks were set forward during this span.
+        assert len(Span(datetime(2026, 3, 29), datetime(2026, 3, 29, 6)).minutes) == 6 * 60
     assert len(Span(minute(10), minute(0)).minutes) == 10
 
 
