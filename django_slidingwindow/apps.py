@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
 from . import signals
@@ -35,6 +35,7 @@ class SlidingWindowConfig(AppConfig):
             from .contrib import spectacular  # noqa: F401
         current_limiter.on_first_use = _start_overrides
         override_snapshot.saved = _read_overrides
+        post_save.connect(_announce_loaded, sender="django_slidingwindow.Override")
         post_migrate.connect(_forget_overrides, sender=self)
 
 
@@ -86,6 +87,15 @@ def _read_overrides(using: str) -> None:
     from .overrides.watcher import watcher
 
     watcher.saved(using)
+
+
+def _announce_loaded(raw: bool, using: str, **arguments: Any) -> None:
+    """Announce an override of a fixture. Django saves it without the methods of the model."""
+    if raw:
+        from .models import OverrideVersion
+
+        OverrideVersion.renew(using)
+        _read_overrides(using)
 
 
 def _forget_overrides(**arguments: Any) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core import serializers
 from django.utils import timezone
 
 from django_slidingwindow.core.keys import escape, unescape
@@ -84,6 +85,10 @@ def test_version_differs_after_every_change() -> None:
     Override.objects.using("default").filter(pk=one.pk).update(note="y")
     changed()
     one.delete()
+    changed()
+    fixture = serializers.serialize("json", Override.objects.all())
+    for loaded in serializers.deserialize("json", fixture):
+        loaded.save()
     changed()
     Override.objects.all().delete()
     changed()
