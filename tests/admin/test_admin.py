@@ -38,6 +38,8 @@ pytestmark = pytest.mark.django_db
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;%1B[31m%E2%80%AE"
+# A large budget: a busy machine must not look like an outage.
+PATIENT = {"LATENCY_BUDGET": 5.0}
 PROFILES: dict[str, Any] = {
     "login": {"axis": "ip", "rates": ["2/m", "20/h"]},
     "watched": {"axis": "tenant", "rate": "1/m", "mode": "observe", "scope": "shared"},
@@ -53,7 +55,7 @@ RULES = [
 
 @pytest.fixture(autouse=True)
 def _configured() -> Iterator[None]:
-    with override_settings(SLIDING_WINDOW={"PROFILES": PROFILES, "RULES": RULES}):
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "RULES": RULES}):
         yield
 
 
@@ -333,7 +335,7 @@ def test_no_query_string_causes_an_error(
 ) -> None:
     save()
     client.force_login(admin_user)
-    configured = {"PROFILES": PROFILES, "LOG_IDENTIFIERS": log_identifiers}
+    configured = {**PATIENT, "PROFILES": PROFILES, "LOG_IDENTIFIERS": log_identifiers}
     with override_settings(SLIDING_WINDOW=configured), timezone.override(zone):
         for url in hostile_addresses():
             response = client.get(url)
@@ -685,14 +687,14 @@ class TestLive:
     def test_key_page_shows_that_a_limit_of_0_never_ends(self, admin_client: Client) -> None:
         key = block()
         closed = {"login": {"axis": "ip", "rates": ["0/m", "0/h"]}}
-        with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": closed}):
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": closed}):
             text = get(admin_client, "key", f"?key={key}").content.decode()
         assert "yes, permanently" in text
         assert "released in" not in text
 
     def test_window_is_not_blocked_when_only_observed(self, admin_client: Client) -> None:
         watched = {"watched": {"axis": "tenant", "rate": "2/h", "mode": "observe"}}
-        with override_settings(SLIDING_WINDOW={"LATENCY_BUDGET": 5.0, "PROFILES": watched}):
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": watched}):
             for _ in range(3):
                 limits.check("watched", "acme")
             (one,) = self.rows(admin_client)
@@ -707,7 +709,7 @@ class TestLive:
 
     def test_leased_hits_are_shown(self, admin_client: Client) -> None:
         profiles = {"leased": {"axis": "tenant", "rate": "10000/d", "lease": 1_000}}
-        with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 5.0}):
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             for _ in range(2):
                 limits.check("leased", "acme")
             assert "(4 leased)" in get(admin_client, "live").content.decode()
@@ -718,7 +720,7 @@ class TestLive:
 
     def test_requests_in_flight_are_shown(self, admin_client: Client) -> None:
         profiles = {"slots": {"axis": "tenant", "inflight": 1, "hold": "1h"}}
-        with override_settings(SLIDING_WINDOW={"PROFILES": profiles, "LATENCY_BUDGET": 5.0}):
+        with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
             with limits.hold("slots", "acme"):
                 text = get(admin_client, "live").content.decode()
                 (one,) = self.rows(admin_client)
@@ -793,7 +795,7 @@ class TestLive:
 
     def test_history_hashes_the_identifier_when_the_log_does(self, admin_client: Client) -> None:
         with override_settings(
-            SLIDING_WINDOW={"PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"},
+            SLIDING_WINDOW={**PATIENT, "PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"},
         ):
             key = block()
             admin_client.post(address("unblock", f"?key={key}"))
@@ -885,7 +887,7 @@ class TestLive:
         key = block()
         text = admin_client.get(address("unblock", f"?key={key}")).content.decode()
         assert "for up to 1 s more" in text
-        own = {"PROFILES": PROFILES, "SHIELD_SECONDS": 0}
+        own = {**PATIENT, "PROFILES": PROFILES, "SHIELD_SECONDS": 0}
         with override_settings(SLIDING_WINDOW=own):
             text = admin_client.get(address("unblock", f"?key={key}")).content.decode()
             assert "for up to" not in text

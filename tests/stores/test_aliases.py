@@ -196,7 +196,8 @@ def test_network_error_of_a_factory_is_an_outage(check: Callable[[], Any], setti
 def test_check_makes_no_cache_that_django_would_close_after_each_request(
     settings: Any, redis: Redis
 ) -> None:
-    settings.SLIDING_WINDOW = {"PROFILES": {"wide": {"axis": "ip", "rate": "100/m"}}}
+    profiles = {"wide": {"axis": "ip", "rate": "100/m"}}
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": profiles}
     with ThreadPoolExecutor(1) as fresh_thread:
 
         def made() -> list[Any]:

@@ -44,7 +44,8 @@ def configure(
             "penalty": {"after": "2/2h", "steps": ["1h", "1d"]},
         },
     }
-    settings.SLIDING_WINDOW = {"PROFILES": profiles, **options}
+    # By default a large budget: a busy machine must not look like an outage.
+    settings.SLIDING_WINDOW = {"PROFILES": profiles, "LATENCY_BUDGET": 5.0, **options}
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,8 @@ async def test_sentinels_that_all_hang_cost_no_more_than_the_budget(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     with listening() as one, listening() as two:
-        configure(settings, sentinels, [("127.0.0.1", one), ("127.0.0.1", two)])
+        addresses = [("127.0.0.1", one), ("127.0.0.1", two)]
+        configure(settings, sentinels, addresses, LATENCY_BUDGET=0.1)
         start = time.monotonic()
         assert limits.check("many", "k").source == decisions.LOCAL
         assert (await limits.acheck("many", "k")).source == decisions.LOCAL
@@ -160,7 +162,7 @@ def test_block_and_refusals_survive_a_failover(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
     """A manual failover, in which Sentinel chooses a replica that has all data."""
-    configure(settings, sentinels, SHIELD_SECONDS=0, LATENCY_BUDGET=5.0)
+    configure(settings, sentinels, SHIELD_SECONDS=0)
     reasons = [limits.check("penalized", "k").reason for _ in range(5)]
     assert reasons == ["allowed", "limit", "limit", "penalty", "penalty"]
     assert [limits.check("penalized", "half").allowed for _ in range(2)] == [True, False]
@@ -196,7 +198,7 @@ def test_block_and_refusals_survive_a_failover(
 def test_frozen_primary_does_not_hold_up_requests(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
-    configure(settings, sentinels)
+    configure(settings, sentinels, LATENCY_BUDGET=0.1)
     wait_until(lambda: limits.check("many", "k").source == decisions.REDIS, "Redis decides")
     old = sentinels.primary
     with frozen(old):
@@ -277,7 +279,7 @@ def test_primary_killed_under_load_is_replaced_and_the_limit_holds(
     limits.get_limiter().close()
     signals.deferred_sent.disconnect(note)
     # Twice the budget, plus some time for a busy machine.
-    assert max(load.seconds + leased.seconds + later.seconds) < 1.25
+    assert max(load.seconds + leased.seconds + later.seconds) < 2.5
     sources = {answer.source for answer in load.answers[before:]}
     assert sources == {decisions.DENY, decisions.REDIS}
     with new.client() as client:

@@ -30,7 +30,10 @@ def main(argument: str) -> None:
         "DATABASES": {"default": job["databases"]},
         "ROOT_URLCONF": "tests.support.processes.refusals",
         "ALLOWED_HOSTS": ["*"],
-        "SLIDING_WINDOW": {"PROFILES": {"closed": {"axis": "ip", "rate": "0/m"}}},
+        "SLIDING_WINDOW": {
+            **base.SLIDING_WINDOW,
+            "PROFILES": {"closed": {"axis": "ip", "rate": "0/m"}},
+        },
     }
     settings.configure(**values)
     django.setup()
