@@ -19,6 +19,8 @@ from weakref import WeakSet
 _IDLE = 10.0
 # Seconds after which work that has raised an error is tried again.
 _AGAIN = 1.0
+# Seconds for which a fork waits for work that is being done.
+_FORK_SECONDS = 1.0
 # What a lock understands as no time-out.
 _FOR_EVER = -1.0
 
@@ -29,7 +31,8 @@ class Background:
     The first `wake` starts the thread. It ends when there is nothing to do for a while. If it dies,
     another thread replaces it. It does not keep the process alive; when the process exits, `work`
     is called once more. A forked child starts without a thread, and calls `forked` to drop the work
-    that belongs to its parent.
+    that belongs to its parent. A fork waits until `work` has returned: otherwise the locks of a
+    database driver could stay locked in the child forever.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class Background:
         # Reentrant, because `__del__` may call `wake` at any time. The deque and the bell are safe
         # to use there as well.
         self._starting = threading.RLock()
+        # Held during work. Reentrant, because the work itself may fork.
+        self._working = threading.RLock()
         # The times at which work is wanted, and the earliest of them since the last round began.
         self._wanted: deque[float] = deque()
         self._soonest = math.inf
@@ -133,8 +138,16 @@ class Background:
         if self._wanted:
             # The thread could not be started, or it ended just before it was woken.
             self._wanted.clear()
-            self._work()
+            with self._working:
+                self._work()
         return True
+
+    def pause(self, seconds: float) -> bool:
+        """Let no work begin until `resume`; return False if work takes longer than `seconds`."""
+        return self._working.acquire(timeout=seconds)
+
+    def resume(self) -> None:
+        self._working.release()
 
     def start_afresh(self) -> None:
         """In a forked child: start without the threads and locks of the parent."""
@@ -148,7 +161,8 @@ class Background:
                 # Read before the work: what arrives during the work needs another round.
                 stopping = self.stopping
                 self._soonest = math.inf
-                seconds = self._work()
+                with self._working:
+                    seconds = self._work()
                 self.error = ""
                 if seconds is None and stopping:
                     break
@@ -205,10 +219,36 @@ def _stop_all() -> None:
         _all.clear()
 
 
+class _Paused(threading.local):
+    """What this thread has paused for a fork."""
+
+    backgrounds: tuple[Background, ...] = ()
+
+
+_paused = _Paused()
+
+
+def _pause_all() -> None:
+    ends = time.monotonic() + _FORK_SECONDS
+    _paused.backgrounds = tuple(
+        background
+        for background in list(_all)
+        if background.pause(max(0.0, ends - time.monotonic()))
+    )
+
+
+def _resume_all() -> None:
+    for background in _paused.backgrounds:
+        background.resume()
+    _paused.backgrounds = ()
+
+
 def _start_afresh() -> None:
     for background in list(_all):
         background.start_afresh()
 
 
 # Not every system forks.
-getattr(os, "register_at_fork", dict)(after_in_child=_start_afresh)
+getattr(os, "register_at_fork", dict)(
+    before=_pause_all, after_in_parent=_resume_all, after_in_child=_start_afresh
+)

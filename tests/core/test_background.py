@@ -332,6 +332,73 @@ def test_a_forked_child_starts_without_it() -> None:
     work.background.stop()
 
 
+class LongWork(Work):
+    """Work that takes until `finish` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.finish = threading.Event(), threading.Event()
+        self.busy = False
+        super().__init__()
+
+    def work(self) -> float | None:
+        self.busy = True
+        self.begun.set()
+        self.finish.wait()
+        self.busy = False
+        return super().work()
+
+
+def busy_in_a_child(work: LongWork) -> bool:
+    """Return whether a child is forked in the middle of work."""
+    child = os.fork()
+    if not child:
+        os._exit(work.busy)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+@needs_fork
+def test_fork_waits_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: a child of a process that read overrides from SQLite hung now and then."""
+    monkeypatch.setattr(module, "_FORK_SECONDS", 30)
+    work = LongWork()
+    work.background.wake()
+    work.begun.wait()
+    threading.Timer(0.1, work.finish.set).start()
+    assert not busy_in_a_child(work)
+    # In the parent, work goes on after the fork.
+    work.background.wake()
+    until(lambda: work.rounds == 2)
+    work.background.stop()
+
+
+@needs_fork
+def test_fork_does_not_wait_forever_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FORK_SECONDS", 0.01)
+    work = LongWork()
+    work.background.wake()
+    work.begun.wait()
+    assert busy_in_a_child(work)
+    work.finish.set()
+    until(lambda: work.rounds == 1)
+    work.background.stop()
+
+
+@needs_fork
+def test_work_may_fork() -> None:
+    statuses: list[int] = []
+
+    def work() -> None:
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        statuses.append(os.waitpid(child, 0)[1])
+
+    background = Background(work, name="a test", forked=lambda: None)
+    background.wake()
+    until(lambda: statuses == [0])
+    background.stop()
+
+
 @needs_fork
 @pytest.mark.parametrize(
     ("way", "rounds"),
