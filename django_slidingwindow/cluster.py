@@ -13,7 +13,6 @@ the nodes is down.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -34,7 +33,6 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
     """
 
     _clusters: ClassVar[dict[object, Any]] = {}
-    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def connect(self, url: str) -> Any:
         """Return the client for the cluster. The whole process shares it."""
@@ -44,10 +42,11 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         """Return the client for the cluster of these nodes. It asks the first one that replies."""
         # The process id is part of the key: after a fork the sockets belong to the parent.
         key = (os.getpid(), tuple(urls), repr(self.options))
-        with self._lock:
-            if key not in self._clusters:
-                self._clusters[key] = self._make(urls)
-            return self._clusters[key]
+        found = self._clusters.get(key)
+        if found is None:
+            # No lock: while no node replies, threads would wait for each other's attempts.
+            found = self._clusters.setdefault(key, self._make(urls))
+        return found
 
     def disconnect(self, connection: Any) -> None:
         """Close idle connections; the client can be used again."""
@@ -58,6 +57,8 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
         params = self.make_connection_params(url)
         params.update(self.pool_cls_kwargs)
         pool = ConnectionPool.from_url(**params)
+        # redis-py's connections have these defaults too, but its cluster client does not.
+        pool.connection_kwargs = {"host": "localhost", "port": 6379, **pool.connection_kwargs}
         if pool.connection_kwargs.pop("db", 0) or "path" in pool.connection_kwargs:
             raise ImproperlyConfigured(
                 f"{url}: a Redis Cluster has one database, 0, and no unix socket."

@@ -56,9 +56,10 @@ def check_alias(project: Project) -> Iterator[CheckMessage]:
         return
     yield from _cluster_options(alias, config)
     yield from _shared_pools(project, alias, config)
-    yield from _short_time_out(project, alias, _options(config))
+    pool = _pool_options(config)
+    yield from _short_time_out(project, alias, pool)
     if project.conf.transport == "client":
-        yield from _through_client(project, alias, config)
+        yield from _through_client(project, alias, pool)
     yield from _ignored_keys(project, alias, config)
 
 
@@ -92,9 +93,10 @@ def _shared_pools(
 ) -> Iterator[CheckMessage]:
     """Report caches that share a connection pool with the alias and have other options."""
     for other, other_config in project.caches.items():
-        if other == alias or not set(locations(other_config)) & set(locations(config)):
+        # Other backends may have any kind of LOCATION, such as the path of a folder.
+        if other == alias or other_config.get("BACKEND") != config["BACKEND"]:
             continue
-        if other_config.get("BACKEND") != config["BACKEND"]:
+        if not set(locations(other_config)) & set(locations(config)):
             continue
         mine, theirs = _options(config), _options(other_config)
         names = sorted(
@@ -105,34 +107,27 @@ def _shared_pools(
 
 
 def _short_time_out(
-    project: Project, alias: str, options: Mapping[str, Any]
+    project: Project, alias: str, pool: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
     """Report a time-out below the budget.
 
     A longer one is harmless with the direct transport, which never waits longer than the budget.
     """
-    seconds = options.get("SOCKET_TIMEOUT")
-    seconds = options.get("CONNECTION_POOL_KWARGS", {}).get("socket_timeout", seconds)
-    budget = project.conf.latency_budget
+    seconds, budget = pool["socket_timeout"], project.conf.latency_budget
     if seconds and seconds < budget and "LATENCY_BUDGET" in project.given:
         yield catalog.SHORT_TIME_OUT(alias=alias, seconds=seconds, budget=budget)
 
 
 def _through_client(
-    project: Project, alias: str, config: Mapping[str, Any]
+    project: Project, alias: str, pool: Mapping[str, Any]
 ) -> Iterator[CheckMessage]:
     """Report options that make django-redis's client retry, or wait longer than the budget."""
-    options = _options(config)
-    pool: dict[str, Any] = {}
-    with suppress(ValueError):  # a connection factory of the project may use any address
-        pool = parse_url(locations(config)[0])
-    pool = {**(options.get("CONNECTION_POOL_KWARGS") or {}), **pool}
     retries = [name for name in ("retry", "retry_on_error", "retry_on_timeout") if pool.get(name)]
     # A `Retry` with 0 retries overrides the other two options. In a URL, `retry` is only a text.
     retry = pool.get("retry")
     if retries and not (isinstance(retry, Retry) and retry.get_retries() == 0):
         yield catalog.CLIENT_RETRIES(alias=alias, names=", ".join(retries))
-    seconds = pool.get("socket_timeout", options.get("SOCKET_TIMEOUT"))
+    seconds = pool["socket_timeout"]
     if not seconds or seconds > project.conf.latency_budget:
         wait = f"{seconds} s" if seconds else "the default time-out of redis-py"
         yield catalog.CLIENT_TIME_OUT(alias=alias, wait=wait)
@@ -147,6 +142,17 @@ def _ignored_keys(
     ]
     if names and "PREFIX" not in project.given:
         yield catalog.IGNORED_KEYS(alias=alias, names=", ".join(names))
+
+
+def _pool_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the alias's connections. Those in the address take precedence."""
+    options = _options(config)
+    pool = {"socket_timeout": options.get("SOCKET_TIMEOUT")}
+    pool |= options.get("CONNECTION_POOL_KWARGS") or {}
+    # A connection factory of the project may use any address.
+    with suppress(ValueError, AttributeError):
+        pool |= parse_url(locations(config)[0])
+    return pool
 
 
 def _options(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ class InterruptedStore:
         self._unreachable = unreachable
         self._outage = outage
         self.source = real.source
-        self.lends = real.lends
+        self.remote = real.remote
         self.groups = real.groups
         self.node = real.node
         self.nodes = real.nodes

@@ -5,7 +5,7 @@ The system checks and the first use of an alias report the same faults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from django.core.cache import caches
@@ -18,10 +18,17 @@ from django_redis.client import ShardClient
 from redis.connection import AbstractConnection, ConnectionPool, parse_url
 from redis.exceptions import RedisError
 
-_DEFAULT_CLIENT = "django_redis.client.DefaultClient"
-_DOTTED = frozenset(
-    "CONNECTION_FACTORY CONNECTION_POOL_CLASS REDIS_CLIENT_CLASS PARSER_CLASS".split()
+_DOTTED = (
+    "CLIENT_CLASS",
+    "CONNECTION_FACTORY",
+    "CONNECTION_POOL_CLASS",
+    "PARSER_CLASS",
+    "REDIS_CLIENT_CLASS",
 )
+
+
+_TIME_OUTS = ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT")
+_POOL_TIME_OUTS = tuple(name.lower() for name in _TIME_OUTS)
 
 
 class Fault(NamedTuple):
@@ -68,21 +75,28 @@ def fault_of(alias: str, config: Mapping[str, Any]) -> tuple[Fault, dict[str, An
     Return None if it can be used.
     """
     options: Mapping[str, Any] = config.get("OPTIONS") or {}
+    malformed = _malformed(options)
+    if malformed is not None:
+        return BROKEN, {"alias": alias, "error": malformed}
+    paths = {name: options[name] for name in _DOTTED if options.get(name) is not None}
+    for name, path in paths.items():
+        if not isinstance(path, str):
+            problem = f"{name} is not the dotted path of a class: {path!r}."
+            return BROKEN, {"alias": alias, "error": problem}
     try:
         backend = import_string(config.get("BACKEND", ""))
-        client = import_string(options.get("CLIENT_CLASS", _DEFAULT_CLIENT))
-        named = {name: import_string(options[name]) for name in _DOTTED & set(options)}
+        named = {name: import_string(path) for name, path in paths.items()}
     except ImportError as error:
         return BROKEN, {"alias": alias, "error": f"{error}."}
     if issubclass(backend, DjangoRedisCache):
         return DJANGO_BACKEND, {"alias": alias}
     if not issubclass(backend, RedisCache):
         return OTHER_BACKEND, {"alias": alias, "backend": config["BACKEND"]}
-    if issubclass(client, ShardClient):
+    if issubclass(named.get("CLIENT_CLASS", object), ShardClient):
         return SHARDED, {"alias": alias}
-    problem = _location_problem(config, options)
-    if problem is not None:
-        return BROKEN, {"alias": alias, "error": problem}
+    location_problem = _location_problem(config, options)
+    if location_problem is not None:
+        return BROKEN, {"alias": alias, "error": location_problem}
     connections = (options.get("CONNECTION_POOL_KWARGS") or {}).get("connection_class")
     if connections is not None and not _connects(connections):
         return NO_CONNECTION, {"alias": alias, "what": _name(connections)}
@@ -100,7 +114,28 @@ def is_usable(alias: str) -> bool:
 def locations(config: Mapping[str, Any]) -> list[str]:
     """Return the addresses of an entry of CACHES."""
     location = config.get("LOCATION") or []
-    return location.split(",") if isinstance(location, str) else list(location)
+    if isinstance(location, str):
+        return location.split(",")
+    return list(location) if isinstance(location, (list, tuple, set)) else [location]
+
+
+def _malformed(options: Mapping[str, Any]) -> str | None:
+    """Return which option has a value of the wrong type; None if there is none."""
+    if not isinstance(options, Mapping):
+        return f"OPTIONS is not a dict: {options!r}."
+    pool = options.get("CONNECTION_POOL_KWARGS") or {}
+    if not isinstance(pool, Mapping):
+        return f"CONNECTION_POOL_KWARGS is not a dict: {pool!r}."
+    return _no_number(options, _TIME_OUTS) or _no_number(pool, _POOL_TIME_OUTS)
+
+
+def _no_number(options: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return which option is not a number, and is not left out either; None if there is none."""
+    for name in names:
+        value = options.get(name)
+        if value and not isinstance(value, (int, float)):
+            return f"{name} is not a number: {value!r}."
+    return None
 
 
 def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
@@ -110,6 +145,8 @@ def _location_problem(config: Mapping[str, Any], options: Mapping[str, Any]) -> 
     if "CONNECTION_FACTORY" not in options:
         try:
             for location in locations(config):
+                if not isinstance(location, str):
+                    return f"LOCATION has {location!r}, which is not a text."
                 parse_url(location)
         except ValueError as error:
             return f"{error}."
@@ -160,9 +197,12 @@ def _usable(alias: str, make: Callable[[str], Any]) -> Any:
 
 
 def with_connections(alias: str, pool: ConnectionPool) -> ConnectionPool:
-    """Return the pool; raise ImproperlyConfigured if its connections do not reach a server."""
+    """Return the pool; raise ImproperlyConfigured if its connections cannot be used."""
     if not _connects(pool.connection_class):
         raise NO_CONNECTION.improper(alias=alias, what=_name(pool.connection_class))
+    no_number = _no_number(pool.connection_kwargs, _POOL_TIME_OUTS)
+    if no_number is not None:
+        raise BROKEN.improper(alias=alias, error=no_number)
     return pool
 
 
@@ -191,4 +231,6 @@ def _is_fake(found: Any) -> bool:
 
 
 def _name(found: Any) -> str:
+    if not hasattr(found, "__module__"):
+        return repr(found)
     return f"{found.__module__}.{getattr(found, '__qualname__', found)}"

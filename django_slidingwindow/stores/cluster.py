@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -162,5 +163,10 @@ class ClusterStore(AliasStore):
     def _server(self, address: Address) -> Server:
         server = self._servers.get(address)
         if server is None:
+            # Nodes that have left the cluster would keep their idle connections.
+            for gone in {*self._servers} - {*self.topology.sources()}:
+                # KeyError: another thread has done it.
+                with suppress(KeyError):
+                    self._servers.pop(gone).close()
             server = self._servers.setdefault(address, Server(self._settings.at(*address)))
         return server

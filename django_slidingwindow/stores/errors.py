@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from redis.exceptions import (
@@ -46,6 +48,22 @@ def of_incident(error: Failure, incident: int) -> Failure:
     """Mark an error with the number of its incident, the loss of a connection, and return it."""
     error.incident = incident  # type: ignore[attr-defined]
     return error
+
+
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Within this context, a connection is made. If that fails, raise an error of an outage.
+
+    A server may refuse the login or the database with any error, and a credential provider of the
+    project may raise any exception. Without a connection no call can succeed.
+    """
+    try:
+        yield
+    except _OUTAGES:
+        raise
+    except Exception as error:
+        text = f"could not connect ({type(error).__name__}: {error})"
+        raise RedisConnectionError(text) from error
 
 
 def is_outage(error: Exception) -> bool:

@@ -42,8 +42,8 @@ class MemoryStore(SingleNode):
     """
 
     source = LOCAL
-    lends = False
-    """Leases save round trips, and this store makes none. Hits count for exactly one window."""
+    remote = False
+    """So leases and deferred profiles are charged at once; hits count for exactly one window."""
 
     swept_after, swept = 4, 8
     """After `swept_after` charges, look at the next `swept` windows and forget expired ones."""

@@ -113,7 +113,7 @@ class Evaluate(NamedTuple):
     within: float | None = None
     """Seconds that the call may take, if that is less than the store's own limit."""
     ahead: tuple[Ahead, ...] = ()
-    """The units to take ahead from each window. Needs `writes`, and a store that `lends`."""
+    """The units to take ahead from each window. Needs `writes`, and a `remote` store."""
 
 
 class Refund(NamedTuple):
@@ -151,8 +151,8 @@ class Store(Protocol):
 
     source: str
     """The `source` of this store's decisions."""
-    lends: bool
-    """Whether a check can take units ahead."""
+    remote: bool
+    """Whether a call is a round trip, which leases and deferred charges save."""
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
         """Charge all windows if all admit, and return the reply. Most calls are of this kind."""

@@ -25,7 +25,7 @@ class AliasStore:
     """The base class of stores that keep their windows where a django-redis alias points."""
 
     source = REDIS
-    lends = True
+    remote = True
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RedisStore(AliasStore, SingleNode):
         server = self._server or self._find_server()
         prepared: Prepared = rules.prepared or prepare(rules)
         payload = prepared.charge(keys, self._clock)
-        deadline = server.settings.deadline()
+        deadline = time.monotonic() + server.settings.limit
         try:
             (reply,) = await server.aexchange(payload, 1, deadline)
             if type(reply) is bytes:

@@ -20,6 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from django_slidingwindow import limits
 from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.stores.aliases import is_usable
 from django_slidingwindow.stores.factory import store_of
 
 URL = "redis://127.0.0.1:1"
@@ -98,7 +99,20 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     ),
     "no location": ({**REDIS, "LOCATION": ""}, "it has no LOCATION. Correct its entry in CACHES."),
     "no address": ({**REDIS, "LOCATION": "localhost:6379"}, "redis://"),
+    "no text": ({**REDIS, "LOCATION": [None]}, "LOCATION has None, which is not a text."),
+    "time-out of text": (
+        options(10, SOCKET_TIMEOUT="5"),
+        "SOCKET_TIMEOUT is not a number: '5'. Correct",
+    ),
+    "time-out of text in the pool": (
+        options(11, CONNECTION_POOL_KWARGS={"socket_timeout": "5"}),
+        "socket_timeout is not a number: '5'. Correct",
+    ),
     "no backend": ({**REDIS, "BACKEND": "nowhere.RedisCache"}, "No module named 'nowhere'."),
+    "class instead of its path": (
+        options(9, CONNECTION_FACTORY=ConnectionFactory),
+        "CONNECTION_FACTORY is not the dotted path of a class: <class 'django_redis.pool.Conn",
+    ),
     "no factory": (options(5, CONNECTION_FACTORY="nowhere.Factory"), "No module named 'nowhere'."),
     "broken factory": (
         options(6, CONNECTION_FACTORY="tests.stores.test_aliases.Strange"),
@@ -185,6 +199,13 @@ def test_client_of_a_store_names_alias_and_fix_when_the_alias_cannot_be_used(set
     with pytest.raises(ImproperlyConfigured) as raised:
         store_of("limits").client()
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["PARSER_CLASS", "CONNECTION_FACTORY"])
+def test_option_of_none_means_the_default_as_in_django_redis(name: str, settings: Any) -> None:
+    use(settings, options(10, **{name: None}))
+    assert is_usable("limits")
+    assert store_of("limits").client()
 
 
 @check

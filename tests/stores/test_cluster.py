@@ -23,6 +23,7 @@ from django_slidingwindow.policies import Policy
 from django_slidingwindow.registry import registry
 from django_slidingwindow.signals import store_degraded
 from django_slidingwindow.stores.cluster import ClusterStore
+from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.factory import store_of
 from django_slidingwindow.stores.net.routing import slot_of
 from django_slidingwindow.stores.net.server import Server
@@ -162,6 +163,18 @@ class TestFactory:
         assert given["ssl"] is True
         assert given["retry"].get_retries() == 0
 
+    def test_address_without_host_or_port_gets_the_defaults(self, settings: Any) -> None:
+        settings.CACHES = caches(["redis://node", "redis://:7000"])
+        store = store_of("default")
+        assert isinstance(store, ClusterStore)
+        assert sorted(store.topology.sources()) == [("localhost", 7000), ("node", 6379)]
+
+    def test_thread_does_not_wait_for_the_connection_of_another_thread(self) -> None:
+        factory = ClusterConnectionFactory({"REDIS_CLIENT_CLASS": f"{__name__}.SlowClient"})
+        with ThreadPoolExecutor(2) as threads:
+            one, two = threads.map(factory.connect, ["redis://slow:7000"] * 2)
+        assert one is two
+
     @pytest.mark.parametrize("url", ["redis://node:7000/1", "unix:///redis.sock"])
     def test_other_databases_and_unix_sockets_are_refused(self, url: str) -> None:
         with pytest.raises(ImproperlyConfigured, match="one database"):
@@ -182,6 +195,15 @@ class TestFactory:
 
 class OwnClient(RedisClusterClient):
     pass
+
+
+class SlowClient:
+    """A client that connects only if two threads connect at the same time."""
+
+    together = threading.Barrier(2, timeout=10)
+
+    def __init__(self, **options: Any) -> None:
+        self.together.wait()
 
 
 class Failing(ClusterConnectionFactory):
@@ -322,6 +344,20 @@ class TestRouting:
         one, *others = store.nodes()
         store.close(one)
         assert idle(store) == {one: 0} | dict.fromkeys(others, 1)
+
+    def test_connections_to_a_node_that_has_left_are_closed(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        limits.check("few", "a")
+        # The map has no node with this name, as if the node had left the cluster.
+        left = store._server(Address("localhost", cluster.nodes[0].port))
+        left.exchange(pack(b"PING"), 1, left.settings.deadline())
+        assert left._connections._idle
+        before = set(store._servers) - {Address("localhost", cluster.nodes[0].port)}
+        new = Address("new-node", 6379)
+        store._server(new)
+        assert set(store._servers) == before | {new}
+        assert not left._connections._idle
 
     def test_each_node_that_fails_loses_its_idle_connections(self, store: ClusterStore) -> None:
         for number in range(20):
@@ -475,6 +511,23 @@ class TestSeveralSlots:
         limiter.close()
         assert used("leased", one, two) == [4, 4]
         assert used("three", two) == [0]
+
+    async def test_windows_beside_a_deferred_one_are_charged_in_their_own_slots(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        one, two, three = identifiers(cluster)
+        limiter = limits.get_limiter()
+        later = replace(registry.get("few"), name="later", scope="later", mode="deferred")
+        checks = [
+            ProfileCheck(later, one, later.policies),
+            profile_check("three", two),
+            profile_check("three", three),
+        ]
+        found = [limiter.charge(limiter.windows(checks)) for _ in range(2)]
+        found += [await limiter.acharge(limiter.windows(checks)) for _ in range(2)]
+        assert [decision.allowed for decision in found] == [True] * 3 + [False]
+        assert {decision.source for decision in found} == {decisions.REDIS}
+        assert used("three", two, three) == [3, 3]
 
     def test_refused_check_shows_an_unused_window_as_unused(
         self, store: ClusterStore, cluster: RedisCluster

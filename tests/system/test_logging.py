@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-from pathlib import Path
 
 import pytest
 from django.test import override_settings
 
 from django_slidingwindow import limits
+from tests.support.docs_pages import ROOT, code_in, table
 
 # A busy machine is not an outage.
 PATIENT = {"LATENCY_BUDGET": 5.0}
-DOCS = Path(__file__).parent.parent.parent / "docs"
 PASSWORD = "s3cr3t-of-redis"
 
 pytestmark = pytest.mark.usefixtures("redis")
@@ -64,12 +63,12 @@ def test_refusals_are_not_logged_one_by_one(caplog):
     assert caplog.records == []
 
 
-def test_docs_name_the_loggers_that_the_code_has():
-    package = DOCS.parent / "django_slidingwindow"
-    used = {
-        name
-        for path in package.rglob("*.py")
-        for name in re.findall(r'getLogger\("(.+?)"\)', path.read_text())
-    }
-    table = (DOCS / "metrics.md").read_text().partition("## Logging")[2]
-    assert set(re.findall(r"^\| `(django_slidingwindow[\w.]*)`", table, re.MULTILINE)) == used
+def test_docs_name_the_loggers_and_the_fields_of_the_code():
+    package = ROOT / "django_slidingwindow"
+    source = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    extras = re.findall(r"extra=\{(.+?)\}", source)
+    rows = table("docs/metrics.md", "Logging")
+    named = {name for row in rows for name in code_in(row[0])}
+    assert named == set(re.findall(r'getLogger\("(.+?)"\)', source))
+    fields = {name for row in rows for name in code_in(row[3])}
+    assert fields == {name for extra in extras for name in re.findall(r'"(\w+)":', extra)}

@@ -14,15 +14,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..errors import is_outage, of_incident
-from .async_settings import asynchronous, only_sync
-from .pool import ask_once
-from .readiness import has_data, watch
+from ..errors import connecting, is_outage, of_incident
+from .async_settings import asynchronous
+from .readiness import watch
 from .settings import ConnectionSettings, seconds_left
-from .threads import in_thread
 
 # If a call's timer is later than this many seconds, the event loop was blocked, not the server.
-# The call then gets this many seconds more, to read replies that have arrived meanwhile.
+# The call then gets this many seconds more, once, to read replies that have arrived meanwhile.
 _LAG = 0.02
 # A call with fewer seconds left does not try to connect.
 _LEAST = 0.001
@@ -38,13 +36,15 @@ _incidents = itertools.count(1)
 class _Call:
     """A call that waits for a number of replies."""
 
-    __slots__ = ("answer", "replies", "timer", "wanted")
+    __slots__ = ("answer", "replies", "spare", "timer", "wanted")
 
     def __init__(self, answer: asyncio.Future[list[Any]], wanted: int) -> None:
         self.answer = answer
         self.wanted = wanted
         self.replies: list[Any] = []
         self.timer: asyncio.TimerHandle | None = None
+        # The seconds that the server may take after the call has stopped waiting.
+        self.spare = 0.0
 
     def stop(self) -> None:
         """Stop the timer."""
@@ -79,19 +79,24 @@ class Multiplexer:
         self,
         find: Callable[[float], Awaitable[ConnectionSettings]],
         *,
+        limit: float,
         closed: Callable[[], object],
     ) -> None:
         """`find` takes a deadline and returns the settings for a new connection.
 
+        `limit`: the seconds that the server may take for a reply; then the connection is stalled.
         `closed` is called when the event loop shuts down.
         """
         self._find = find
+        self._limit = limit
         self._closed = closed
         self._loop = asyncio.get_running_loop()
         self._incident = 0
         self._connection: Any = None
         self._connecting: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
+        # The calls that wait for replies of the connection. Each connection has its own line, so
+        # that its replies reach no other calls, even if a signal handler has interrupted `_drop`.
         self._waiting: deque[_Call] = deque()
         self._watch: Any = None
         self._closing: dict[Any, asyncio.Task[None]] = {}
@@ -101,7 +106,9 @@ class Multiplexer:
         """Send a payload once and return the replies. A server's error is returned, not raised."""
         call = _Call(self._loop.create_future(), replies)
         if deadline < math.inf:
-            at = self._loop.time() + deadline - time.monotonic()
+            left = deadline - time.monotonic()
+            call.spare = self._limit - left
+            at = self._loop.time() + left
             call.timer = self._loop.call_at(at, self._expire, call, at)
         try:
             if not self._write(payload, call):
@@ -128,13 +135,18 @@ class Multiplexer:
             return False
         transport = connection._writer.transport
         # If no call waits for a reply, data can only mean that the server closed the connection.
-        ended = connection._reader.at_eof() if self._waiting else has_data(self._watch)
+        ended = connection._reader.at_eof() if self._waiting else self._watch.poll(0)
         if not ended and not transport.is_closing():
-            transport.write(payload)
-            # If the transport is closing now, nothing was sent.
-            if not transport.is_closing():
-                self._waiting.append(call)
-                return True
+            try:
+                transport.write(payload)
+                # If the transport is closing now, nothing was sent.
+                if not transport.is_closing():
+                    self._waiting.append(call)
+                    return True
+            except BaseException:
+                # A signal handler has raised. The next call must not get the reply to this one.
+                self._drop(RedisConnectionError("another call was interrupted"))
+                raise
         self._drop(RedisConnectionError("the connection was closed"))
         return False
 
@@ -145,7 +157,7 @@ class Multiplexer:
         """
         attempts = 2
         while attempts:
-            begins = self._connecting is None
+            begins = not self._is_connecting
             try:
                 await self._connect(call.answer, deadline)
             except (RedisError, OSError) as error:
@@ -162,18 +174,22 @@ class Multiplexer:
 
     async def _connect(self, answer: asyncio.Future[Any], deadline: float) -> None:
         """Wait until there is a connection. Raise the call's error if the call fails first."""
-        if self._connecting is None:
+        if not self._is_connecting:
             self._incident = next(_incidents)
             self._connecting = asyncio.ensure_future(self._open_by(deadline, self._incident))
             self._connecting.add_done_callback(self._connecting_done)
         connecting = self._connecting
+        assert connecting is not None
         await asyncio.wait({connecting, answer}, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             answer.result()
         connecting.result()
 
+    @property
+    def _is_connecting(self) -> bool:
+        return self._connecting is not None and not self._connecting.done()
+
     def _connecting_done(self, connecting: asyncio.Task[None]) -> None:
-        self._connecting = None
         if not connecting.cancelled():
             # Retrieve the exception, or asyncio logs that nobody did.
             connecting.exception()
@@ -191,13 +207,15 @@ class Multiplexer:
     async def _open(self, deadline: float) -> None:
         connection = asynchronous(await self._find(deadline))
         try:
-            await connection.connect()
+            with connecting():
+                await connection.connect()
+            self._watch = watch(connection._writer.get_extra_info("socket"))
         except BaseException:
-            await _disconnect(connection)
+            await disconnect(connection)
             raise
+        self._waiting = deque()
         self._connection = connection
-        self._watch = watch(connection._writer.get_extra_info("socket"))
-        self._reader = asyncio.ensure_future(self._read(connection))
+        self._reader = asyncio.ensure_future(self._read(connection, self._waiting))
         if self._closer is None:
             _connected.difference_update(
                 [one for one in tuple(_connected) if one._loop.is_closed()]
@@ -207,48 +225,59 @@ class Multiplexer:
             self._closer = self._close_with_loop()
             await self._closer.__anext__()
 
-    async def _read(self, connection: Any) -> None:
-        while True:
-            try:
-                reply = await connection.read_response(disconnect_on_error=False)
-            except ResponseError as error:
-                reply = error
-            except (RedisError, OSError) as error:
+    async def _read(self, connection: Any, waiting: deque[_Call]) -> None:
+        try:
+            while True:
+                try:
+                    reply = await connection.read_response(disconnect_on_error=False)
+                except ResponseError as error:
+                    reply = error
+                if not waiting:
+                    raise RedisConnectionError("unexpected reply from the server")
+                call = waiting[0]
+                call.replies.append(reply)
+                if len(call.replies) == call.wanted:
+                    waiting.popleft().answered()
+        except (RedisError, OSError) as error:
+            if connection is self._connection:
                 self._drop(error)
-                return
-            if not self._waiting:
-                self._drop(RedisConnectionError("unexpected reply from the server"))
-                return
-            call = self._waiting[0]
-            call.replies.append(reply)
-            if len(call.replies) == call.wanted:
-                self._waiting.popleft().answered()
+            else:
+                # `_drop` was interrupted before it could close this connection.
+                await disconnect(connection)
 
     def _expire(self, call: _Call, at: float) -> None:
-        """Fail a call whose time limit ended at `at`."""
-        now = self._loop.time()
-        if now - at > _LAG:
-            call.timer = self._loop.call_later(_LAG, self._expire, call, now + _LAG)
-            return
-        error = of_incident(RedisTimeoutError("no reply within the time limit"), self._incident)
-        if call in self._waiting:
-            # The replies to the other calls come after this one, so the connection is stalled.
-            self._drop(error)
+        """End a call whose time limit ended at `at`."""
+        if self._loop.time() - at > _LAG:
+            # Only once: the loop may be late in every round.
+            call.timer = self._loop.call_later(_LAG, self._give_up, call)
         else:
-            call.fail(error)
+            self._give_up(call)
+
+    def _give_up(self, call: _Call) -> None:
+        error = of_incident(RedisTimeoutError("no reply within the time limit"), self._incident)
+        call.fail(error)
+        if call in self._waiting:
+            if call.spare > _LAG:
+                # The server may still answer in the time of the other calls.
+                call.timer = self._loop.call_later(call.spare, self._give_up, call)
+                call.spare = 0.0
+            else:
+                # The replies to the other calls come after this one: the connection is stalled.
+                self._drop(error)
 
     def _drop(self, error: Exception) -> None:
         """Close the connection. All calls that wait for replies fail with the same error."""
         of_incident(error, self._incident)
         connection, self._connection = self._connection, None
+        waiting, self._waiting = self._waiting, deque()
         self._watch = None
         reader, self._reader = self._reader, None
-        while self._waiting:
-            self._waiting.popleft().fail(error)
+        for call in waiting:
+            call.fail(error)
         if reader is not None and reader is not asyncio.current_task(self._loop):
             reader.cancel()
         if connection is not None:
-            closing = asyncio.ensure_future(_disconnect(connection))
+            closing = asyncio.ensure_future(disconnect(connection))
             self._closing[connection] = closing
             closing.add_done_callback(lambda _: self._closing.pop(connection, None))
 
@@ -262,30 +291,8 @@ class Multiplexer:
             self._closed()
 
 
-async def _disconnect(connection: Any) -> None:
+async def disconnect(connection: Any) -> None:
     """Close at once. TLS would wait for the server's reply, after the loop has shut down."""
     if connection._writer is not None:
         connection._writer.transport.abort()
     await connection.disconnect(nowait=True)
-
-
-async def aask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> Any:
-    """Return the reply to one command, which is sent on a new connection."""
-    if only_sync(settings) is not None:
-        return await in_thread(ask_once, settings, payload, deadline=deadline)
-    try:
-        return await asyncio.wait_for(_ask_once(settings, payload), seconds_left(deadline))
-    except asyncio.TimeoutError:
-        raise RedisTimeoutError("no reply within the time limit") from None
-
-
-async def _ask_once(settings: ConnectionSettings, payload: bytes) -> Any:
-    connection = asynchronous(settings)
-    try:
-        await connection.connect()
-        await connection.send_packed_command(payload, check_health=False)
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
-    finally:
-        await _disconnect(connection)

@@ -21,7 +21,7 @@ from weakref import ref
 
 from redis.exceptions import MaxConnectionsError
 
-from ..errors import is_outage
+from ..errors import connecting, is_outage
 from .channel import CHUNK, SHORT, SLACK, Channel
 from .settings import ConnectionSettings
 
@@ -152,7 +152,8 @@ class Connections:
         if place.connection is not None:
             place.connection.disconnect()
         place.connection = self._find(deadline).sync(deadline)
-        place.connection.connect()
+        with connecting():
+            place.connection.connect()
         channel: Channel = place.connection.channel
         place.channel = channel
         return channel
@@ -224,7 +225,8 @@ def ask_once(settings: ConnectionSettings, payload: bytes, deadline: float) -> A
     """Return the reply to one command, which is sent on a new connection."""
     connection = settings.sync(deadline)
     try:
-        connection.connect()
+        with connecting():
+            connection.connect()
         connection.channel.send(payload)
         return connection.channel.receive(1)[0]
     finally:

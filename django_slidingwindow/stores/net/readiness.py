@@ -18,16 +18,14 @@ class Select:
 
 
 def watch(sock: Any) -> Any:
-    """Return a poll object for a connected socket, to pass to `has_data`."""
+    """Return a poll object for a connected socket.
+
+    `poll(0)` is true if there is something to read, or the other side has closed the connection.
+    """
     poll = _poll_class()()
     # The file number, because the system's poll does not accept gevent's socket objects.
     poll.register(sock.fileno(), _READABLE)
     return poll
-
-
-def has_data(poll: Any) -> bool:
-    """Whether there is something to read, or the other side has closed the connection."""
-    return bool(poll.poll(0))
 
 
 def _poll_class() -> Any:

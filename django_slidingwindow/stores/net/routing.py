@@ -92,11 +92,10 @@ def route_all(topology: Topology, commands: Sequence[Command]) -> Route:
     """Return the replies to commands, or exceptions, with one round trip to all nodes at once."""
     replies: list[Any] = [None] * len(commands)
     positions: dict[Address, list[int]] = {}
-    for position, command in enumerate(commands):
-        try:
-            address = yield from owner(topology, slot_of(command.keys[0]))
-        except (RedisError, OSError) as error:
-            replies[position] = error
+    found = yield from _owners(topology, [slot_of(command.keys[0]) for command in commands])
+    for position, address in enumerate(found):
+        if isinstance(address, Exception):
+            replies[position] = address
         else:
             positions.setdefault(address, []).append(position)
     sends = [
@@ -158,38 +157,46 @@ def _last_reply(topology: Topology, address: Address, payload: bytes) -> Route:
 
 def discover(topology: Topology) -> Route:
     """Read the slot map from the first node that replies with one."""
-    error: Exception | None = None
+    reason: object = "no slots are assigned"
     for address in topology.sources():
         try:
             (reply,) = yield from _ask(topology, Send(address, _SLOTS, half=True))
-        except (RedisError, OSError) as failure:
-            error = failure
+        except (RedisError, OSError) as error:
+            reason = error
             continue
         if isinstance(reply, Exception):
-            error = reply
+            reason = reply
         elif reply:
             topology.learn(address, reply)
             return
-    raise RedisConnectionError("no node of the cluster returned its slots") from error
+    raise RedisConnectionError(f"no node of the cluster returned its slots: {reason}")
 
 
 def owner(topology: Topology, slot: int) -> Generator[Step, Any, Address]:
     """Return the node that serves a slot, after reading the map again if that is necessary."""
-    sure = topology.sure_owner(slot)
-    if sure is not None:
-        return sure
-    address = topology.owner(slot)
-    try:
-        yield from discover(topology)
-    except RedisError:
-        if address is None:
-            raise
-        # The map in memory may still be right.
-        return address
-    address = topology.owner(slot)
-    if address is None:
-        raise ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
+    (address,) = yield from _owners(topology, [slot])
+    if isinstance(address, Exception):
+        raise address
     return address
+
+
+def _owners(
+    topology: Topology, slots: Sequence[int]
+) -> Generator[Step, Any, list[Address | RedisError]]:
+    """Return the node that serves each slot, or an error. The map is read at most once."""
+    failure = None
+    if None in map(topology.sure_owner, slots):
+        try:
+            yield from discover(topology)
+        except RedisError as error:
+            # The map in memory may still be right.
+            failure = error
+    return [
+        topology.owner(slot)
+        or failure
+        or ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
+        for slot in slots
+    ]
 
 
 def _ask(topology: Topology, send: Send) -> Generator[Step, Any, list[Any]]:

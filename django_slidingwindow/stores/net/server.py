@@ -45,11 +45,11 @@ class Server:
         self._multiplexers: dict[asyncio.AbstractEventLoop, Multiplexer] = {}
         _servers.add(self)
 
-    async def aexchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
+    def aexchange(self, payload: bytes, replies: int, deadline: float) -> Awaitable[list[Any]]:
         """Do what `exchange` does, without blocking the event loop."""
         if self._only_sync:
-            return await in_thread(self.exchange, payload, replies, deadline=deadline)
-        return await self._multiplexer().exchange(payload, replies, deadline)
+            return in_thread(self.exchange, payload, replies, deadline=deadline)
+        return self._multiplexer().exchange(payload, replies, deadline)
 
     def close(self) -> None:
         """Close idle connections; event loops close their own."""
@@ -72,10 +72,14 @@ class Server:
             return found
         with self._lock:
             # A loop that was closed without shutting down its generators is still in the dict.
-            for closed in [other for other in self._multiplexers if other.is_closed()]:
-                del self._multiplexers[closed]
+            # Other loops may leave it meanwhile, in their threads and without the lock.
+            for other in tuple(self._multiplexers):
+                if other.is_closed():
+                    self._multiplexers.pop(other, None)
             found = self._multiplexers[loop] = Multiplexer(
-                self._afind, closed=lambda: self._multiplexers.pop(loop, None)
+                self._afind,
+                limit=self.settings.limit,
+                closed=lambda: self._multiplexers.pop(loop, None),
             )
         return found
 

@@ -16,7 +16,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net.channel import BoundedSocket
-from django_slidingwindow.stores.net.readiness import has_data
 from django_slidingwindow.stores.net.settings import ConnectionSettings
 from tests.support.redis_failures import listening
 from tests.support.servers.redis import HOST, RedisServer, wait_until
@@ -72,7 +71,7 @@ class TestDeadline:
         channel = connection.channel
         connection.connect()
         connection.send_command("PING")
-        wait_until(lambda: has_data(channel.watch), "the reply has come")
+        wait_until(lambda: bool(channel.watch.poll(0)), "the reply has come")
         channel.deadline = later(-1)
         assert connection.read_response() == b"PONG"
         with pytest.raises(RedisTimeoutError):

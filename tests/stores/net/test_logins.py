@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.credentials import UsernamePasswordCredentialProvider
+from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from django_slidingwindow import limits
-from django_slidingwindow.core.breaker import CLOSED
+from django_slidingwindow.core.breaker import CLOSED, OPEN, THRESHOLD
 from django_slidingwindow.decisions import LOCAL, REDIS
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.net import threads
-from django_slidingwindow.stores.net.async_connection import aask_once
 from django_slidingwindow.stores.net.async_settings import asynchronous, only_sync
 from django_slidingwindow.stores.net.pool import ask_once
+from django_slidingwindow.stores.net.sentinel import aask_once
 from django_slidingwindow.stores.net.settings import ConnectionSettings
 from django_slidingwindow.stores.net.threads import in_thread
 from tests.support.servers import RedisServer
@@ -64,6 +64,24 @@ LOGINS: dict[str, dict[str, Any]] = {
 login: Any = pytest.mark.parametrize("login", LOGINS)
 
 
+class Away(CredentialProvider):
+    """A credential provider whose source of passwords is away."""
+
+    def get_credentials(self) -> tuple[str]:
+        raise RuntimeError("no token")
+
+    async def get_credentials_async(self) -> tuple[str]:
+        return self.get_credentials()
+
+
+# The number of a database and connection options that lead to no login.
+NO_LOGINS: dict[str, tuple[int, dict[str, Any]]] = {
+    "credential_provider": (0, {"credential_provider": Away()}),
+    "redis_connect_func": (0, {"redis_connect_func": lambda _: Away().get_credentials()}),
+    "database": (99, {"password": PASSWORD}),
+}
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     with RedisServer(password=PASSWORD) as server:
@@ -74,14 +92,15 @@ def server() -> Iterator[RedisServer]:
 def use(server: RedisServer, settings: Any) -> Iterator[Callable[..., None]]:
     """Return a function that configures the server, with the connection options of a login."""
 
-    def point(login: str, **user: Any) -> None:
+    def point(login: str | dict[str, Any], database: int = 0, **user: Any) -> None:
         # A URL that no other test uses, because django-redis keeps a pool for each URL.
         query = f"client_name=login{next(_names)}"
+        options = LOGINS[login] if isinstance(login, str) else login
         settings.CACHES = {
             "default": {
                 "BACKEND": "django_redis.cache.RedisCache",
-                "LOCATION": f"redis://{HOST}:{server.port}/0?{query}",
-                "OPTIONS": {"CONNECTION_POOL_KWARGS": LOGINS[login]},
+                "LOCATION": f"redis://{HOST}:{server.port}/{database}?{query}",
+                "OPTIONS": {"CONNECTION_POOL_KWARGS": options},
             }
         }
         profiles = {"some": {"axis": "ip", "limit": 50, "window": 3600}}
@@ -113,12 +132,34 @@ async def test_limit_is_exact_for_a_crowd_of_async_checks(login: str, use: Any) 
     assert sum(answer.allowed for answer in answers) == 50
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("refused", NO_LOGINS)
+def test_login_that_fails_is_an_outage(refused: str, asynchronous: bool, use: Any) -> None:
+    database, options = NO_LOGINS[refused]
+    use(options, database)
+    for _ in range(THRESHOLD):
+        if asynchronous:
+            decision = asyncio.run(limits.acheck("some", "a"))
+        else:
+            decision = limits.check("some", "a")
+        assert decision.source == LOCAL
+    assert limits.get_limiter().breaker.state == OPEN
+
+
+async def until_redis_decides() -> None:
+    """Wait until Redis answers within the budget, which may take a while on a busy machine."""
+    deadline = time.monotonic() + 20
+    while (await limits.acheck("some", "a")).source != REDIS:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
 @login
 async def test_async_checks_fall_back_within_the_budget_when_redis_is_frozen(
     login: str, use: Any, server: RedisServer
 ) -> None:
     use(login, LATENCY_BUDGET=0.2)
-    assert (await limits.acheck("some", "a")).source == REDIS
+    await until_redis_decides()
     server.freeze()
     try:
         start = time.monotonic()
@@ -130,10 +171,7 @@ async def test_async_checks_fall_back_within_the_budget_when_redis_is_frozen(
     assert {answer.source for answer in answers} == {LOCAL}
     # They do not wait for one another, which would take much longer.
     assert seconds < 5
-    deadline = time.monotonic() + 20
-    while (await limits.acheck("some", "a")).source != REDIS:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until_redis_decides()
     assert limits.get_limiter().breaker.state == CLOSED
 
 

@@ -8,6 +8,7 @@ import select
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnecti
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.stores.commands import pack
 from django_slidingwindow.stores.errors import is_outage, store_error
+from django_slidingwindow.stores.net import async_connection
 from django_slidingwindow.stores.net import server as servers
-from django_slidingwindow.stores.net.async_connection import Multiplexer, aask_once
+from django_slidingwindow.stores.net.async_connection import Multiplexer
 from django_slidingwindow.stores.net.pool import Connections, ask_once
-from django_slidingwindow.stores.net.readiness import Select, has_data, watch
+from django_slidingwindow.stores.net.readiness import Select, watch
+from django_slidingwindow.stores.net.sentinel import aask_once
 from django_slidingwindow.stores.net.server import Server, exchange_all
 from django_slidingwindow.stores.net.settings import ConnectionSettings
 from django_slidingwindow.stores.protocol import Reset
@@ -332,7 +335,7 @@ class TestConnections:
         asked(connections, PING)
         number = asked(connections, pack(b"CLIENT", b"ID"))
         redis.client_kill_filter(_id=number)
-        wait_until(lambda: has_data(connections._idle[0].channel.watch), "the end has come")
+        wait_until(lambda: bool(connections._idle[0].channel.watch.poll(0)), "the end has come")
         # Make the connection look as if it had been idle for a while.
         connections._idle[0].channel.deadline -= 1
         assert asked(connections, PING) == b"PONG"
@@ -428,14 +431,14 @@ class TestConnections:
         assert isinstance(ask_once(connection_settings, pack(b"NONSENSE"), math.inf), ResponseError)
 
 
-def multiplexer_to(*ports: int) -> Multiplexer:
+def multiplexer_to(*ports: int, limit: float = 0.0) -> Multiplexer:
     """Return a multiplexer that connects to each port once, and then always to the last."""
     links = [settings_for(port) for port in ports]
 
     async def find(deadline: float | None) -> ConnectionSettings:
         return links.pop(0) if len(links) > 1 else links[0]
 
-    return Multiplexer(find, closed=lambda: None)
+    return Multiplexer(find, limit=limit, closed=lambda: None)
 
 
 def incident_of(error: Any) -> int | None:
@@ -445,6 +448,10 @@ def incident_of(error: Any) -> int | None:
 def connections_made(server: RedisServer) -> int:
     with server.client() as client:
         return int(client.info("stats")["total_connections_received"])
+
+
+class InterruptedCheckError(Exception):
+    """Raised by a signal handler."""
 
 
 class TestMultiplexer:
@@ -485,6 +492,29 @@ class TestMultiplexer:
         assert [type(answer) for answer in answers] == [RedisTimeoutError] * 2
         assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
 
+    async def test_call_with_less_time_does_not_end_the_others(
+        self, redis_server: RedisServer
+    ) -> None:
+        server = Server(settings_for(redis_server.port, limit=20))
+        slow = server.aexchange(pack(b"BLPOP", b"nobody", b"0.3"), 1, later(0.1))
+        behind = server.aexchange(pack(b"ECHO", b"behind"), 1, later(20))
+        error, reply = await asyncio.gather(slow, behind, return_exceptions=True)
+        assert type(error) is RedisTimeoutError
+        assert reply == [b"behind"]
+        assert await server.aexchange(pack(b"ECHO", b"mine"), 1, later(20)) == [b"mine"]
+
+    async def test_connection_is_closed_when_the_server_takes_longer_than_a_call_may(
+        self, fresh_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(fresh_server.port, limit=0.5)
+        await multiplexer.exchange(PING, 1, later(5))
+        fresh_server.freeze()
+        calls = [multiplexer.exchange(PING, 1, later(seconds)) for seconds in (0.1, 20)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        fresh_server.thaw()
+        assert {type(error) for error in errors} == {RedisTimeoutError}
+        assert len({incident_of(error) for error in errors}) == 1
+
     async def test_cancelled_call_does_not_disturb_the_others(
         self, redis_server: RedisServer
     ) -> None:
@@ -497,6 +527,76 @@ class TestMultiplexer:
         slow.cancel()
         assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
 
+    async def test_call_that_is_interrupted_while_it_is_sent_leaves_no_reply_to_the_next(
+        self, redis_server: RedisServer
+    ) -> None:
+        """A signal handler may raise between any two instructions."""
+
+        class Interrupting(deque[Any]):
+            def append(self, call: Any) -> None:
+                raise InterruptedCheckError
+
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        multiplexer._waiting = Interrupting()
+        with pytest.raises(InterruptedCheckError):
+            await multiplexer.exchange(pack(b"BLPOP", b"nobody", b"0.1"), 1, later(5))
+        multiplexer._waiting = deque()
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+
+    async def test_connection_that_is_interrupted_while_it_closes_disturbs_no_other_call(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(call: Any, error: Exception) -> None:
+            raise InterruptedCheckError
+
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        payloads = [pack(b"BLPOP", b"nobody", b"0.2"), pack(b"ECHO", b"old")]
+        calls = [
+            asyncio.ensure_future(multiplexer.exchange(payload, 1, later(5)))
+            for payload in payloads
+        ]
+        await asyncio.sleep(0)
+        old = multiplexer._connection
+        with monkeypatch.context() as patch:
+            patch.setattr(async_connection._Call, "fail", interrupted)
+            with pytest.raises(InterruptedCheckError):
+                multiplexer._drop(RedisConnectionError("closed"))
+        assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
+        assert await asyncio.gather(*calls) == [[None], [b"old"]]
+        new = multiplexer._connection
+        old._writer.transport.abort()
+        await asyncio.sleep(0.05)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+        assert multiplexer._connection is new
+
+    async def test_connection_that_is_interrupted_while_it_is_made_is_not_used(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(sock: Any) -> None:
+            raise InterruptedCheckError
+
+        multiplexer = multiplexer_to(redis_server.port)
+        with monkeypatch.context() as patch:
+            patch.setattr(async_connection, "watch", interrupted)
+            with pytest.raises(InterruptedCheckError):
+                await multiplexer.exchange(PING, 1, later(5))
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
+    async def test_connection_is_made_again_when_the_end_of_the_last_attempt_was_interrupted(
+        self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(connecting: Any) -> None:
+            raise InterruptedCheckError
+
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        multiplexer = multiplexer_to(redis_server.port)
+        monkeypatch.setattr(multiplexer, "_connecting_done", interrupted)
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+        multiplexer._drop(RedisConnectionError("closed"))
+        assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+
     async def test_reply_is_read_when_the_loop_was_blocked(self, redis_server: RedisServer) -> None:
         multiplexer = multiplexer_to(redis_server.port)
         await multiplexer.exchange(PING, 1, later(5))
@@ -506,6 +606,21 @@ class TestMultiplexer:
         assert await call == [b"PONG"]
         await asyncio.sleep(0.05)
         assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"], "it is not dropped"
+
+    async def test_call_gets_more_time_only_once_when_the_loop_is_late_in_every_round(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port)
+        await multiplexer.exchange(PING, 1, later(5))
+        slow = multiplexer.exchange(pack(b"BLPOP", b"nobody", b"5"), 1, later(0.05))
+        call, rounds = asyncio.ensure_future(slow), 0
+        while not call.done() and rounds < 20:
+            await asyncio.sleep(0)
+            time.sleep(0.1)  # noqa: ASYNC251
+            rounds += 1
+        assert rounds < 8
+        with pytest.raises(RedisTimeoutError):
+            await call
 
     async def test_connection_that_was_closed_meanwhile_is_not_used(
         self, redis_server: RedisServer, redis: Redis
@@ -798,6 +913,23 @@ class TestServer:
         asyncio.run(use())
         assert loop not in server._multiplexers
 
+    async def test_loop_may_end_in_another_thread_while_this_one_connects(
+        self, redis_server: RedisServer
+    ) -> None:
+        server = Server(settings_for(redis_server.port))
+
+        class Ending:
+            """A loop that ends while another thread asks whether it has ended."""
+
+            def is_closed(self) -> bool:
+                loops.pop(self, None)
+                return True
+
+        loops: dict[Any, Any] = server._multiplexers  # type: ignore[assignment]
+        loops |= {Ending(): None, Ending(): None}
+        assert await server.aexchange(PING, 1, later(5)) == [b"PONG"]
+        assert list(loops) == [asyncio.get_running_loop()]
+
     def test_forked_child_starts_afresh(
         self, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -857,9 +989,9 @@ def test_data_is_seen_when_the_system_has_no_poll() -> None:
     with here, there:
         watched = Select()
         watched.register(here, 1)
-        assert not has_data(watched)
+        assert not watched.poll(0)
         there.send(b"x")
-        assert has_data(watched)
+        assert watched.poll(0)
 
 
 def test_gevent_is_not_asked_for_poll_when_the_system_lacks_it(
@@ -888,6 +1020,6 @@ def test_poll_does_not_wait_when_gevent_has_replaced_it(
     with here, there:
         watched = watch(here)
         assert isinstance(watched, Select)
-        assert not has_data(watched)
+        assert not watched.poll(0)
         there.send(b"x")
-        assert has_data(watched)
+        assert watched.poll(0)

@@ -203,11 +203,17 @@ def test_map_is_read_from_the_first_node_that_returns_it(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "replies", [[RedisConnectionError("away")] * 2, [ResponseError("no cluster")] * 2, [[], []]]
+    ("replies", "reason"),
+    [
+        ([RedisConnectionError("away")] * 2, "away"),
+        ([ResponseError("no cluster")] * 2, "no cluster"),
+        ([[], []], "no slots are assigned"),
+    ],
 )
-def test_missing_map_is_an_outage(replies: Sequence[Any]) -> None:
+def test_missing_map_is_an_outage(replies: Sequence[Any], reason: str) -> None:
     topology = Topology([ONE, TWO])
-    with pytest.raises(RedisConnectionError, match="no node of the cluster returned its slots"):
+    expected = f"no node of the cluster returned its slots: {reason}"
+    with pytest.raises(RedisConnectionError, match=expected):
         run(topology, *replies)
 
 
@@ -229,6 +235,39 @@ def test_owner_that_is_known_is_not_asked_for(topology: Topology) -> None:
     nodes = Nodes()
     assert drive(owner(topology, 5), nodes) == ONE
     assert not nodes.asked
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_map_is_read_once_for_several_calls_when_no_node_replies(
+    topology: Topology, known: bool
+) -> None:
+    if known:
+        topology.failed(ONE)
+    else:
+        topology = Topology([ONE, TWO, THREE])
+    asked = []
+
+    def answer(step: Any) -> Any:
+        if isinstance(step, SendAll):
+            return [[[1]] * send.replies for send in step.sends]
+        asked.append(step.address)
+        raise RedisConnectionError("away")
+
+    replies = drive(route_all(topology, [COMMAND] * 3), answer)
+    assert sorted(asked) == [ONE, TWO, THREE]
+    if known:
+        assert replies == [[1]] * 3, "the map in memory may still be right"
+    else:
+        assert [type(reply) for reply in replies] == [RedisConnectionError] * 3
+
+
+def test_calls_fail_when_no_node_knows_the_slots() -> None:
+    def answer(step: Any) -> Any:
+        return [] if isinstance(step, SendAll) else [[]]
+
+    replies = drive(route_all(Topology([ONE, TWO]), [COMMAND] * 2), answer)
+    text = "no node of the cluster returned its slots: no slots are assigned"
+    assert [str(reply) for reply in replies] == [text] * 2
 
 
 def test_nodes_that_failed_are_asked_last(topology: Topology, clock: Clock) -> None:

@@ -119,6 +119,18 @@ async def test_sentinels_that_do_not_know_the_name_are_an_outage(
     assert two.value.outage
 
 
+async def test_error_says_why_the_last_sentinel_did_not_answer(
+    sentinels: SentinelGroup, settings: SettingsWrapper
+) -> None:
+    configure(settings, sentinels, [("127.0.0.1", 1)])
+    store = RedisStore("default")
+    expected = rf"no sentinel knows a primary of '{sentinels.name}': .*127\.0\.0\.1:1\b"
+    with pytest.raises(StoreError, match=expected):
+        store.run(Reset(("k",)))
+    with pytest.raises(StoreError, match=expected.replace(":1", "(:1|', 1)")):
+        await store.arun(Reset(("k",)))
+
+
 async def test_call_without_a_time_limit_finds_the_primary(
     sentinels: SentinelGroup, settings: SettingsWrapper
 ) -> None:
