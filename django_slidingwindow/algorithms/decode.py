@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from math import floor
 from typing import Any, TypeAlias
 
 from ..policies import SLOTS, Policy
@@ -97,8 +98,8 @@ def counter_hits(value: bytes, policy: Policy, now: int) -> Hits:
     elif stored < number:
         before = this = 0
     # Floats, and this order of operations, so that the result equals that of Lua.
-    share = -(-float(before) * (policy.window_us - elapsed) // policy.window_us)
-    pairs = ((now - elapsed, int(share)), (now, this))
+    share = before - floor(float(before) * elapsed / policy.window_us)
+    pairs = ((now - elapsed, share), (now, this))
     return _ages((pair for pair in pairs if pair[1]), now)
 
 

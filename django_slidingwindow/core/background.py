@@ -222,7 +222,8 @@ def _stop_all() -> None:
 class _Paused(threading.local):
     """What this thread has paused for a fork."""
 
-    backgrounds: tuple[Background, ...] = ()
+    def __init__(self) -> None:
+        self.backgrounds: list[Background] = []
 
 
 _paused = _Paused()
@@ -230,17 +231,17 @@ _paused = _Paused()
 
 def _pause_all() -> None:
     ends = time.monotonic() + _FORK_SECONDS
-    _paused.backgrounds = tuple(
-        background
-        for background in list(_all)
-        if background.pause(max(0.0, ends - time.monotonic()))
-    )
+    _paused.backgrounds = []
+    for background in list(_all):
+        if background.pause(max(0.0, ends - time.monotonic())):
+            # At once: a signal handler may raise before all of them are paused.
+            _paused.backgrounds.append(background)
 
 
 def _resume_all() -> None:
     for background in _paused.backgrounds:
         background.resume()
-    _paused.backgrounds = ()
+    _paused.backgrounds = []
 
 
 def _start_afresh() -> None:

@@ -150,7 +150,7 @@ class Breakers:
         """The breakers that are not closed, by node."""
         self._longest = 0.0
         self.is_healthy = True
-        """Whether all breakers are healthy: then successes need not be reported."""
+        """Whether the breakers of all nodes are healthy: then successes need not be reported."""
 
     def of(self, node: str) -> Breaker:
         found = self._breakers.get(node)
@@ -205,10 +205,11 @@ class Breakers:
             if seconds is not None:
                 self.open.pop(node)
                 self._longest = max(self._longest, seconds)
-            for gone in set(self.open).difference(nodes()):
+            existing = set(nodes())
+            for gone in set(self.open) - existing:
                 self._longest = max(self._longest, self.open.pop(gone).open_for)
                 del self._breakers[gone]
-            self.is_healthy = all(breaker.is_healthy for breaker in self._breakers.values())
+            self.is_healthy = all(self.of(node).is_healthy for node in existing)
             if self.open or not was_open:
                 return None
             longest, self._longest = self._longest, 0.0

@@ -1,4 +1,4 @@
-"""Checks of requests in flight: a check that is cancelled must not keep its slots."""
+"""Checks of requests in flight: a check that is cancelled keeps neither slots nor hits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _undoing: set[asyncio.Future[None]] = set()
 
 
 async def charge_whole(
-    charging: Coroutine[Any, Any, Decision], release: Callable[[Decision], Awaitable[int]]
+    charging: Coroutine[Any, Any, Decision], refund: Callable[[Decision], Awaitable[int]]
 ) -> Decision:
-    """Return the decision. If the caller is cancelled meanwhile, give back the slots."""
+    """Return the decision. If the caller is cancelled meanwhile, give back what was charged."""
     task = asyncio.ensure_future(charging)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        undoing = asyncio.ensure_future(_undo(task, release))
+        undoing = asyncio.ensure_future(_undo(task, refund))
         _undoing.add(undoing)
         undoing.add_done_callback(_undoing.discard)
         await asyncio.shield(undoing)
@@ -29,8 +29,8 @@ async def charge_whole(
 
 
 async def _undo(
-    task: asyncio.Future[Decision], release: Callable[[Decision], Awaitable[int]]
+    task: asyncio.Future[Decision], refund: Callable[[Decision], Awaitable[int]]
 ) -> None:
     # Nobody is left to handle an error.
     with suppress(Exception):
-        await release(await task)
+        await refund(await task)

@@ -11,16 +11,17 @@ window without a reply counts as empty.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from ..algorithms.timing import EXACT
-from ..decisions import DEFERRED, Charge, Decision
+from ..decisions import DEFERRED, NO_LIMIT, Charge, Decision
+from ..policies import Policy
 from ..stores.protocol import Fields, Reply, Store
 from .callbacks import Sent
 from .health import Health
 from .near_limit import NearLimit
-from .outbox import Outbox, PendingCharge, Window
+from .outbox import Outbox, PendingCharge
 from .results import decision_of, together
 from .waiting_lines import Ask
 from .windows import WindowSet
@@ -34,17 +35,17 @@ _READ_AGAIN = 1.0
 class _KnownWindow:
     """The state of one window as this process knows it. Times are by the limiter's clock."""
 
-    __slots__ = ("read_at", "remaining", "reset_at", "retry_at", "unsent")
+    __slots__ = ("read_at", "remaining", "reset_at", "retry_at")
 
-    def __init__(self) -> None:
-        self.remaining: int | None = None
-        """The hits left in the last reply of the store; None without a reply."""
-        self.reset_at = self.retry_at = self.read_at = 0.0
-        self.unsent = 0
-        """Hits admitted since then, which `remaining` does not include."""
+    def __init__(self, remaining: int, reset_at: float, retry_at: float, read_at: float) -> None:
+        self.remaining = remaining
+        """The hits left in the last reply of the store."""
+        self.reset_at = reset_at
+        self.retry_at = retry_at
+        self.read_at = read_at
 
 
-_UNKNOWN = _KnownWindow()
+_UNKNOWN = _KnownWindow(NO_LIMIT, 0.0, 0.0, 0.0)
 
 
 class Deferred:
@@ -72,7 +73,8 @@ class Deferred:
         self._without_store = without_store
         self._report = report
         self._clock = clock
-        self._known: OrderedDict[Window, _KnownWindow] = OrderedDict()
+        # By key and policy: policies may share a window.
+        self._known: OrderedDict[tuple[str, Policy], _KnownWindow] = OrderedDict()
         self._outbox = Outbox(
             store,
             health,
@@ -103,19 +105,16 @@ class Deferred:
         with self._outbox.lock:
             for charge in charges:
                 taken += charge.cost
-                known = self._of((charge.key, charge.policy))
-                # The window may have been forgotten since the charge.
-                known.unsent = max(0, known.unsent - self._outbox.give_back(charge, pending))
+                self._outbox.give_back(charge, pending)
         return taken
 
     def forget(self, keys: Iterable[str]) -> None:
         """Forget the last replies for windows that were reset."""
-        if self._known:
-            forgotten = set(keys)
-            with self._outbox.lock:
-                self._outbox.forget(forgotten)
-                for window in [window for window in self._known if window[0] in forgotten]:
-                    del self._known[window]
+        forgotten = set(keys)
+        with self._outbox.lock:
+            self._outbox.forget(forgotten)
+            for window in [window for window in self._known if window[0] in forgotten]:
+                del self._known[window]
 
     def _split(self, windows: WindowSet) -> tuple[WindowSet, WindowSet | None]:
         """Return the windows that are charged later, and those that are charged at once."""
@@ -141,15 +140,23 @@ class Deferred:
         """Return a refusal if a window has no room, as far as this process knows."""
         now = self._clock()
         template, keys = windows
+        counted: dict[str, int] = {}
         with self._outbox.lock:
             fields = self._estimate(windows, now)
             if fields[0]:
                 return None
-            for key, rule in zip(keys, template.rules, strict=True):
-                known = self._known.get((key, rule.policy))
+            for i, (key, rule) in enumerate(zip(keys, template.rules, strict=True)):
+                policy, hits = rule.policy, 0
+                if rule.count_rejected and not fields[2 + 4 * i]:
+                    # Of policies with the same key, the largest refusal counts.
+                    hits = max(0, min(rule.cost, policy.limit) - counted.get(key, 0))
+                    counted[key] = counted.get(key, 0) + hits
+                known = self._known.get((key, policy))
                 if known is not None and now - known.read_at > _READ_AGAIN:
                     known.read_at = now
-                    self._outbox.pending((key, rule.policy))
+                elif not hits:
+                    continue
+                self._leave(windows, i, hits)
         return decision_of(windows, template.rules, fields, DEFERRED, ())
 
     def _take(self, windows: WindowSet) -> Decision:
@@ -159,21 +166,25 @@ class Deferred:
         with self._outbox.lock:
             fields = self._estimate(windows, self._clock(), admitted=True)
             for i, (key, rule) in enumerate(zip(keys, template.rules, strict=True)):
-                policy, cost = rule.policy, rule.cost
-                # Policies with the same key share their hits: charge each key once.
-                if not cost or key in charged:
-                    continue
-                pending = self._outbox.pending((key, policy))
-                if pending is None:
-                    self._outbox.drop(cost)
-                    continue
-                pending.hits += cost
-                pending.profile = template.named[i][0]
-                self._of((key, policy)).unsent += cost
-                charged[key] = (Charge(key, policy, cost),), pending
+                if rule.cost:
+                    # Policies with the same key share their hits: charge each key once.
+                    pending = self._leave(windows, i, 0 if key in charged else rule.cost)
+                    if pending is not None and key not in charged:
+                        charged[key] = (Charge(key, rule.policy, rule.cost),), pending
         taken = tuple(charged.values())
         decision = decision_of(windows, template.rules, fields, DEFERRED, taken)
         return self._report(decision, None)
+
+    def _leave(self, windows: WindowSet, position: int, hits: int) -> PendingCharge | None:
+        """Leave hits of a window to the outbox; return None if it is full."""
+        profile, policy = windows.template.named[position]
+        pending = self._outbox.pending(windows.keys[position])
+        if pending is None:
+            self._outbox.drop(hits)
+        else:
+            pending.profiles[policy] = profile
+            pending.hits += hits
+        return pending
 
     def _estimate(self, windows: WindowSet, now: float, *, admitted: bool = False) -> Fields:
         """Return the reply that the store would give, as far as this process knows.
@@ -185,40 +196,32 @@ class Deferred:
         for key, rule in zip(keys, template.rules, strict=True):
             policy, cost = rule.policy, rule.cost
             known = self._known.get((key, policy), _UNKNOWN)
-            left = policy.limit if known.remaining is None else known.remaining
-            left -= known.unsent
+            left = max(0, min(policy.limit, known.remaining) - self._outbox.unsent(key))
             until = known.retry_at
             if policy.algorithm in EXACT:
                 # There is no room before a hit leaves the window.
                 until = max(until, known.reset_at)
             reset = _microseconds(known.reset_at - now)
             if cost > policy.limit:
-                fields += [0, max(0, left), -1, reset]
+                fields += [0, left, -1, reset]
             elif not admitted and cost > left and now < until:
-                fields += [0, max(0, left), _microseconds(until - now), reset]
+                fields += [0, left, _microseconds(until - now), reset]
             else:
                 fields += [1, max(0, left - cost), 0, reset]
         return (int(0 not in fields[::4]), 0, *fields)
 
-    def _of(self, window: Window) -> _KnownWindow:
-        known = self._known.get(window)
-        if known is None:
-            known = self._known[window] = _KnownWindow()
+    def _answered(self, key: str, policies: Sequence[Policy], state: Reply, sent_at: float) -> None:
+        """Remember what the store says about a window after a charge."""
+        rows = [*state.windows()]
+        for policy, now, one_more in zip(policies, rows[::2], rows[1::2], strict=True):
+            _, remaining, _, reset = now
+            _, _, retry, _ = one_more
+            # From the time before the call, so that a refusal here ends no later than the store's.
+            times = sent_at + reset / 1_000_000, sent_at + retry / 1_000_000, sent_at
+            self._known[key, policy] = _KnownWindow(remaining, *times)
+            self._known.move_to_end((key, policy))
             if len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
-        return known
-
-    def _answered(self, window: Window, hits: int, state: Reply | None, sent_at: float) -> None:
-        """Remember the reply of the store to a charge of `hits` hits."""
-        known = self._of(window)
-        known.unsent = max(0, known.unsent - hits)
-        self._known.move_to_end(window)
-        if state is not None:
-            (_, known.remaining, _, reset), (_, _, retry, _) = state.windows()
-            # From the time before the call, so that a refusal here ends no later than the store's.
-            known.reset_at = sent_at + reset / 1_000_000
-            known.retry_at = sent_at + retry / 1_000_000
-            known.read_at = sent_at
 
 
 def _microseconds(seconds: float) -> int:

@@ -101,7 +101,20 @@ def make_key(prefix: str, axis: str, identifier: str, scope: str, policy: Policy
 
 def identifier_in(key: str) -> str:
     """Return the identifier in a key; a shortened one stays shortened."""
-    return unescape(key.partition("{")[2].partition("}")[0])
+    return unescape(_tag(key))
+
+
+def is_shortened(key: str) -> bool:
+    """Return whether the identifier in a key is only its beginning and a hash.
+
+    Another identifier may have the same text, but then the key has it escaped.
+    """
+    return _HASHED in _tag(key)
+
+
+def _tag(key: str) -> str:
+    """Return the text between the braces of a key."""
+    return key.partition("{")[2].partition("}")[0]
 
 
 def any_key(prefix: str, profile: Profile, identifier: str) -> str:

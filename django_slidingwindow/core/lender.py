@@ -113,7 +113,7 @@ class Lender:
         if not reply.admitted:
             self._put_back(windows, held)
         decision = held.decision(windows, rest, reply, charged, self._store.source)
-        return self._outcomes.answered(windows, decision, start, forgotten, asked.keys[0])
+        return self._outcomes.answered(windows, decision, start, forgotten, "")
 
     def multi_slot(
         self,

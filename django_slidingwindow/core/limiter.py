@@ -101,7 +101,7 @@ class Limiter:
             clock=clock,
             background=background,
         )
-        self._charge_leased = self._lender.charge if store.lends else None
+        self._charge_leased = self._lender.charge if store.remote else None
         self.deferred = Deferred(
             store,
             self._health,
@@ -112,7 +112,9 @@ class Limiter:
             interval=deferred_seconds,
             clock=clock,
         )
-        self._penalizer = Penalizer(store, self._outcomes, self._health, self.shield)
+        self._penalizer = Penalizer(
+            store, self._outcomes, self._health, self.shield, callbacks.near
+        )
         self._release = Release(
             *(store, self.local, self.shield, self._health, self._lender, self.deferred),
             freed=callbacks.freed,
@@ -150,7 +152,7 @@ class Limiter:
         template, keys = windows
         if self._refusals or self.breaker.open or not template.plain:
             if template.inflight and not whole:
-                return await charge_whole(self.acharge(windows, True), self.arelease)
+                return await charge_whole(self.acharge(windows, True), self.arefund)
             begun = self._before(windows)
             if begun is not None:
                 return begun if isinstance(begun, Decision) else await adrive(begun, self._aanswer)
@@ -262,7 +264,7 @@ class Limiter:
             reporting = self._penalizer.report_before(windows)
             if reporting is not None:
                 return reporting
-        if template.deferred:
+        if template.deferred and self.store.remote:
             return self.deferred.check(windows)
         if template.leased and self._charge_leased is not None:
             return self._charge_leased(windows)

@@ -8,6 +8,8 @@ group refuses later, the others are refunded.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import compress
 from typing import Any
 
 from ..exceptions import StoreError
@@ -48,34 +50,46 @@ class MultiSlotCheck:
         self._clock = clock
         self._start = clock()
         self._charged: dict[int, Charged] = {}
+        # The nodes that have answered a peek, until they are asked to write.
+        self._only_read: set[str] = set()
 
     def ask(self, *, writes: bool) -> Generator[StoreCall, Any, tuple[Reply, tuple[Charged, ...]]]:
         """Return one reply for all windows, and what was charged; charge only if `writes`."""
-        slots = self._slots
+        slots, charging = self._slots, False
         try:
-            slots.answered((yield from self._ask(slots.sets, False, writes)))
-            if writes and slots.admitted:
+            slots.answered((yield from self._ask(slots.sets, charge=False)))
+            charging = writes and slots.admitted
+            if charging:
                 for some in slots.in_turns():
-                    slots.answered((yield from self._ask(some, True, writes)))
+                    slots.answered((yield from self._ask(some, charge=True)))
                     if not slots.admitted:
                         break
             elif writes:
                 refusing = slots.refusals_to_store()
                 if refusing:
                     sets = {n: slots.sets[n].part(where) for n, where in refusing.items()}
-                    slots.stored(refusing, (yield from self._ask(sets, True, writes)))
+                    # The refusal is certain, even if it cannot be stored.
+                    with suppress(StoreError):
+                        slots.stored(refusing, (yield from self._ask(sets, charge=True)))
         except GeneratorExit:
             # The flow is not driven any more, so it cannot send refunds.
             raise
         except BaseException:
             yield from self._give_back()
             raise
+        finally:
+            if charging:
+                # Whether they can be charged is not known. Another check may probe them.
+                self._health.breakers.abandoned(self._only_read)
+            elif writes:
+                for node in self._only_read:
+                    self._health.answered(node)
         if not slots.admitted:
             yield from self._give_back()
         return slots.reply(), tuple(self._charged.values())
 
     def _ask(
-        self, sets: dict[int, WindowSet], charge: bool, writes: bool
+        self, sets: dict[int, WindowSet], *, charge: bool
     ) -> Generator[StoreCall, Any, dict[int, Reply]]:
         """Return the replies of some groups; raise the first error."""
         within = self._left(1 - _GIVE_BACK)
@@ -84,8 +98,9 @@ class MultiSlotCheck:
         calls = [Evaluate(keys, template.rules, charge, within) for template, keys in sets.values()]
         batch = Batch(tuple(calls), [])
         nodes = [self._nodes[number] for number in sets]
+        self._only_read.difference_update(nodes)
         try:
-            yield from self._health.ask_all(nodes, batch, charges=writes)
+            yield from self._health.ask_all(nodes, batch, charges=charge)
         finally:
             # Also for a check that was cancelled: its calls were sent.
             for number, answer in zip(sets, batch.answers, strict=False):
@@ -93,6 +108,9 @@ class MultiSlotCheck:
                     self._charged[number] = charges_of(sets[number], answer)
                     if self._near.listeners.receivers:
                         self._near.charged(sets[number], answer)
+        if not charge:
+            away = [isinstance(answer, StoreError) and answer.outage for answer in batch.answers]
+            self._only_read = set(nodes).difference(compress(nodes, away))
         for answer in batch.answers:
             if isinstance(answer, StoreError):
                 raise answer

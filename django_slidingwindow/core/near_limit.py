@@ -37,12 +37,12 @@ class NearLimit:
         if not reply.admitted:
             return
         template, keys = windows
-        for i, row in enumerate(reply.windows()):
+        for i in template.shown:
             self.window(
                 template.named[i][0],
                 keys[i],
                 template.rules[i],
-                WindowReply(*row),
+                reply.window(i),
                 granted=reply.granted[i] if reply.granted else 0,
                 returned=ahead[i].returned if ahead else 0,
             )

@@ -50,15 +50,18 @@ class Outcomes:
     ) -> Decision:
         """Update breaker and shield after the store has decided; return the decision.
 
-        `key` is one of the keys in the call.
+        `key` is one of the keys in the call; empty if the breaker was updated before.
         """
-        if not self._breaker.is_healthy:
+        if key and not self._breaker.is_healthy:
             self._health.answered(self._store.node(key))
         if decision.allowed:
             if self._shield.refusals:
                 self._shield.charged(windows.keys)
-        elif windows.template.exact or _is_only_block(windows, decision):
-            self._shield.remember(windows, decision, forgotten)
+        else:
+            if self._shield.refusals:
+                self._shield.counted(decision)
+            if windows.template.exact or _is_only_block(windows, decision):
+                self._shield.remember(windows, decision, forgotten)
         return self.report(decision, start) if self._listeners.receivers else decision
 
     def unanswered(

@@ -13,6 +13,7 @@ from ..decisions import Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Evaluate, Reply, Store, WindowRule
 from .health import Health, StoreCall
+from .near_limit import NearLimit
 from .outcomes import Outcomes
 from .penalty_decisions import decide
 from .shield import Shield
@@ -25,11 +26,14 @@ Flow: TypeAlias = "Generator[StoreCall | Ask, Any, Decision]"
 class Penalizer:
     """Charges windows with penalties, and reports refusals that the shield answered."""
 
-    def __init__(self, store: Store, outcomes: Outcomes, health: Health, shield: Shield) -> None:
+    def __init__(
+        self, store: Store, outcomes: Outcomes, health: Health, shield: Shield, near: NearLimit
+    ) -> None:
         self._store = store
         self._outcomes = outcomes
         self._health = health
         self._shield = shield
+        self._near = near
 
     def charge(self, windows: WindowSet) -> Flow:
         """Charge windows and report refusals in one call."""
@@ -40,6 +44,8 @@ class Penalizer:
             reply: Reply = yield Evaluate(keys, rules, True)
         except BaseException as error:  # noqa: BLE001 -- raised again unless it is a StoreError
             return self._outcomes.unanswered(windows, error, start, keys[0])
+        if self._near.listeners.receivers:
+            self._near.charged(windows, reply)
         decision = decide(windows, template.rules, reply, self._store.source)
         return self._outcomes.answered(windows, decision, start, forgotten, keys[0])
 

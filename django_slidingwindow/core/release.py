@@ -98,6 +98,6 @@ class Release:
         finally:
             # Once more: a check may have leased units just before the window was reset.
             self._lender.forget(every)
-            self._shield.forget(every)
+            self._shield.reset(every)
             self._deferred.forget(every)
         return found

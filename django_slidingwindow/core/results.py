@@ -23,8 +23,10 @@ def charges_of(windows: WindowSet, reply: Reply) -> Charged:
     if reply.admitted:
         template, keys = windows
         for key, rule, admits in zip(keys, template.rules, reply.admits, strict=True):
-            if rule.cost and admits and not rule.watches:
-                charges[key] = Charge(key, rule.policy, rule.cost)
+            if rule.cost and admits and not rule.watches and key not in charges:
+                # Of the policies with the same key, the store charges the first.
+                policy = template.rules[keys.index(key)].policy
+                charges[key] = Charge(key, policy, rule.cost)
     return tuple(charges.values()), reply.clock
 
 

@@ -56,6 +56,10 @@ class _Refusal(NamedTuple):
         """The keys of all windows that it shows: a change of one of them drops the refusal."""
         return {one.key for one in (*self.verdicts, *self.watching)}
 
+    def blocks(self, penalty: str) -> bool:
+        """Whether this penalty blocks."""
+        return any(one.blocks for one in self.watching if one.key == penalty)
+
 
 class Shield:
     """A bounded memory of refusals; the oldest is dropped first."""
@@ -80,7 +84,7 @@ class Shield:
         # By the key of a penalty: the times of replayed refusals that the store does not know yet.
         self._unreported: OrderedDict[str, list[float]] = OrderedDict()
         self.forgotten = 0
-        """How often `forget` or `clear` was called; see `remember`."""
+        """How often `forget`, `reset` or `clear` was called; see `remember`."""
 
     def __len__(self) -> int:
         return len(self.refusals)
@@ -126,11 +130,6 @@ class Shield:
                 return
             if question in self.refusals:
                 self._drop(question)
-            for one in watching:
-                # What other refusals say about this penalty is out of date now.
-                for other in tuple(self._questions.get(one.key, ())):
-                    if not self.refusals[other].watching.blocked:
-                        self._drop(other)
             kept = _Refusal(refusal, verdicts, now, now + lasts, watching)
             self.refusals[question] = kept
             self._oldest_ends = min(self._oldest_ends, now + self.seconds)
@@ -138,6 +137,20 @@ class Shield:
                 self._questions.setdefault(key, set()).add(question)
             if len(self.refusals) > self._max_entries:
                 self._drop(next(iter(self.refusals)))
+
+    def counted(self, refusal: Decision) -> None:
+        """Drop refusals that show a penalty of this one: how many it has left is not true any more.
+
+        The end of a block stays true.
+        """
+        watching = Watching.of(refusal)
+        if not watching:
+            return
+        with self._lock:
+            for one in watching:
+                for question in tuple(self._questions.get(one.key, ())):
+                    if not self.refusals[question].blocks(one.key):
+                        self._drop(question)
 
     def charged(self, keys: tuple[str, ...]) -> None:
         """Drop refusals that show one of these windows, because the windows were charged."""
@@ -151,9 +164,15 @@ class Shield:
         with self._lock:
             self.forgotten += 1
             for key in keys:
-                self._unreported.pop(key, None)
                 for question in tuple(self._questions.get(key, ())):
                     self._drop(question)
+
+    def reset(self, keys: Iterable[str]) -> None:
+        """Do what `forget` does, and drop refusals that were not reported to these penalties."""
+        self.forget(keys)
+        with self._lock:
+            for key in keys:
+                self._unreported.pop(key, None)
 
     def clear(self) -> None:
         with self._lock:

@@ -67,6 +67,7 @@ class WindowTemplate:
         "plain",
         "profiles",
         "rules",
+        "shares",
         "shown",
         "single",
     )
@@ -82,6 +83,7 @@ class WindowTemplate:
         joined: bool = False,
         may_share: bool = False,
         shares: bool = False,
+        deferred: tuple[int, ...] | None = None,
         decide: Callable[[], Decision] | None = None,
         logged: tuple[Logged, ...] = (),
     ) -> None:
@@ -89,9 +91,10 @@ class WindowTemplate:
 
         `name` is the name of the first profile. `joined`: the windows belong to several profiles,
         so the keys may be in several cluster slots. `may_share`: two windows may have the same key.
-        `shares`: two windows have the same key, so nothing is leased. `decide` makes the decision
-        of a template without windows; None means no limit. `logged`: profiles whose admitted
-        requests are logged.
+        `shares`: two windows have the same key, so nothing is leased. `deferred` has the positions
+        of windows that are charged after the decision; None for those of deferred profiles.
+        `decide` makes the decision of a template without windows; None means no limit. `logged`:
+        profiles whose admitted requests are logged.
         """
         self.rules = WindowRules(rules)
         self.profiles = profiles
@@ -106,6 +109,7 @@ class WindowTemplate:
         self.ending = endings[0] if len(endings) == 1 else None
         self.joined = joined
         self.may_share = may_share
+        self.shares = shares
         self.decide = decide
         self.logged = logged
         # The positions of windows from which units are leased.
@@ -115,7 +119,9 @@ class WindowTemplate:
                 [i for i, rule in enumerate(rules) if rule.policy.lease >= rule.cost > 0]
             )
         # The positions of windows that are charged after the decision.
-        self.deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
+        if deferred is None:
+            deferred = tuple([i for i, profile in enumerate(profiles) if profile.deferred])
+        self.deferred = deferred
         # The positions of penalties, and of the other windows, which decisions show.
         self.penalties = tuple([i for i, rule in enumerate(rules) if rule.watches])
         self.shown = tuple([i for i, rule in enumerate(rules) if not rule.watches])
@@ -153,7 +159,12 @@ class WindowTemplate:
         found = self.parts.get(key)
         if found is None:
             found = self.parts[key] = WindowTemplate(
-                tuple([rules[i] for i in key]), tuple([profiles[i] for i in key]), name=self.name
+                tuple([rules[i] for i in key]),
+                tuple([profiles[i] for i in key]),
+                name=self.name,
+                joined=self.joined,
+                shares=self.shares,
+                deferred=tuple([at for at, i in enumerate(key) if i in self.deferred]),
             )
         return found
 
@@ -265,12 +276,13 @@ def _join(templates: tuple[WindowTemplate, ...]) -> WindowTemplate:
 def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> WindowTemplate:
     """Return a template in which windows with the same key have the same cost: the highest.
 
-    Such windows share their hits. `firsts` has, for each window, the position of the first one with
-    its key.
+    Such windows share their hits. If one of them is charged at once, all of them are. `firsts` has,
+    for each window, the position of the first one with its key.
     """
     most: dict[int, int] = {}
     for first, rule in zip(firsts, template.rules, strict=True):
         most[first] = max(most.get(first, 0), rule.cost)
+    at_once = {first for i, first in enumerate(firsts) if i not in template.deferred}
     return WindowTemplate(
         tuple(
             rule._replace(cost=most[first])
@@ -280,5 +292,6 @@ def _with_shared_costs(template: WindowTemplate, firsts: tuple[int, ...]) -> Win
         name=template.name,
         joined=True,
         shares=True,
+        deferred=tuple([i for i in template.deferred if firsts[i] not in at_once]),
         logged=template.logged,
     )

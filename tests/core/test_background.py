@@ -383,6 +383,25 @@ def test_fork_does_not_wait_forever_for_work(monkeypatch: pytest.MonkeyPatch) ->
     work.background.stop()
 
 
+def test_work_goes_on_after_a_fork_whose_wait_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Call the hooks of a fork. Python ignores what a signal handler raises in one of them."""
+    work, busy = Work(), Work()
+
+    def interrupted(seconds: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(busy.background, "pause", interrupted)
+    monkeypatch.setattr(module, "_all", [work.background, busy.background])
+    with pytest.raises(KeyboardInterrupt):
+        module._pause_all()
+    module._resume_all()
+    work.background.wake()
+    until(lambda: work.rounds == 1)
+    work.background.stop()
+
+
 @needs_fork
 def test_work_may_fork() -> None:
     statuses: list[int] = []

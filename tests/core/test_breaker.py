@@ -246,6 +246,15 @@ def test_removed_node_does_not_keep_the_outage_open(clock: Clock) -> None:
     assert some.of("a").state == CLOSED, "should it come back, it starts anew"
 
 
+def test_failure_of_a_removed_node_is_forgotten(clock: Clock) -> None:
+    some = breakers(clock)
+    some.failed("a")
+    some.succeeded("b", lambda: NODES)
+    assert not some.is_healthy
+    some.succeeded("b", lambda: ["b", "c"])
+    assert some.is_healthy, "successes are not reported any more"
+
+
 def test_caller_without_all_permits_does_not_probe(clock: Clock) -> None:
     some = breakers(clock)
     fail(some, "a")

@@ -56,6 +56,7 @@ class Store(MemoryStore):
     """A store that counts its round trips, and can be away or fail for one key."""
 
     source = decisions.REDIS
+    remote = True
 
     def __init__(self, time: Time) -> None:
         super().__init__(clock=time.microseconds)
@@ -189,6 +190,50 @@ def test_cost_of_zero_is_not_sent(limiter: Limiter, store: Store, sent: list[Sen
     assert (store.trips, sent) == (0, [])
 
 
+def test_cost_of_zero_passes_a_window_with_more_hits_than_its_limit(
+    limiter: Limiter, store: Store
+) -> None:
+    later = profile(limit=1)
+    charge(limiter, later)
+    store.meanwhile = lambda: charge(limiter, later)
+    limiter.deferred.flush()
+    assert not charge(limiter, later).allowed
+    assert charge(limiter, later, cost=0).allowed
+
+
+@pytest.mark.parametrize("algorithm", ["compact", "log", "buckets"])
+def test_counted_refusals_keep_a_client_out(limiter: Limiter, time: Time, algorithm: str) -> None:
+    later = profile(limit=3, count_rejected=True, algorithm=algorithm)
+
+    def admitted(cost: int = 1) -> bool:
+        allowed = charge(limiter, later, cost=cost).allowed
+        limiter.deferred.flush()
+        return allowed
+
+    assert admitted(2)
+    # Above the limit it counts as much as the limit, in place of the older hits.
+    assert not admitted(4)
+    for _ in range(8):
+        time.now += 15 * SECOND
+        assert not admitted()
+    time.now += 62 * SECOND
+    assert admitted(3)
+
+
+def test_a_counted_refusal_counts_once_where_policies_share_a_window(
+    limiter: Limiter, time: Time, sent: list[Sent]
+) -> None:
+    profiles = [
+        profile(name=f"of {limit}", scope="s", limit=limit, count_rejected=True)
+        for limit in (2, 4, 3)
+    ]
+    assert charge(limiter, *profiles, cost=2).allowed
+    limiter.deferred.flush()
+    assert not charge(limiter, *profiles, cost=5).allowed
+    limiter.deferred.flush()
+    assert [one.charged for one in sent] == [2, 4]
+
+
 class TestSeveralProfiles:
     def test_the_other_is_charged_at_once(self, limiter: Limiter, store: Store) -> None:
         now, later = profile(limit=2, name="now", mode="enforce"), profile(limit=10)
@@ -238,6 +283,65 @@ class TestSeveralProfiles:
         limiter.deferred.flush()
         assert peek(limiter, other).remaining == 3
 
+    @pytest.mark.parametrize("limits", [(2, 5), (5, 2)])
+    def test_each_of_the_profiles_that_share_a_window_refuses(
+        self, limiter: Limiter, time: Time, sent: list[Sent], limits: tuple[int, int]
+    ) -> None:
+        profiles = [profile(name=f"of {one}", scope="s", limit=one) for one in limits]
+        assert [charge(limiter, *profiles).allowed for _ in range(4)] == [True] * 4
+        limiter.deferred.flush()
+        assert (sent[0].charged, sent[0].over) == (4, 4)
+        refusal = charge(limiter, *profiles)
+        assert (refusal.allowed, refusal.profile, refusal.remaining) == (False, "of 2", 0)
+        time.now += 60 * SECOND
+        assert charge(limiter, *profiles).allowed
+
+    def test_hits_that_were_not_sent_count_for_all_profiles_of_a_window(
+        self, limiter: Limiter
+    ) -> None:
+        one, other = profile(name="one", scope="s"), profile(name="other", scope="s", limit=5)
+        charge(limiter, one, other)
+        limiter.deferred.flush()
+        assert charge(limiter, one).remaining == 1
+        assert [charge(limiter, other).remaining for _ in range(2)] == [2, 1]
+        assert not charge(limiter, one).allowed
+
+    def test_a_window_that_is_also_charged_at_once_is_charged_once(
+        self, limiter: Limiter, store: Store
+    ) -> None:
+        now = profile(limit=5, name="now", scope="s", mode="enforce")
+        later, apart = profile(limit=3, scope="s"), profile(name="apart")
+        decision = charge(limiter, now, later, apart)
+        assert decision.source == decisions.REDIS
+        assert peek(limiter, later).remaining == 1
+        limiter.deferred.flush()
+        assert [peek(limiter, one).remaining for one in (now, later, apart)] == [3, 1, 1]
+        assert [charge(limiter, now, later).allowed for _ in range(3)] == [True, True, False]
+        assert limiter.refund(decision) == 2
+        assert charge(limiter, now, later).allowed
+
+    def test_refund_where_profiles_share_a_window_of_different_resolutions(
+        self, limiter: Limiter
+    ) -> None:
+        profiles = [
+            Profile(
+                name=f"of {resolution}",
+                axis="tenant",
+                scope="s",
+                mode="deferred",
+                policies=(
+                    Policy(limit=limit, window=60, algorithm="buckets", resolution=resolution),
+                ),
+            )
+            for limit, resolution in ((5, 7), (9, 60))
+        ]
+        decision = charge(limiter, *profiles)
+        limiter.deferred.flush()
+        assert peek(limiter, profiles[0]).remaining == 3
+        assert limiter.refund(decision) == 1
+        limiter.deferred.flush()
+        assert peek(limiter, profiles[0]).remaining == 4
+
 
 class TestRefunds:
     def test_refund_of_unsent_hits(self, limiter: Limiter, sent: list[Sent]) -> None:
@@ -255,6 +359,21 @@ class TestRefunds:
         assert peek(limiter, profile()).remaining == 1
         limiter.deferred.flush()
         assert peek(limiter, profile()).remaining == 2
+
+    def test_window_is_read_again_after_a_refund(self, limiter: Limiter, sent: list[Sent]) -> None:
+        full, after = profile(limit=2), profile(limit=2, name="after")
+        old = [charge(limiter, full), charge(limiter, full)]
+        charge(limiter, after)
+        limiter.deferred.flush()
+        assert not charge(limiter, full).allowed
+        assert limiter.refund(old[0]) == 1
+        limiter.deferred.flush()
+        # The refund made room before these hits came.
+        assert [charge(limiter, full).allowed for _ in range(2)] == [True, False]
+        assert limiter.refund(old[1]) == 1
+        limiter.deferred.flush()
+        assert [(one.charged, one.over) for one in sent] == [(3, 0), (0, 0), (1, 0)]
+        assert peek(limiter, full).remaining == 0
 
     def test_refund_of_hits_under_way(self, limiter: Limiter, store: Store) -> None:
         decision = charge(limiter, profile())
@@ -310,7 +429,7 @@ class TestReset:
         limiter.deferred.flush()
         # It is not full, as far as is known, but one hit waits.
         assert (charge(limiter, later).allowed, peek(limiter, later).remaining) == (True, 0)
-        assert limiter.deferred._known[windows.keys[0], later.policies[0]].unsent == 2
+        assert limiter.deferred._outbox.unsent(windows.keys[0]) == 2
 
     def test_reset_of_another_window_keeps_charges_under_way(
         self, limiter: Limiter, store: Store
@@ -355,12 +474,25 @@ class TestTroubles:
         limiter.deferred.flush()
         assert (sent[0].charged, sent[0].lost) == (3, 1)
 
+    def test_hits_are_given_back_even_if_too_many_windows_wait(
+        self, store: Store, time: Time, asleep: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(deferred_module.Deferred.__init__.__kwdefaults__, "max_pending", 1)
+        limiter = limiter_of(store, time)
+        decision = charge(limiter, profile())
+        limiter.deferred.flush()
+        charge(limiter, profile(), identifier="other")
+        assert limiter.refund(decision) == 1
+        limiter.deferred.flush()
+        assert peek(limiter, profile()).remaining == 2
+
     def test_number_of_known_windows_is_bounded(
         self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(deferred_module, "_MAX_KNOWN", 2)
         for identifier in ("a", "b", "c"):
             charge(limiter, profile(), identifier=identifier)
+        limiter.deferred.flush()
         assert len(limiter.deferred._known) == 2
 
     def test_one_damaged_window_does_not_concern_others(

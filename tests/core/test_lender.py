@@ -232,6 +232,15 @@ def test_windows_that_profiles_share_are_not_leased(site: Site) -> None:
     assert sources(limiter, twice, calls=6) == ["redis"] * 6
 
 
+def test_windows_that_profiles_share_beside_a_deferred_one_are_charged_once(site: Site) -> None:
+    limiter, later = site.process(), plain(name="later", mode="deferred")
+    one, two = leased(name="one", scope="shared"), leased(name="two", scope="shared", limit=20)
+    for _ in range(4):
+        assert limiter.charge(windows(limiter, one, two, later)).allowed
+    limiter.close()
+    assert stored(limiter, one) == 4
+
+
 def test_observing_profile_leases_and_never_refuses(site: Site) -> None:
     limiter, profile = site.process(), leased(limit=4, lease=2, mode="observe")
     found = [limiter.charge(windows(limiter, profile)) for _ in range(6)]

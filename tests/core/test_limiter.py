@@ -460,6 +460,25 @@ class TestReceipt:
             is None
         )
 
+    @pytest.mark.parametrize("resolutions", [(7, 60), (60, 7)])
+    def test_refund_where_profiles_share_a_window_of_different_resolutions(
+        self, store: Store, resolutions: tuple[int, int]
+    ) -> None:
+        limiter = Limiter(store)
+        policies = [
+            Policy(limit=9, window=60, algorithm="buckets", resolution=each) for each in resolutions
+        ]
+        sharing = [
+            ProfileCheck(
+                Profile(name=f"{i}", axis="tenant", scope="s", policies=(policy,)),
+                "acme",
+                (policy,),
+            )
+            for i, policy in enumerate(policies)
+        ]
+        decision = limiter.charge(limiter.windows(sharing))
+        assert limiter.refund(decision) == 1
+
     def test_profiles_that_share_a_window_share_its_hits_and_cost_the_most(
         self, store: Store
     ) -> None:
@@ -572,6 +591,74 @@ class TestSeveralCalls:
         )
         assert limiter.breaker.of("b").state == CLOSED
         assert limiter.charge(limiter.windows([profile_check("b")])).source == decisions.REDIS
+
+    def test_node_that_only_reads_is_away(self, split: Store) -> None:
+        """It answers the peek that comes before a charge, and that proves nothing."""
+        recorder = Recorder()
+        limiter = Limiter(split, callbacks=recorder.callbacks)
+        windows = limiter.windows([profile_check("a", limit=9), profile_check("b", limit=9)])
+        split.fails = lambda call: AWAY if getattr(call, "writes", True) else None
+        for state in (CLOSED, CLOSED, OPEN):
+            assert limiter.charge(windows).source == decisions.LOCAL
+            assert limiter.breaker.state == state
+        assert ("degraded", str(AWAY)) in recorder.events
+        reads = split.fails
+        recovers(limiter, split)
+        split.fails = reads
+        assert limiter.charge(windows).source == decisions.LOCAL
+        assert limiter.breaker.of("a").state == OPEN, "it has failed as a probe"
+        recovers(limiter, split)
+        assert limiter.charge(windows).source == decisions.REDIS
+        assert limiter.breaker.state == CLOSED
+
+    def test_node_that_is_not_charged_after_all_may_be_probed_at_once(self, split: Store) -> None:
+        limiter = Limiter(split)
+        windows = limiter.windows([profile_check("a", limit=8), profile_check("b", limit=9)])
+        away(split)
+        for _ in range(3):
+            limiter.charge(windows)
+        recovers(limiter, split)
+        # `a` has fewer hits left and is charged first, so nothing was charged in `b`.
+        split.fails = lambda call: AWAY if getattr(call, "writes", True) else None
+        assert limiter.charge(windows).source == decisions.LOCAL
+        split.fails = lambda call: None
+        assert limiter.charge(limiter.windows([profile_check("b")])).source == decisions.REDIS
+
+    def test_refused_check_is_a_probe(self, split: Store) -> None:
+        limiter = Limiter(split)
+        away(split)
+        for name in "aaabbb":
+            limiter.charge(limiter.windows([profile_check(name)]))
+        recovers(limiter, split)
+        windows = limiter.windows([profile_check("a", limit=0), profile_check("b")])
+        assert outcomes([limiter.charge(windows)]) == [(False, decisions.REDIS)]
+        assert limiter.breaker.state == CLOSED
+
+    @pytest.mark.parametrize("error", [AWAY, SPOILED])
+    def test_refusal_that_cannot_be_stored_stays_a_refusal(
+        self, split: Store, error: StoreError
+    ) -> None:
+        limiter = Limiter(split, fallback="allow")
+        counting = profile_check("a", limit=1, count_rejected=True)
+        windows = limiter.windows([counting, profile_check("b")])
+        assert limiter.charge(windows).allowed
+        split.fails = lambda call: error if getattr(call, "writes", True) else None
+        for _ in range(3):
+            assert outcomes([limiter.charge(windows)]) == [(False, decisions.REDIS)]
+        assert limiter.breaker.of("a").state == (OPEN if error.outage else CLOSED)
+
+    def test_refusal_that_there_is_no_time_to_store_stays_a_refusal(self, split: Store) -> None:
+        now = [0.0]
+        limiter = Limiter(split, fallback="allow", budget=0.1, clock=lambda: now[0])
+        counting = profile_check("a", limit=0, count_rejected=True)
+
+        def slow(call: Call) -> None:
+            now[0] += 0.05
+
+        split.fails = slow
+        decision = limiter.charge(limiter.windows([counting, profile_check("b")]))
+        assert outcomes([decision]) == [(False, decisions.REDIS)]
+        assert len(split.calls) == 2, "both are looked at"
 
     def test_interrupted_probe_is_left_to_the_next_caller(self, split: Store) -> None:
         limiter = Limiter(split)

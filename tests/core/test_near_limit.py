@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_slidingwindow.algorithms.penalties import Penalty
 from django_slidingwindow.core.background import Background
 from django_slidingwindow.core.callbacks import Callbacks
 from django_slidingwindow.core.listeners import NOBODY
@@ -85,6 +86,21 @@ def test_share_of_the_limit_is_rounded_up(
     site: Site, crossed: list[Verdict], share: float | None, limit: int, expected: list[int]
 ) -> None:
     assert sends(process(site, crossed, share), crossed, profile(limit)) == expected
+
+
+@pytest.mark.parametrize("names", [["acme", "acme"], ["acme", "globex"]])
+def test_profile_with_a_penalty_is_near_but_its_penalty_is_not(
+    site: Site, crossed: list[Verdict], names: list[str]
+) -> None:
+    limiter = process(site, crossed)
+    penalized = profile(penalty=Penalty(limit=1, window=600, steps=(60.0,)))
+    assert sends(limiter, crossed, penalized, times=11) == [8]
+    # The last one was refused. So one refusal counts, which is all that the penalty tolerates.
+    site.wait(61)
+    both = [penalized, profile(100, "other")]
+    for _ in range(10):
+        assert charge(limiter, *both, names=names).allowed
+    assert [(near.profile, near.policy) for near in crossed] == [("api", penalized.policies[0])]
 
 
 def test_verdict_says_which_window_is_near(site: Site, crossed: list[Verdict]) -> None:
@@ -188,6 +204,10 @@ def test_deferred_charge_is_near_when_it_is_sent(
     assert crossed == []
     limiter.deferred.flush()
     assert [(near.profile, near.remaining) for near in crossed] == [("later", 1)]
+    wide = profile(mode="deferred", name="wide", limit=12, scope="later")
+    charge(limiter, wide, later)
+    limiter.deferred.flush()
+    assert [(near.profile, near.remaining) for near in crossed[1:]] == [("wide", 2)]
     # Above the limit the reply does not say how many hits there were before.
     for _ in range(5):
         charge(limiter, later)
@@ -196,4 +216,4 @@ def test_deferred_charge_is_near_when_it_is_sent(
     away = [StoreError("away")] * 2
     monkeypatch.setattr(limiter.store, "run_many", lambda calls, within: away)
     limiter.deferred.flush()
-    assert len(crossed) == 1
+    assert len(crossed) == 2

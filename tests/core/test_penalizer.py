@@ -284,6 +284,44 @@ def test_refusals_of_one_identifier_count_together_whatever_is_asked(site: Site)
     assert [one.source for one in decided[-2:]] == [decisions.SHIELD] * 2
 
 
+def test_a_refusal_that_is_not_held_counts_against_those_that_are(site: Site) -> None:
+    counting = profile("counting", Policy(limit=0, window=60), penalty=None, count_rejected=True)
+    site.check()
+    assert site.check().source == decisions.REDIS
+    assert [site.check(LOGIN, counting).source for _ in range(2)] == [decisions.REDIS] * 2
+    assert site.check().reason == decisions.PENALTY
+
+
+def test_the_block_of_one_profile_does_not_hide_the_refusals_of_another(site: Site) -> None:
+    other = profile("more")
+    assert site.check(LOGIN, other).allowed
+    site.refuse(times=4)
+    # The shield holds this for the block of the first, and knows what the second has left.
+    assert site.check(LOGIN, other).reason == decisions.PENALTY
+    site.check(other, cost=2)
+    site.check(other, cost=3)
+    blocked = site.check(LOGIN, other)
+    assert [verdict.blocked for verdict in blocked.verdicts] == [True, True]
+
+
+def test_an_admission_keeps_what_was_not_reported(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, refused = site.store.run, []
+
+    def late(call: Any) -> Any:
+        """Return the reply when others were refused, and two of them by the shield."""
+        reply = run(call)
+        monkeypatch.undo()
+        refused.extend([site.check() for _ in range(3)])
+        return reply
+
+    monkeypatch.setattr(site.store, "run", late)
+    assert site.check().allowed
+    assert [one.source for one in refused] == ["redis", "shield", "shield"]
+    assert site.check().reason == decisions.PENALTY
+
+
 def test_a_replay_counts_once_where_profiles_share_a_penalty(site: Site) -> None:
     twins = profile("one", scope="both"), profile("two", HOUR, scope="both")
     reasons = [site.check(*twins).reason for _ in range(5)]

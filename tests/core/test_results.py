@@ -57,6 +57,24 @@ def test_window_that_observes_says_whether_it_would_refuse(admits: int) -> None:
     assert decision.reason == (decisions.ALLOWED if admits else decisions.OBSERVED)
 
 
+def test_receipt_names_the_policy_that_the_store_has_charged() -> None:
+    """The first of those with the same key, even if it only observes and refuses."""
+    policies = [Policy(limit=limit, window=60, algorithm="buckets") for limit in (1, 9, 5)]
+    profiles = [
+        Profile(name=f"{i}", axis="tenant", scope="s", policies=(policy,), mode=mode)
+        for i, (policy, mode) in enumerate(
+            zip(policies, ("observe", "enforce", "enforce"), strict=True)
+        )
+    ]
+    windows = WindowCache("throttle").windows(
+        [ProfileCheck(profile, "acme", profile.policies) for profile in profiles]
+    )
+    decision = decide(windows, 1, CLOCK, 0, 0, 9, 9, 1, 4, 0, 9, 1, 2, 0, 9)
+    assert decision.receipt is not None
+    ((charges, _),) = decision.receipt.parts
+    assert [charge.policy for charge in charges] == [policies[0]]
+
+
 def test_strictest_refusal_lasts_longest() -> None:
     decision = decide(
         windows_of([5, 6, 7]),
