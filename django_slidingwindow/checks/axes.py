@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django.core.checks import CheckMessage
 
-from ..guard.identity import BUILT_IN, HEADER
+from ..guard.identity import BUILT_IN, names_header
 from ..policies import Profile
 from ..registry import near
 from . import catalog
@@ -40,7 +40,7 @@ def check_axes(project: Project) -> Iterator[CheckMessage]:
         for axis in sorted(set(profile.axis.split("+")) - set(own)):
             if axis == "tenant":
                 yield catalog.NO_TENANT(name=profile.name)
-            elif axis not in BUILT_IN and not axis.startswith(HEADER):
+            elif axis not in BUILT_IN and not names_header(axis):
                 known = {*BUILT_IN, "tenant", *own}
                 yield catalog.UNKNOWN_AXIS(name=profile.name, axis=axis, near=near(axis, known))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.urls import get_resolver
 
+from ..guard.addresses import read_network
 from ..guard.exemptions import STAFF
 from ..guard.installation import MIDDLEWARE
 from ..guard.proxies import UNIX
@@ -28,7 +28,7 @@ def check_proxies(project: Project) -> Iterator[CheckMessage]:
 
 def check_trust(project: Project) -> Iterator[CheckMessage]:
     for value in _networks(project.conf.trusted_proxies):
-        if ipaddress.ip_network(value).prefixlen == 0:
+        if read_network(value).prefixlen == 0:
             yield catalog.TRUSTS_ALL(value=value)
 
 
@@ -46,7 +46,7 @@ def check_exemptions(project: Project) -> Iterator[CheckMessage]:
 def check_exempt_proxies(project: Project) -> Iterator[CheckMessage]:
     for value in _networks(project.conf.exempt):
         for proxy in _networks(project.conf.trusted_proxies):
-            if ipaddress.ip_network(value).overlaps(ipaddress.ip_network(proxy)):
+            if read_network(value).overlaps(read_network(proxy)):
                 yield catalog.EXEMPT_PROXY(value=value, proxy=proxy)
 
 
@@ -90,7 +90,7 @@ def _network_problem(value: Any) -> str | None:
     if not isinstance(value, str):
         return f"{type(value).__name__} is not a network."
     try:
-        ipaddress.ip_network(value)
+        read_network(value)
     except ValueError as error:
         return f"{error}."
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.cache import caches
+from django.urls import get_resolver
 
 from ..conf import Conf, conf
 from ..guard.installation import middleware_like
@@ -36,8 +38,6 @@ class Project:
     @classmethod
     def read(cls, user: Mapping[str, Any]) -> Project:
         """Read the current settings and import all views."""
-        # A view registers the profiles that it uses when it is imported.
-        view_names()
         own = Conf()
         vars(own)["user"] = valid(user)
         configs = (
@@ -47,7 +47,7 @@ class Project:
             conf=own,
             given=frozenset(user),
             configs=configs,
-            usages=usages(),
+            usages=_usages(),
             middleware=conf.middleware,
             session_engine=conf.session_engine,
             caches=caches.settings,
@@ -89,6 +89,17 @@ class Project:
     def middleware_like(self, path: str) -> int:
         """Return how often MIDDLEWARE lists the class at `path`, or a class derived from it."""
         return middleware_like(self.middleware, path)
+
+
+def _usages() -> list[Usage]:
+    """Import all views, and return the places that require profiles."""
+    # A view registers the profiles that it uses when it is imported.
+    names = view_names()
+    # Not imported here, because DRF may not be installed. Views with its throttle import it.
+    drf = sys.modules.get("django_slidingwindow.contrib.drf")
+    if drf is None or names is None:
+        return usages()
+    return [*usages(), *drf.usages_in(get_resolver().url_patterns)]
 
 
 def named_by(usage: Usage) -> tuple[str, ...]:

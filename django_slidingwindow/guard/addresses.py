@@ -6,9 +6,9 @@ address is parsed, and `ipaddress` would take two to five times as long as `sock
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from socket import AF_INET, AF_INET6, inet_ntoa, inet_ntop, inet_pton
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Address: TypeAlias = "IPv4Address | IPv6Address"
 Network: TypeAlias = "IPv4Network | IPv6Network"
@@ -18,6 +18,7 @@ MAX_LENGTH = 128
 follow."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
+_MAPPED_BITS = 8 * len(_MAPPED)
 _NAT64 = b"\x00\x64\xff\x9b" + bytes(8)
 _TEREDO = b"\x20\x01\x00\x00"
 _SIX_TO_FOUR = b"\x20\x02"
@@ -84,6 +85,18 @@ def _unwrap_ipv4(packed: bytes) -> bytes:
     if start == _MAPPED or (start == _NAT64 and IPv4Address(inside).is_global):
         return inside
     return packed
+
+
+def read_network(value: Any) -> Network:
+    """Return the network that a setting names. Raise ValueError if it does not name one.
+
+    A network of mapped addresses becomes the IPv4 network inside, as the addresses in it do.
+    """
+    network = ip_network(value)
+    packed = network.network_address.packed
+    if network.prefixlen >= _MAPPED_BITS and packed.startswith(_MAPPED):
+        return IPv4Network((packed[len(_MAPPED) :], network.prefixlen - _MAPPED_BITS))
+    return network
 
 
 def counted_address(packed: bytes, ipv6_prefix: int) -> str:

@@ -38,15 +38,28 @@ class BoundProfile(NamedTuple):
     """Whether a function of the project, which may block, finds the identifier or the limit."""
 
 
-class _ProfilesByMethod(BoundedCache["str | None", tuple[BoundProfile, ...]]):
+class BoundProfiles(NamedTuple):
+    """The profiles that count requests of one method."""
+
+    profiles: tuple[BoundProfile, ...]
+    prepares: tuple[Callable[[HttpRequest], Awaitable[None]], ...]
+    """The functions that load what the profiles need."""
+    blocks: bool
+    """Whether one of the profiles may block."""
+
+
+class _ProfilesByMethod(BoundedCache["str | None", BoundProfiles]):
     """The profiles that count requests, by the method of the request."""
 
     def __init__(self, bind: Callable[[str | None], tuple[BoundProfile, ...]]) -> None:
         super().__init__(_MAX_METHODS)
         self._bind = bind
 
-    def __missing__(self, method: str | None) -> tuple[BoundProfile, ...]:
-        return self.keep(method, self._bind(method))
+    def __missing__(self, method: str | None) -> BoundProfiles:
+        profiles = self._bind(method)
+        prepares = tuple(bound.prepare for bound in profiles if bound.prepare is not None)
+        blocks = any(bound.blocks for bound in profiles)
+        return self.keep(method, BoundProfiles(profiles, prepares, blocks))
 
 
 class Binding:
@@ -106,12 +119,11 @@ class Binding:
         if self.exempt is not None and self.exempt.covers(request):
             return False
         try:
-            profiles = self.by_method[request.method]
-            if any(bound.blocks for bound in profiles):
+            _, prepares, blocks = self.by_method[request.method]
+            if blocks:
                 return True
-            for bound in profiles:
-                if bound.prepare is not None:
-                    await bound.prepare(request)
+            for prepare in prepares:
+                await prepare(request)
         except Exception:  # noqa: BLE001 -- `resolve` raises it again, and handles it
             return True
         return False

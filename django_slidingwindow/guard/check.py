@@ -43,8 +43,8 @@ def check(request: HttpRequest, requirements: Requirements) -> Decision | None:
         decision = limiter.charge(windows)
     checked = new_check(Check, (unmet, windows, counted, chosen, decision, exempt))
     if windows is not None and windows.template.inflight:
-        return _record_and_hold(request, requirements, state, checked, limiter)
-    return _record(request, requirements, state, checked)
+        return _record_and_hold(request, requirements, checked, limiter)
+    return _record(request, requirements, checked)
 
 
 async def acheck(request: HttpRequest, requirements: Requirements) -> Decision | None:
@@ -64,8 +64,8 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
         decision = await limiter.acharge(windows)
     checked = new_check(Check, (unmet, windows, counted, chosen, decision, exempt))
     if windows is not None and windows.template.inflight:
-        return _record_and_hold(request, requirements, state, checked, limiter)
-    return _record(request, requirements, state, checked)
+        return _record_and_hold(request, requirements, checked, limiter)
+    return _record(request, requirements, checked)
 
 
 def _earlier_decision(
@@ -79,10 +79,10 @@ def _earlier_decision(
     return state.decision(request, requirements) if conf.enabled else None
 
 
-def _record(
-    request: HttpRequest, requirements: Requirements, state: RequestState | None, checked: Check
-) -> Decision | None:
+def _record(request: HttpRequest, requirements: Requirements, checked: Check) -> Decision | None:
     """Add a check to the request's state, and return the strictest decision."""
+    # Read again: another check of this request may have ended while this one waited.
+    state: RequestState | None = getattr(request, STATE, None)
     decision = checked.decision
     if state is None:
         request._rate_limit_state = RequestState((checked,))  # type: ignore[attr-defined]
@@ -101,17 +101,13 @@ def _record(
 
 
 def _record_and_hold(
-    request: HttpRequest,
-    requirements: Requirements,
-    state: RequestState | None,
-    checked: Check,
-    limiter: Limiter,
+    request: HttpRequest, requirements: Requirements, checked: Check, limiter: Limiter
 ) -> Decision | None:
     """Do what `_record` does, and free the slots of this check when the request ends."""
     # Imported late: few views limit requests in flight.
     from .inflight import hold
 
-    decision = _record(request, requirements, state, checked)
+    decision = _record(request, requirements, checked)
     hold(request, getattr(request, STATE), limiter)
     return decision
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from binascii import a2b_base64
+from string import ascii_letters, digits
 
+_TOKEN = frozenset(ascii_letters + digits + "!#$%&'*+-.^_`|~")
 _WITH_SCHEME = ("HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION")
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be the name of a header or of a method (RFC 9110, 5.6.2)."""
+    return bool(text) and _TOKEN.issuperset(text)
 
 
 def meta_key(header: str) -> str:

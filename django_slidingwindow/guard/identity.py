@@ -28,16 +28,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import LazyObject, empty
 from django.utils.module_loading import import_string
+from django.utils.translation import get_language_from_path
 
 from ..conf import NAME, conf, on_change
 from ..core.keys import join_identifiers
 from ..profiles.user_code import call, in_thread
 from ..registry import near
-from .credentials import meta_key, one_spelling
+from .credentials import is_token, meta_key, one_spelling
 from .proxies import canonical_ip, counted_client
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.urls import ResolverMatch
 
 BUILT_IN = ("ip", "user", "user_or_ip", "session", "endpoint", "global")
 HEADER = "header:"
@@ -49,6 +51,7 @@ EVERYBODY = "all"
 _PERSONAL_AXES = ("user", "user_or_ip", "session")
 _ADDRESS_PREFIX = "ip:"
 _SIGNED_COOKIES = "django.contrib.sessions.backends.signed_cookies"
+_AUTHENTICATION = "django.contrib.auth.middleware"
 
 Find: TypeAlias = "Callable[[HttpRequest], str | None]"
 """Returns the identifier of a request; None if the request is not counted."""
@@ -136,7 +139,7 @@ def _single_resolver(axis: str, anonymous: str) -> Resolver:
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
         return Resolver(partial(_call_own, function, spelling(axis)), blocks=True)
-    if axis.startswith(HEADER):
+    if names_header(axis):
         return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
         skip = axis == "user" and anonymous == "skip"
@@ -151,6 +154,11 @@ def _single_resolver(axis: str, anonymous: str) -> Resolver:
     return Resolver(_SIMPLE_AXES[axis])
 
 
+def names_header(axis: str) -> bool:
+    """Whether an axis is a header, with a name that a header can have."""
+    return axis.startswith(HEADER) and is_token(axis.removeprefix(HEADER).strip())
+
+
 def _endpoint(request: HttpRequest) -> str | None:
     """Return the match of the URLconf. Not the path, which a client can vary without end.
 
@@ -160,8 +168,14 @@ def _endpoint(request: HttpRequest) -> str | None:
     match = request.resolver_match
     if match is None:
         return None
-    name = match.view_name if match.url_name else match.route
+    name = match.view_name if match.url_name else _route(match)
     return f"{name}@{match._func_path}"
+
+
+def _route(match: ResolverMatch) -> str:
+    """Return the route without the language that `i18n_patterns` puts in front of it."""
+    language, _, rest = match.route.partition("/")
+    return rest if language == get_language_from_path(f"/{language}/") else match.route
 
 
 def _global(request: HttpRequest) -> str:
@@ -207,7 +221,9 @@ async def _prepare_user(request: HttpRequest) -> None:
     user: Any = getattr(request, "user", None)
     # Django loads `request.user` when it is first looked at, which would block the event loop.
     if isinstance(user, LazyObject) and user._wrapped is empty:
-        if hasattr(request, "auser"):
+        # `auser` loads the user of the session. Another middleware may have set another user since,
+        # for example the one of a token.
+        if getattr(vars(user).get("_setupfunc"), "__module__", "") == _AUTHENTICATION:
             request.user = await request.auser()
         else:
             await in_thread(bool, user)

@@ -90,6 +90,10 @@ def _peeked_windows(windows: WindowSet, peeked: Decision) -> Iterator[PeekedWind
         left = min(verdict.limit, verdict.remaining + charged)
         verdicts[verdict.profile, verdict.policy, verdict.key] = verdict, left
     template, keys = windows
+    shown: set[tuple[str, Policy, str]] = set()
     for (profile, policy), rule, key in zip(template.named, template.rules, keys, strict=True):
-        if not rule.observed:
-            yield PeekedWindow(profile, policy, *verdicts.get((profile, policy, key), (None, None)))
+        window = profile, policy, key
+        # A function may choose a profile that is named as well.
+        if not rule.observed and window not in shown:
+            shown.add(window)
+            yield PeekedWindow(profile, policy, *verdicts.get(window, (None, None)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -23,6 +23,7 @@ from .addresses import (
     counted_address,
     is_usual_ipv4,
     pack_address,
+    read_network,
 )
 from .forwarded import forwarded_for
 
@@ -47,7 +48,7 @@ class UnknownClientError(Exception):
 def parse_network(value: Any, setting: str) -> Network:
     """Return the network that an entry of a setting names."""
     try:
-        return ip_network(value)
+        return read_network(value)
     except ValueError as error:
         raise ImproperlyConfigured(f"{NAME}['{setting}'] has {value!r}: {error}.") from error
 

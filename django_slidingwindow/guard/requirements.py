@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import ref
 
 from ..core.caching import BoundedCache
+from ..policies import parse_cost
+from .credentials import is_token
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -68,10 +70,19 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
     """Return the methods of a requirement. GET includes HEAD, which does the same work."""
     if methods is None:
         return None
-    names = {name.upper() for name in ([methods] if isinstance(methods, str) else methods)}
-    if not names:
+    given = [methods] if isinstance(methods, str) else [*methods]
+    if not given:
         raise ValueError("methods must not be empty; leave it out to count all methods")
+    for name in given:
+        if not is_token(name):
+            raise ValueError(f"{name!r} is not a method: several are a list, ['GET', 'POST']")
+    names = {name.upper() for name in given}
     return frozenset(names | {"HEAD"} if "GET" in names else names)
+
+
+def cost_from(cost: Any) -> int | Callable[[HttpRequest], Any]:
+    """Return the cost of a requirement, a number or a function. Raise ValueError if it is wrong."""
+    return cost if callable(cost) else parse_cost(cost)
 
 
 def requirements_from(
@@ -82,6 +93,12 @@ def requirements_from(
 ) -> tuple[Requirement, ...]:
     """Return one requirement for all names, and one for each function that chooses profiles."""
     given = tuple(profiles)
+    for item in given:
+        if not isinstance(item, str) and not callable(item):
+            raise TypeError(
+                f"a limit needs names of profiles, or functions that choose them, not {item!r}"
+            )
+    cost = cost_from(cost)
     found: list[tuple[str, ...] | Choice] = [item for item in given if not isinstance(item, str)]
     names = tuple(item for item in given if isinstance(item, str))
     if names:

@@ -32,7 +32,7 @@ def resolve(request: HttpRequest, binding: Binding, state: RequestState | None) 
 
     `state` has the earlier checks of the request: what they charged is not charged again.
     """
-    if state is None and binding.exempt is not None and binding.exempt.covers(request):
+    if binding.exempt is not None and binding.exempt.covers(request):
         return Resolved(None, {}, _NO_CHOICES, exempt=True)
     chosen = _NO_CHOICES
     if binding.asks_functions:
@@ -42,7 +42,7 @@ def resolve(request: HttpRequest, binding: Binding, state: RequestState | None) 
         except _ChoiceError as error:
             return _denied(error.profiles, "", chosen)
     else:
-        profiles = binding.by_method[request.method]
+        profiles = binding.by_method[request.method].profiles
     counted: dict[str, Counted | None] = {}
     windows: WindowSet | None = None
     more: list[WindowSet] = []

@@ -105,9 +105,15 @@ def rule_problems(number: int, config: Any) -> Iterator[tuple[str, str]]:
     for key in ("profiles", "methods", "name", "namespace"):
         if key in config and not _are_texts(config[key]) and (key != "profiles" or config[key]):
             yield f"{path}[{key!r}]", "must be a string or a list of strings."
+    if _are_texts(config.get("methods")):
+        try:
+            methods_from(config["methods"])
+        except ValueError as error:
+            yield f"{path}['methods']", f"{error}."
     try:
-        re.compile(config.get("path", ""))
-    except (re.error, TypeError) as error:
+        # A pattern of bytes can be compiled, but not searched in a path.
+        re.compile(config.get("path", "")).search("")
+    except (re.error, OverflowError, TypeError) as error:
         yield f"{path}['path']", f"is not a valid regular expression: {error}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import ref
 
 from ..core.ranking import strictest
 from ..decisions import Decision
@@ -11,6 +12,7 @@ from .requirements import Requirement, Requirements
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
 
     from ..core.windows import WindowSet
 
@@ -56,11 +58,13 @@ new_check: Callable[[type[Check], tuple[Any, ...]], Check] = tuple.__new__
 class RequestState(list[Check]):
     """The checks of one request."""
 
-    __slots__ = ()
+    shown: tuple[ref[HttpResponseBase], tuple[Decision, ...]] | None = None
+    """The response that has the fields of these decisions. It is not an attribute of the response,
+    because Django's cache stores a response with all its attributes."""
 
     def unmet(self, requirements: Requirements) -> list[Requirement]:
         """Return the requirements that were not checked yet."""
-        if self[0].exempt:
+        if self[-1].exempt:
             return []
         ids = requirements.ids
         for check in self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from typing import Any
@@ -13,10 +12,11 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils import translation
 
-_METHOD = re.compile(r"[A-Za-z!#$%&'*+.^_`|~-]+")
+from ..guard.credentials import is_token
+
 _WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
@@ -27,7 +27,7 @@ def request_of(
 
     Raise ValueError if no such request is possible.
     """
-    if not _METHOD.fullmatch(method):
+    if not is_token(method):
         raise ValueError(f"{method!r} is not a method such as GET.")
     if not path.startswith("/"):
         raise ValueError(f"the path must begin with a slash, and {path!r} does not.")
@@ -44,24 +44,26 @@ def request_of(
         "wsgi.url_scheme": "http",
         "wsgi.input": BytesIO(),
     }
-    environ.update(_wsgi_headers(headers))
+    environ.update(wsgi_headers(headers))
     request = WSGIRequest(environ)
     if user is not None:
         request.user = user
-    try:
-        # LocaleMiddleware does the same for paths that begin with a language code.
-        with translation.override(_language(request.path_info)):
-            request.resolver_match = resolve(request.path_info)
-    except Resolver404:
-        request.resolver_match = None
+    request.resolver_match = match_of(request.path_info)
     return request
 
 
-def _language(path: str) -> str | None:
-    return translation.get_language_from_path(path) or translation.get_language()
+def match_of(path: str) -> ResolverMatch | None:
+    """Return the view of a path and its arguments; None if no view has this path."""
+    # LocaleMiddleware does the same for paths that begin with a language code.
+    language = translation.get_language_from_path(path) or translation.get_language()
+    try:
+        with translation.override(language):
+            return resolve(path)
+    except Resolver404:
+        return None
 
 
-def _wsgi_headers(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+def wsgi_headers(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Return headers by their WSGI names. The values of a repeated header are joined."""
     found: dict[str, str] = {}
     for name, value in headers:

@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.urls import path
+from django.urls import include, path
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -256,6 +256,15 @@ def test_herd_client_has_no_problem(found: Any, settings: Any) -> None:
         ({**REDIS, "OPTIONS": {"CONNECTION_FACTORY": "nowhere.Factory"}}, "nowhere"),
         ({**REDIS, "LOCATION": ""}, "no LOCATION"),
         ({**REDIS, "LOCATION": "localhost:6379"}, "redis://"),
+        ({**REDIS, "LOCATION": [None]}, "LOCATION has None, which is not a text"),
+        ({**REDIS, "LOCATION": ROOT}, "which is not a text"),
+        ({**REDIS, "OPTIONS": {"SOCKET_TIMEOUT": "5"}}, "SOCKET_TIMEOUT is not a number: '5'"),
+        (
+            {**REDIS, "OPTIONS": {"CONNECTION_POOL_KWARGS": {"socket_connect_timeout": "5"}}},
+            "socket_connect_timeout is not a number: '5'",
+        ),
+        ({**REDIS, "OPTIONS": {"CONNECTION_POOL_KWARGS": [5]}}, "_KWARGS is not a dict: [5]"),
+        ({**REDIS, "OPTIONS": [5]}, "OPTIONS is not a dict: [5]"),
     ],
 )
 def test_reports_an_unusable_alias(
@@ -265,11 +274,12 @@ def test_reports_an_unusable_alias(
     assert text in one(found(), "E015")
 
 
+@pytest.mark.parametrize("location", ["cluster", [ROOT]])
 def test_location_is_not_checked_when_the_alias_has_its_own_factory(
-    found: Any, settings: Any
+    found: Any, settings: Any, location: object
 ) -> None:
     options = {"CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory"}
-    settings.CACHES = {"default": {**REDIS, "LOCATION": "cluster", "OPTIONS": options}}
+    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
     assert found() == []
 
 
@@ -289,6 +299,15 @@ def test_caches_may_share_a_location_when_options_are_equal(found: Any, settings
     files = {**REDIS, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
     files["OPTIONS"] = {"PASSWORD": "b"}
     settings.CACHES = {"default": REDIS, "same": dict(REDIS), "other": other, "django": files}
+    assert found() == []
+
+
+def test_cache_of_another_backend_may_have_any_location(found: Any, settings: Any) -> None:
+    files = "django.core.cache.backends.filebased.FileBasedCache"
+    settings.CACHES = {
+        "default": REDIS,
+        "files": {"BACKEND": files, "LOCATION": ROOT / "cache"},
+    }
     assert found() == []
 
 
@@ -335,12 +354,18 @@ def test_addresses_have_no_problem_when_equal_or_not_of_a_cluster(
 
 
 @pytest.mark.parametrize(
-    "options", [{"SOCKET_TIMEOUT": 0.05}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}]
+    ("query", "options"),
+    [
+        ("", {"SOCKET_TIMEOUT": 0.05, "CONNECTION_POOL_KWARGS": None}),
+        ("", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 0.05}}),
+        ("?socket_timeout=0.05", {"SOCKET_TIMEOUT": 1}),
+    ],
 )
 def test_warns_when_the_time_out_is_shorter_than_the_budget(
-    found: Any, settings: Any, options: dict[str, Any]
+    found: Any, settings: Any, query: str, options: dict[str, Any]
 ) -> None:
-    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    location = f"{REDIS['LOCATION']}{query}"
+    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
     assert "after 0.05 s, which is less than LATENCY_BUDGET (0.2 s)" in one(
         found(LATENCY_BUDGET=0.2), "W017"
     )
@@ -405,6 +430,12 @@ def test_reports_a_connection_class_that_is_a_function(found: Any, settings: Any
     settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
     text = one(found(), "E018")
     assert "'default' creates its connections with tests.checks.test_static.make_connection" in text
+
+
+def test_reports_a_connection_class_that_is_a_text(found: Any, settings: Any) -> None:
+    options = {"CONNECTION_POOL_KWARGS": {"connection_class": "redis.Connection"}}
+    settings.CACHES = {"default": {**REDIS, "OPTIONS": options}}
+    assert "creates its connections with 'redis.Connection', which" in one(found(), "E018")
 
 
 def test_reports_a_client_of_fakeredis(
@@ -545,6 +576,40 @@ def test_checks_the_views_of_the_urlconf(found: Any, settings: Any) -> None:
     )
 
 
+def test_checks_the_profiles_of_views_of_rest_framework(found: Any, settings: Any) -> None:
+    from rest_framework.viewsets import ViewSet
+
+    from django_slidingwindow.contrib.drf import ProfileThrottle
+
+    class Prices(ViewSet):
+        throttle_classes = (ProfileThrottle, ProfileThrottle("ip_public"))
+        rate_limit_profiles = ("ip_public", "nobody")
+
+        def show(self, request: object) -> None: ...
+
+    class Unthrottled(Prices):
+        throttle_classes = ()
+
+    class Broken(Prices):
+        def get_throttles(self) -> Any:
+            raise AttributeError("it needs a request")
+
+    limited = rate_limit("ip_public")(Prices.as_view({"get": "show"}))
+    other = Prices.as_view({"get": "show"}, rate_limit_profiles="tenant_free")
+    settings.ROOT_URLCONF = types.ModuleType("urls")
+    settings.ROOT_URLCONF.urlpatterns = [
+        path("inside/", include([path("prices/", limited)])),
+        path("price/", Prices.as_view({"get": "show"})),
+        path("other/", other),
+        path("unthrottled/", Unthrottled.as_view({"get": "show"})),
+        path("broken/", Broken.as_view({"get": "show"})),
+        path("plain/", RateLimitMiddleware),
+    ]
+    messages = found()
+    assert numbers(messages) == ["E022", "E041"]
+    assert messages[0].msg.startswith(f"{__name__}.{Prices.__qualname__} uses the unknown profile")
+
+
 def test_reports_a_choice_without_a_request_argument() -> None:
     assert "no_arguments" in one(check_view(no_arguments), "E025")
     assert check_view(tenant) == []
@@ -601,6 +666,12 @@ def test_registered_tenant_profile_needs_a_tenant(found: Any) -> None:
 def test_unknown_axis_has_a_suggestion(found: Any) -> None:
     text = one(found(PROFILES={"own": {"axis": "ip+endpont", "rate": "1/m"}}), "E042")
     assert "unknown axis 'endpont': did you mean 'endpoint'" in text
+
+
+@pytest.mark.parametrize("axis", ["header:", "header:X API Key", "header:X-API-Key:"])
+def test_header_that_no_request_has_is_an_unknown_axis(found: Any, axis: str) -> None:
+    text = one(found(PROFILES={"own": {"axis": axis, "rate": "1/m"}}), "E042")
+    assert f"unknown axis {axis!r}: the known names are" in text
 
 
 def test_own_axis_has_no_problem(found: Any) -> None:
@@ -701,7 +772,7 @@ def test_proxy_on_a_unix_socket_has_no_problem(found: Any) -> None:
     assert found(TRUSTED_PROXIES=["unix", "10.0.0.0/8"], FORWARDED_HEADER="Forwarded") == []
 
 
-@pytest.mark.parametrize("value", ["0.0.0.0/0", "::/0"])
+@pytest.mark.parametrize("value", ["0.0.0.0/0", "::/0", "::ffff:0:0/96"])
 def test_warns_when_every_proxy_is_trusted(found: Any, value: str) -> None:
     assert value in one(found(TRUSTED_PROXIES=["fd00::1", value]), "W052")
 
@@ -730,6 +801,7 @@ def test_reports_an_invalid_exemption(found: Any, value: object, text: str) -> N
         ("10.1.0.0/16", "10.0.0.0/8"),
         ("10.0.0.0/8", "10.1.2.3"),
         ("fd00::1", "fd00::/8"),
+        ("10.0.0.0/8", "::ffff:10.1.2.3"),
     ],
 )
 def test_warns_when_a_trusted_proxy_is_exempt(found: Any, value: str, proxy: str) -> None:

@@ -6,9 +6,19 @@ from base64 import b64encode
 
 import pytest
 
-from django_slidingwindow.guard.credentials import meta_key, one_spelling
+from django_slidingwindow.guard.credentials import is_token, meta_key, one_spelling
 
 AUTHORIZATION = "HTTP_AUTHORIZATION"
+
+
+@pytest.mark.parametrize("text", ["GET", "M-SEARCH", "X-API-Key", "x_1.a", "!#$%&'*+-.^_`|~"])
+def test_names_of_headers_and_methods_are_tokens(text: str) -> None:
+    assert is_token(text)
+
+
+@pytest.mark.parametrize("text", ["", "G T", "GET,POST", "GÉT", "GET\n", "X:Y", "X\0", "²"])
+def test_text_with_another_character_is_not_a_token(text: str) -> None:
+    assert not is_token(text)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from django.conf.urls.i18n import i18n_patterns
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.cache import SessionStore
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
@@ -13,10 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.urls import include, path, resolve
+from django.utils import translation
 from django.utils.functional import SimpleLazyObject
 
 from django_slidingwindow.guard.identity import canonical, keyed_hash, resolver
 from django_slidingwindow.profiles.user_code import in_thread
+from tests.support.lazy_users import set_lazy_user
 
 CLIENT = "203.0.113.9"
 
@@ -37,6 +40,7 @@ urlpatterns = [
     path("de/zweisprachig/", view, name="bilingual"),
     path("shop/", include((shop, "shop"))),
     path("other/", other_view, name="index"),
+    *i18n_patterns(path("reports/", view), prefix_default_language=False),
 ]
 
 pytestmark = pytest.mark.urls(__name__)
@@ -277,27 +281,31 @@ def test_user_key_that_looks_like_an_address_has_another_window():
 
 
 async def test_lazy_user_is_loaded_by_auser_in_async_code():
-    def load():
-        raise AssertionError("loaded by blocking")
-
     async def auser():
         return User(pk=17)
 
     request = get()
-    request.user, request.auser = SimpleLazyObject(load), auser
+    set_lazy_user(request, auser)
     assert await aidentifier(request, "user") == "17"
 
 
-async def test_lazy_user_of_another_middleware_is_loaded_in_a_thread():
+@pytest.mark.parametrize("has_auser", [False, True])
+async def test_lazy_user_of_another_middleware_is_loaded_in_a_thread(has_auser):
     loaded_in = []
 
     def load():
         loaded_in.append(threading.current_thread())
         return User(pk=17)
 
+    async def auser():
+        return AnonymousUser()
+
     request = get()
+    if has_auser:
+        set_lazy_user(request, auser)
     request.user = SimpleLazyObject(load)
     assert await aidentifier(request, "user") == "17"
+    assert request.user.pk == 17
     assert loaded_in[0] is not threading.current_thread()
 
 
@@ -327,6 +335,14 @@ def test_endpoint_is_the_route_and_not_the_path():
 
 def test_endpoint_in_several_languages_is_one():
     assert endpoint("/en/bilingual/") == endpoint("/de/zweisprachig/")
+
+
+def test_endpoint_without_a_name_is_one_in_all_languages():
+    found = set()
+    for language, url in [("en-us", "/reports/"), ("de", "/de/reports/"), ("ja", "/ja/reports/")]:
+        with translation.override(language):
+            found.add(endpoint(url))
+    assert found == {"reports/@tests.guard.test_identity.view"}
 
 
 def test_endpoints_with_one_name_for_two_views_are_two():
@@ -415,7 +431,15 @@ def test_identifier_that_is_not_a_string_becomes_one(settings):
     assert identifier(get(), "tenant") == "5"
 
 
-@pytest.mark.parametrize(("axis", "hint"), [("tenant", "the known names are"), ("usr", "'user'")])
+@pytest.mark.parametrize(
+    ("axis", "hint"),
+    [
+        ("tenant", "the known names are"),
+        ("usr", "'user'"),
+        ("header:", "the known names are"),
+        ("header:X API Key", "the known names are"),
+    ],
+)
 def test_axis_without_a_resolver_raises_an_error_with_a_hint(axis, hint):
     with pytest.raises(ImproperlyConfigured, match=f"no '{axis}'.*{hint}"):
         resolver(axis)

@@ -639,6 +639,18 @@ def test_slot_that_was_taken_without_redis_is_free_when_it_is_back(
     assert limits.refund(taken) == 1
 
 
+async def test_concurrent_checks_of_one_request_free_all_slots(redis: Redis) -> None:
+    async def view(request: Any) -> HttpResponse:
+        return HttpResponse()
+
+    request = RequestFactory().get("/", REMOTE_ADDR=CLIENT)
+    one, other = rate_limit("two")(view), rate_limit("two")(view)
+    await asyncio.gather(one(request), other(request))
+    assert limits.peek("two", CLIENT, 0).remaining == 0
+    request.close()
+    assert limits.peek("two", CLIENT, 0).remaining == 2
+
+
 def test_error_at_the_release_is_logged(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -390,7 +390,7 @@ def put_quietly(identifier: str) -> None:
 
 
 def few_calls(get: Get) -> int:
-    return functions_of(lambda: get("/decorator/"))
+    return len(functions_of(lambda: get("/decorator/")))
 
 
 def test_shield_forgets_what_was_refused_before(redis: Redis, settings: Any) -> None:

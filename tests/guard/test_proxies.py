@@ -78,6 +78,12 @@ def test_mapped_peer_is_trusted_by_its_ipv4_address(client):
     assert client(f"::ffff:{PROXY}", HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
 
 
+@pytest.mark.parametrize("peer", [PROXY, f"::ffff:{PROXY}"])
+@pytest.mark.parametrize("trusted", [f"::ffff:{PROXY}", "::ffff:10.0.0.0/104", "::ffff:a00:0/120"])
+def test_proxy_may_be_named_by_its_mapped_address(client, peer, trusted):
+    assert client(peer, trusted=[trusted], HTTP_X_FORWARDED_FOR=CLIENT) == CLIENT
+
+
 @pytest.mark.parametrize(
     ("header", "expected"),
     [

@@ -9,7 +9,6 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import RequestFactory
-from django.utils.functional import SimpleLazyObject
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.core.limiter import Limiter
@@ -23,6 +22,7 @@ from django_slidingwindow.http import headers
 from django_slidingwindow.policies import Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
+from tests.support.lazy_users import set_lazy_user
 
 CLIENT = "203.0.113.9"
 PROFILES = {
@@ -433,7 +433,7 @@ async def test_user_of_a_joined_axis_is_loaded_without_blocking_async_code(proje
 
     project.SLIDING_WINDOW |= {"PROFILES": {"pair": {"axis": "user+ip", "rate": "9/m"}}}
     request = get()
-    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    set_lazy_user(request, load)
     assert (await guard.acheck(request, joined([Requirement(("pair",))]))).allowed
     assert limits.peek("pair", f"7+{CLIENT}").remaining == 7, "one was charged, and one is asked"
 
@@ -444,7 +444,7 @@ async def test_user_of_an_exempt_client_is_not_loaded_by_async_code(project):
 
     project.SLIDING_WINDOW |= {"EXEMPT": [f"{CLIENT}/32"]}
     request = get()
-    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    set_lazy_user(request, load)
     assert await guard.acheck(request, joined([Requirement(("user",))])) is None
 
 
@@ -453,7 +453,7 @@ async def test_user_that_cannot_be_loaded_is_an_unknown_identity_in_async_code(c
         raise ValueError("the database is away")
 
     request = get()
-    request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), load
+    set_lazy_user(request, load)
     decision = await guard.acheck(request, joined([Requirement(("user",))]))
     assert decision.reason == decisions.IDENTITY_ERROR
     (record,) = caplog.records

@@ -13,6 +13,7 @@ from ...drill.exercise import DrillError, Plan, rehearse
 from ...drill.handlers import Call
 from ...drill.outage import BREAKER, WAYS
 from ...drill.report import record
+from ...guard.credentials import is_token
 from ..console.choice import JSON
 from ..console.exits import FAILED, INVALID
 from ..console.layouts import field
@@ -101,7 +102,7 @@ def _plan(options: dict[str, Any]) -> Plan:
         if not path.startswith("/") or path.startswith("//"):
             raise CommandError(f"{harmless(path)!r} is not a path: /orders/", returncode=INVALID)
     method = options["method"].upper()
-    if not (method.isascii() and method.isalpha()):
+    if not is_token(method):
         raise CommandError(f"{harmless(method)!r} is not a method.", returncode=INVALID)
     try:
         ip = str(ip_address(options["ip"]))
