@@ -15,6 +15,7 @@ from .guard.installation import require_installed
 from .guard.requirements import (
     EXEMPT,
     Requirement,
+    cost_from,
     methods_from,
     own_requirements,
     set_requirements,
@@ -22,8 +23,7 @@ from .guard.requirements import (
 from .guard.usages import calling_place, declare
 from .http import headers
 from .http import refusal as responses
-from .policies import parse_cost
-from .profiles.user_code import is_async
+from .profiles.user_code import call, is_async
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -33,6 +33,8 @@ else:
     _View = object
 
 logger = logging.getLogger("django_slidingwindow")
+
+_CHARGE_WHEN_FAILED = "charge_when failed, so the charge stays: %r"
 
 
 def rate_limit(
@@ -65,8 +67,7 @@ def rate_limit(
 
 
 def _requirement(profiles: Any, cost: Any, methods: Any, origin: str) -> Requirement:
-    cost = cost if callable(cost) else parse_cost(cost)
-    return Requirement(profiles, cost, methods_from(methods), origin)
+    return Requirement(profiles, cost_from(cost), methods_from(methods), origin)
 
 
 def _decorator(
@@ -74,9 +75,9 @@ def _decorator(
 ) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         _refuse_class(view, "rate_limit(...)")
-        # Django's method_decorator decorates a dummy function first, and then the bound method, a
-        # partial, at every request.
-        if not isinstance(view, partial):
+        # Django's method_decorator decorates a dummy function first, and then, at every request, a
+        # partial of the bound method.
+        if _bound_to(view) is None:
             declare(_name_of(view) or place, requirement)
         limit = _limit_async if _is_async_view(view) else _limit
         return cast(View, limit(view, requirement, charge_when))
@@ -107,7 +108,8 @@ def _refuse_class(view: Any, decorator: str) -> None:
 
 def _name_of(view: Callable[..., Any]) -> str | None:
     """Return the dotted name of a view; None for the dummy function of `method_decorator`."""
-    named: Any = getattr(view, "view_class", view)
+    function = view.func if isinstance(view, partial) else view
+    named: Any = getattr(function, "view_class", function)
     if named.__module__ == "django.utils.decorators":
         return None
     return f"{named.__module__}.{getattr(named, '__qualname__', type(named).__qualname__)}"
@@ -115,8 +117,12 @@ def _name_of(view: Callable[..., Any]) -> str | None:
 
 def _is_async_view(view: Callable[..., Any]) -> bool:
     """Whether a view returns an awaitable, as the sync `dispatch` of an async class does."""
-    bound = getattr(view.func, "__self__", None) if isinstance(view, partial) else None
-    return is_async(view) or getattr(bound, "view_is_async", False)
+    return is_async(view) or getattr(_bound_to(view), "view_is_async", False)
+
+
+def _bound_to(view: Callable[..., Any]) -> Any:
+    """Return the object of a bound method inside a partial; None for other views."""
+    return getattr(view.func, "__self__", None) if isinstance(view, partial) else None
 
 
 def _limit(
@@ -152,7 +158,7 @@ def _limit_async(
             response: Any = await responses.arefusal(django_request, decision)
         else:
             response = await view(request, *args, **kwargs)
-            if charge_when is not None and not _should_charge(charge_when, response):
+            if charge_when is not None and not await _ashould_charge(charge_when, response):
                 await guard.arefund(django_request, requirement)
         # What a view of another framework returns is not always a response yet.
         if isinstance(response, HttpResponseBase):
@@ -176,9 +182,19 @@ def _django_request(request: Any) -> HttpRequest:
 
 def _should_charge(charge_when: Callable[[Any], Any], response: Any) -> bool:
     try:
-        return bool(charge_when(response))
+        return bool(call(charge_when, response))
     except Exception:
-        logger.exception("charge_when failed, so the charge stays: %r", charge_when)
+        logger.exception(_CHARGE_WHEN_FAILED, charge_when)
+        return True
+
+
+async def _ashould_charge(charge_when: Callable[[Any], Any], response: Any) -> bool:
+    # A sync function runs here, and not in a thread: it only looks at the response.
+    try:
+        found = charge_when(response)
+        return bool(await found if is_async(charge_when) else found)
+    except Exception:
+        logger.exception(_CHARGE_WHEN_FAILED, charge_when)
         return True
 
 
@@ -218,14 +234,17 @@ class RateLimitMixin(_View):
     _rate_limit_inside: Callable[..., Any] | None = None
 
     @classmethod
-    def as_view(cls, **initkwargs: Any) -> Callable[..., Any]:
-        """Return Django's view, with the limits of the attributes."""
+    def as_view(cls, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
+        """Return Django's view, with the limits of the attributes.
+
+        `args` are those of another framework: a ViewSet takes a dict of methods.
+        """
 
         def option(name: str) -> Any:
             return initkwargs.get(name, getattr(cls, name))
 
         if not option("rate_limit_profiles"):
-            return cast("Callable[..., Any]", super().as_view(**initkwargs))
+            return cast("Callable[..., Any]", super().as_view(*args, **initkwargs))
         require_installed()
         place = f"{cls.__module__}.{cls.__qualname__}"
         requirement = _requirement(
@@ -238,7 +257,7 @@ class RateLimitMixin(_View):
         outermost = cls.dispatch is RateLimitMixin.dispatch
         if not outermost:
             initkwargs["_rate_limit_inside"] = limit
-        view: Callable[..., Any] = super().as_view(**initkwargs)
+        view: Callable[..., Any] = super().as_view(*args, **initkwargs)
         # Decorated in either case, so that the view is among the usages.
         limited = limit(view)
         return limited if outermost else view

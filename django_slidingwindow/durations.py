@@ -11,7 +11,8 @@ UNITS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("s", 1_000_000, ("s", "sec", "second", "seconds")),
     ("ms", 1_000, ("ms",)),
 )
-UNITS_HELP = "ms, s, m, h, d or w (or second, minute, hour, day, week)"
+# Only names of units, because it is a value in texts of all languages.
+UNITS_HELP = "ms, s, m, h, d, w (second, minute, hour, day, week)"
 SECONDS = {name: size / 1_000_000 for _, size, names in UNITS for name in names}
 """Seconds by the name of a unit."""
 

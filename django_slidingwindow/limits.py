@@ -103,8 +103,7 @@ def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Dec
     Yield what `check` returns. A refusal does not raise: its `allowed` is False, and it holds no
     slot. If the profile has rates as well, their hits stay charged.
     """
-    limiter = get_limiter()
-    decision = limiter.charge(_windows(limiter, profile, identifier, cost, conf.enabled))
+    limiter, decision = get_limiter(), check(profile, identifier, cost)
     try:
         yield decision
     finally:
@@ -114,9 +113,7 @@ def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Dec
 @asynccontextmanager
 async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> AsyncIterator[Decision]:
     """Do what `hold` does, without blocking the event loop."""
-    limiter = get_limiter()
-    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
-    decision = await limiter.acharge(windows)
+    limiter, decision = get_limiter(), await acheck(profile, identifier, cost)
     try:
         yield decision
     finally:
@@ -215,19 +212,24 @@ def _windows(
     """
     if type(cost) is not int:
         cost = parse_cost(cost)
+    if not isinstance(identifier, str):
+        kind = type(identifier).__name__
+        raise TypeError(f"the identifier of a rate limit must be a string, not {kind}")
     prepared = _prepared_checks.get((profile, cost))
     if prepared is None or prepared[0] is not limiter or prepared[1] is not registry.edition:
         prepared = _prepare(limiter, profile, cost)
     _, _, found, spell, template = prepared
     if spell is not None:
         identifier = spell(identifier)
-    overrides = override_snapshot.current if enabled and overridable else None
-    if overrides is None and template is not None and enabled:
+    if not enabled:
+        return limiter.template(found, (), cost).windows(identifier)
+    overrides = override_snapshot.current if overridable else None
+    if overrides is None and template is not None:
         return template.windows(identifier)
     override, policies = limits_for(found, identifier, None, overrides)
     if override is not None:
         return override.windows(limiter, found, policies, identifier, cost)
-    return limiter.template(found, policies if enabled else (), cost).windows(identifier)
+    return limiter.template(found, policies, cost).windows(identifier)
 
 
 def _prepare(limiter: Limiter, profile: str | Profile, cost: int) -> _PreparedCheck:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http.response import HttpResponseBase
@@ -16,9 +16,11 @@ from .guard.requirements import Requirements, is_exempt, joined, requirements_of
 from .guard.rules import requirements_for
 from .http import headers
 from .http import refusal as responses
+from .profiles.user_code import in_thread
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.template.response import SimpleTemplateResponse
 
 _REACHED_VIEW = "_rate_limit_reached_view"
 _NO_REQUIREMENTS = joined(())
@@ -31,7 +33,7 @@ _rules_and_view = BoundedCache(4_096)
 class RateLimitMiddleware:
     """Middleware that counts requests by all rules that match, and by their views' requirements.
 
-    Its place in MIDDLEWARE does not matter: it decides after all other middleware have prepared the
+    Wherever it stands in MIDDLEWARE, it decides after all other middleware have prepared the
     request, and before the view runs. Rules and the view's own `rate_limit` are charged together,
     in one call. A request that never reaches its view (an unknown path, a failed CSRF check) is
     charged by the rules after its response was made.
@@ -53,21 +55,24 @@ class RateLimitMiddleware:
         if self.async_mode:
             return self.__acall__(request)
         response: HttpResponseBase = self.get_response(request)
-        requirements = _requirements_without_view(request, response)
-        if requirements:
-            decision = guard.check(request, requirements)
+        if not hasattr(request, _REACHED_VIEW):
+            decision = guard.check(request, _requirements_without_view(request, response))
             if decision is not None and not decision.allowed:
                 response = responses.refusal(request, decision)
+                if _needs_rendering(response):
+                    response = response.render()
         headers.show(response, request)
         return response
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = await self.get_response(request)
-        requirements = _requirements_without_view(request, response)
-        if requirements:
+        if not hasattr(request, _REACHED_VIEW):
+            requirements = _requirements_without_view(request, response)
             decision = await guard.acheck(request, requirements)
             if decision is not None and not decision.allowed:
                 response = await responses.arefusal(request, decision)
+                if _needs_rendering(response):
+                    response = await in_thread(response.render)
         headers.show(response, request)
         return response
 
@@ -95,18 +100,27 @@ def requirements_at(request: HttpRequest, view: Callable[..., Any]) -> Requireme
     setattr(request, _REACHED_VIEW, True)
     if not conf.enabled:
         return _NO_REQUIREMENTS
-    of_rules = () if is_exempt(view) else requirements_for(request)
+    of_rules = requirements_for(request)
     key = (id(view), *map(id, of_rules))
     found = _rules_and_view.get(key)
     if found is None:
-        found = _rules_and_view.keep(key, (view, joined((*of_rules, *requirements_of(view)))))
+        both = (*(() if is_exempt(view) else of_rules), *requirements_of(view))
+        found = _rules_and_view.keep(key, (view, joined(both)))
     return found[1]
+
+
+def _needs_rendering(response: HttpResponseBase) -> TypeGuard[SimpleTemplateResponse]:
+    """Whether a response has no content yet.
+
+    Django renders the response of a view or of `process_view`, but not what a middleware returns.
+    """
+    return not getattr(response, "is_rendered", True)
 
 
 def _requirements_without_view(request: HttpRequest, response: HttpResponseBase) -> Requirements:
     """Return the requirements of the rules for a request that did not reach its view."""
     # A stream, for example a static file, is open already: to refuse it would save nothing.
-    if hasattr(request, _REACHED_VIEW) or response.streaming or not conf.enabled:
+    if response.streaming or not conf.enabled:
         return _NO_REQUIREMENTS
     match = request.resolver_match
     if match is not None and is_exempt(match.func):

@@ -224,6 +224,11 @@ class Profile:
         if returned is None:
             return ()
         values = returned if isinstance(returned, (list, tuple)) else (returned,)
+        if not values:
+            raise PolicyError(
+                f"the function for the limit of profile {self.name!r} returned no rate; "
+                "for no limit, it has to return None"
+            )
         counting = (self.algorithm, self.resolution, self.lease, self.lease_seconds)
         arguments = self.name, self.window, counting, (self.inflight, self.hold), *values
         try:

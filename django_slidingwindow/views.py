@@ -21,6 +21,7 @@ from .guard.usages import calling_place, declare
 from .http.headers import client_seconds
 from .http.policy_names import describe
 from .http.refusal import advice, preferred_format
+from .profiles.user_code import in_thread
 
 if TYPE_CHECKING:
     from .decisions import Decision, Verdict
@@ -58,7 +59,11 @@ def alimits_view(
     async def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method not in _METHODS:
             return HttpResponseNotAllowed(_METHODS)
-        return _response(request, await apeek(request, requirements), template_name)
+        found = await apeek(request, requirements)
+        if template_name is None:
+            return _response(request, found, None)
+        # A template of the project may use the database.
+        return await in_thread(_response, request, found, template_name)
 
     return view
 

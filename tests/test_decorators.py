@@ -177,6 +177,12 @@ def test_empty_methods_raise_at_import():
         rate_limit("burst", methods=[])
 
 
+@pytest.mark.parametrize("methods", ["", "GET,POST", "GET POST", ["GET", " POST"]])
+def test_methods_that_no_request_has_raise_at_import(methods):
+    with pytest.raises(ValueError, match="is not a method: several are a list"):
+        rate_limit("burst", methods=methods)
+
+
 @pytest.mark.parametrize("cost", [-1, 0.5, "2"])
 def test_invalid_cost_raises_at_import(cost):
     with pytest.raises(ValueError, match="cost"):
@@ -404,6 +410,14 @@ def test_charge_stays_when_charge_when_fails(make, caplog):
     assert "charge_when failed" in caplog.text
 
 
+def test_charge_when_may_be_async(make):
+    async def never(response):
+        return False
+
+    assert call(rate_limit("burst", charge_when=never)(make())).status_code == 200
+    assert left("burst") == 2
+
+
 def test_refund_keeps_the_charges_of_other_decorators(make):
     view = rate_limit("daily")(login(make))
     call(view, get(HTTP_X_PASSWORD="right"))
@@ -582,6 +596,15 @@ def test_usage_of_an_object_is_named_by_its_class():
     found, view = new_usages(lambda: rate_limit("burst")(Answering()))
     assert places(found) == [(f"{__name__}.{Answering.__qualname__}", ("burst",))]
     assert call(view).status_code == 200
+
+
+def test_usage_of_a_partial_view_is_named_by_its_function():
+    def page(request, template):
+        return HttpResponse(template)
+
+    found, view = new_usages(lambda: rate_limit("burst")(functools.partial(page, template="a")))
+    assert places(found) == [(f"{__name__}.{page.__qualname__}", ("burst",))]
+    assert call(view).content == b"a"
 
 
 def test_usage_by_a_class_has_module_and_line():

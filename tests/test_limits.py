@@ -148,6 +148,12 @@ def test_a_peek_returns_what_a_check_would_and_charges_nothing(call: Calls, redi
     assert len(redis.keys()) == 1
 
 
+def test_an_identifier_that_is_not_a_string_is_an_error(call: Calls) -> None:
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match=r"must be a string, not (int|NoneType)"):
+            call.check("ip_public", wrong)
+
+
 def test_a_reset_deletes_only_the_windows_of_the_identifier(call: Calls, redis: Redis) -> None:
     mine = Profile(name="mine", axis="user", policies=(Policy.parse("1/m"), Policy.parse("1/h")))
     for name in ("ada", "bob"):
@@ -226,6 +232,15 @@ def test_nothing_is_limited_when_limits_are_disabled(call: Calls, redis: Redis) 
         assert call.check(mine, "ada").reason == "unlimited"
         assert call.reset(mine, "ada") == 1
     assert call.check(mine, "ada").allowed
+
+
+def test_limit_function_is_not_called_when_limits_are_disabled(call: Calls) -> None:
+    def fail(identifier: str, request: Any) -> str:
+        raise AssertionError("nobody needs the limit")
+
+    mine = Profile(name="plan", axis="tenant", limit_for=fail)
+    with override_settings(SLIDING_WINDOW={"ENABLED": False}):
+        assert call.check(mine, "acme").reason == "unlimited"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from asgiref.sync import markcoroutinefunction
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse, StreamingHttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
 from django.test import AsyncClient, Client
 from django.urls import include, path
 from django.views import View
@@ -67,6 +69,7 @@ urlpatterns = [
     path("limited/class/", Page.as_view()),
     path("costly/", rate_limit("daily", cost=10)(seen)),
     path("failing/", failing),
+    path("failing/limited/", rate_limit("daily")(failing)),
     path("api/", include(([path("v1/", include((v1, "v1")))], "api"))),
     path("apiary/", include((v1, "apiary"))),
 ]
@@ -199,8 +202,12 @@ def test_changed_settings_apply_at_once(site):
         ({"profiles": "burst", "methods": 5}, "must be a string"),
         ({"profiles": "burst", "name": [""]}, "must be a string"),
         ({"profiles": "burst", "methods": []}, "must be a string"),
+        ({"profiles": "burst", "methods": "GET,POST"}, "'GET,POST' is not a method"),
+        ({"profiles": "burst", "methods": ["GET", "POST PUT"]}, "'POST PUT' is not a method"),
         ({"profiles": "burst", "path": "("}, "not a valid regular expression"),
         ({"profiles": "burst", "path": 5}, "not a valid regular expression"),
+        ({"profiles": "burst", "path": b"^/"}, "not a valid regular expression"),
+        ({"profiles": "burst", "path": "a{99999999999}"}, "not a valid regular expression"),
         ({"profiles": "burst", "pth": "^/"}, "did you mean 'path'"),
     ],
 )
@@ -293,6 +300,13 @@ def test_headers_are_on_success_on_refusal_and_on_errors(site):
     assert 0 < int(responses[2]["Retry-After"]) <= 60
 
 
+@pytest.mark.parametrize(("middleware", "shown"), [((OURS,), True), ((), False)])
+def test_headers_are_on_errors_of_a_limited_view_with_the_middleware_only(site, middleware, shown):
+    site(middleware=middleware)
+    response = site.get("/failing/limited/")
+    assert (response.status_code, "RateLimit" in response.headers) == (500, shown)
+
+
 @pytest.mark.parametrize("url", LIMITED)
 def test_headers_of_middleware_and_decorator_are_not_doubled(site, url):
     site(rule(profiles="user"))
@@ -350,6 +364,38 @@ class Gate:
 def test_request_that_never_reaches_its_view_is_counted(site, order):
     site(rule(), middleware=order)
     assert site.statuses("/plain/?gated", "/plain/?gated", "/plain/?gated") == [403, 403, 429]
+
+
+@pytest.mark.parametrize(("ours_last", "charged"), [(True, 0), (False, 2)])
+def test_limit_of_a_view_counts_what_middleware_below_turns_away(site, ours_last, charged):
+    gate = f"{__name__}.Gate"
+    site(middleware=[gate, OURS] if ours_last else [OURS, gate])
+    assert site.statuses("/limited/?gated", "/limited/?gated") == [403, 403]
+    assert left("burst") == 2 - charged
+
+
+def test_page_from_the_cache_of_the_site_has_the_fields_of_its_client(site, settings):
+    settings.CACHES = {
+        **settings.CACHES,
+        "pages": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    }
+    settings.CACHE_MIDDLEWARE_ALIAS = "pages"
+    cached = [f"django.middleware.cache.{name}CacheMiddleware" for name in ("Update", "FetchFrom")]
+    site(rule(profiles="daily"), middleware=[OURS, *cached])
+    responses = [site.get("/plain/") for _ in range(3)]
+    assert [response["RateLimit-Remaining"] for response in responses] == ["99", "98", "97"]
+
+
+def template_response(request, decision):
+    template = engines["django"].from_string("refused: {{ reason }}")
+    return TemplateResponse(request, template, {"reason": decision.reason}, status=429)
+
+
+@pytest.mark.parametrize("url", ["/plain/", "/scan/"])
+def test_refusal_that_is_not_rendered_yet_is_rendered(site, url):
+    site(rule(profiles="closed"), RESPONSE=template_response)
+    response = site.get(url)
+    assert (response.status_code, response.content) == (429, b"refused: limit")
 
 
 def test_exempt_view_is_not_counted_when_it_is_not_reached(site):

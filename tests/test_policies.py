@@ -42,7 +42,7 @@ def test_parse_rate_returns_a_limit_and_a_window(rate: str, limit: int, window: 
 @pytest.mark.parametrize(
     ("rate", "wrong", "allowed"),
     [
-        ("10/month", "unknown unit 'month'", "ms, s, m, h, d or w"),
+        ("10/month", "unknown unit 'month'", "ms, s, m, h, d, w"),
         ("5/0s", "'0s' is out of range", "use 1 millisecond to 400 days"),
         ("-1/m", "'-1'", "a whole number"),
         ("ten/m", "'ten'", "a whole number"),
@@ -241,7 +241,9 @@ def test_policies_for_parses_the_same_limit_once(returned: Any) -> None:
     assert {policy.algorithm for policy in other.policies_for("acme")} == {"log"}
 
 
-@pytest.mark.parametrize("returned", [True, 1.0, [True], {"limit": 1}, [["5/m"]], -1, "many"])
+@pytest.mark.parametrize(
+    "returned", [True, 1.0, [True], {"limit": 1}, [["5/m"]], -1, "many", [], ()]
+)
 def test_policies_for_raises_when_a_function_returns_no_valid_limit(returned: Any) -> None:
     results = [1, returned, returned]
     profile = Profile(name="a", axis="tenant", limit_for=lambda *_: results.pop(0), window=10)

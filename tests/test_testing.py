@@ -105,13 +105,14 @@ def test_view_is_limited_again_after_its_window(url):
         assert statuses(url) == FIVE_PASS
 
 
-def test_deferred_profiles_count_in_memory_when_they_are_sent(settings):
+def test_deferred_profiles_are_charged_at_once_in_memory(settings):
     profiles = {"later": {"axis": "tenant", "rate": "2/m", "mode": "deferred"}}
-    settings.SLIDING_WINDOW = {"PROFILES": profiles, "DEFERRED_SECONDS": 3600}
+    settings.SLIDING_WINDOW = {"PROFILES": profiles}
     with limits_in_memory():
-        for _ in range(3):
-            assert limits.check("later", "acme").allowed
-        limits.get_limiter().deferred.flush()
+        first, _, third = (limits.check("later", "acme") for _ in range(3))
+        assert (first.source, third.source, third.allowed) == (REDIS, REDIS, False)
+        assert limits.refund(first) == 1
+        assert asyncio.run(limits.acheck("later", "acme")).allowed
         assert not limits.check("later", "acme").allowed
 
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
+from django.utils.asyncio import async_unsafe
+from django.utils.functional import SimpleLazyObject
 
 from django_slidingwindow import limits, views
 from django_slidingwindow.decorators import rate_limit
@@ -255,6 +258,19 @@ def test_fragment_may_use_a_template_of_the_project(settings: Any, tmp_path: Any
     assert ask(view, "?format=html").content == b"/limits/ 3"
 
 
+async def test_template_of_the_project_may_block(settings: Any, tmp_path: Any) -> None:
+    @async_unsafe
+    def load() -> User:
+        return User(username="ada")
+
+    (tmp_path / "own.html").write_text("{{ request.user.username }}")
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [str(tmp_path)]}]
+    request = RequestFactory().get("/limits/?format=html", REMOTE_ADDR=ADDRESS)
+    request.user = SimpleLazyObject(load)  # type: ignore[assignment]
+    response = await alimits_view("burst", template_name="own.html")(request)
+    assert response.content == b"ada"
+
+
 def test_limits_that_do_not_apply_are_left_out(made: Any, settings: Any) -> None:
     assert made(["unlimited", "nobody"]) == {
         "allowed": True,
@@ -273,6 +289,11 @@ def test_limits_that_do_not_apply_are_left_out(made: Any, settings: Any) -> None
 def test_function_may_choose_the_profile(made: Any) -> None:
     assert made(chosen)["limits"] == []
     assert made(["burst", chosen], "?profile=leased")["limits"][-1]["name"] == "leased"
+
+
+def test_profile_that_a_function_chooses_as_well_is_shown_once(made: Any) -> None:
+    use(1)
+    assert made(["burst", lambda request: ["busy", "burst"]]) == made(["burst", "busy"])
 
 
 def test_failing_identity_refuses_and_hides_no_other(made: Any, caplog: Any) -> None:

@@ -12,12 +12,14 @@ or, with ProfileThrottle in DEFAULT_THROTTLE_CLASSES or on the view:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import URLPattern, URLResolver
 from django.utils.translation import gettext_lazy
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -27,7 +29,7 @@ from ..core.caching import BoundedCache
 from ..decisions import Decision
 from ..guard.check import check
 from ..guard.requirements import Choice, Requirements, joined, requirements_from
-from ..guard.usages import calling_place, declare
+from ..guard.usages import Usage, calling_place, declare
 from ..http import headers
 from ..http.refusal import UNAVAILABLE, finish, status_of
 
@@ -68,6 +70,29 @@ def requirements_in(view: APIView) -> Requirements:
         if isinstance(throttle, ProfileThrottle)
     ]
     return found[0] if len(found) == 1 else joined(each for some in found for each in some)
+
+
+def usages_in(patterns: Iterable[URLPattern | URLResolver]) -> list[Usage]:
+    """Return the views that name profiles in `rate_limit_profiles`, for the system checks."""
+    found: dict[tuple[str, tuple[str, ...]], Usage] = {}
+    for callback in _callbacks_in(patterns):
+        view: Any = getattr(callback, "cls", None)
+        if not hasattr(view, "rate_limit_profiles"):
+            continue
+        place = f"{view.__module__}.{view.__qualname__}"
+        with suppress(Exception):  # the view's own code may need a request
+            for each in requirements_in(view(**callback.initkwargs)):
+                if each.origin == _VIEW_ORIGIN and isinstance(each.profiles, tuple):
+                    found[place, each.profiles] = Usage(place, each.profiles)
+    return [*found.values()]
+
+
+def _callbacks_in(patterns: Iterable[URLPattern | URLResolver]) -> Iterator[Any]:
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from _callbacks_in(pattern.url_patterns)
+        else:
+            yield pattern.callback
 
 
 class StoreAwayError(APIException):

@@ -8,12 +8,14 @@ methods: one that knows the callback of a URL, and one that describes an operati
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import getclosurevars
 from typing import Any
 
 from drf_spectacular.drainage import warn
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
+from rest_framework.decorators import api_view
 from rest_framework.views import exception_handler
 
 from ..guard.requirements import Requirement, all_requirements
@@ -66,8 +68,15 @@ def _of_throttles(view: Any) -> Iterator[Requirement]:
 def _of_decorators(view: Any, method: str) -> Iterator[Requirement]:
     """Yield the requirements of `rate_limit` on the URL, on `dispatch` and on the handler."""
     handler = getattr(view, getattr(view, "action", None) or method.lower(), None)
-    for decorated in (getattr(view, _CALLBACK, None), view.dispatch, handler):
+    for decorated in (getattr(view, _CALLBACK, None), view.dispatch, _function_in(handler)):
         yield from all_requirements(decorated)
+
+
+def _function_in(handler: Any) -> Any:
+    """Return the view function, if `api_view` of DRF has made this handler; else the handler."""
+    if getattr(handler, "__module__", "") != api_view.__module__:
+        return handler
+    return getclosurevars(handler).nonlocals.get("func", handler)
 
 
 SchemaGenerator.create_view = _create_view_and_keep_callback  # type: ignore[method-assign]

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from weakref import ref
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -39,7 +40,6 @@ _POLICY, _REMAINING = "RateLimit-Policy", "RateLimit"
 _POLICY_KEY, _REMAINING_KEY = _POLICY.lower(), _REMAINING.lower()
 _PREFIXES = {"legacy": "RateLimit-", "x": "X-RateLimit-"}
 _SUFFIXES = ("Limit", "Remaining", "Reset")
-_SHOWN = "_rate_limit_shown"
 _PARTITION_KEY_BYTES = 12
 _NO_STORE = "Cache-Control", "no-store"
 
@@ -77,7 +77,7 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     # Inlined from `state.decisions` for most requests (`python -m benchmarks views`).
     only = state[0].decision
     decisions = (only,) if len(state) == 1 and only is not None else state.decisions
-    shown = getattr(response, _SHOWN, None)
+    shown = state.shown[1] if state.shown and state.shown[0]() is response else None
     if not decisions or shown == decisions:
         # The decorator has added the fields already.
         return
@@ -90,7 +90,7 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
         for key, field in fields.items():
             if key not in stored or stored[key] == before.get(key):
                 stored[key] = field
-    response._rate_limit_shown = decisions  # type: ignore[attr-defined]
+    state.shown = ref(response), decisions
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:

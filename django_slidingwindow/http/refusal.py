@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from django.apps import apps
 from django.http import HttpRequest, HttpResponse
@@ -18,7 +18,7 @@ from django.template import Context, Engine, Template, TemplateDoesNotExist, loa
 from django.utils.module_loading import import_string
 from django.utils.translation import get_language, gettext, ngettext, trans_real
 
-from ..conf import conf, on_change
+from ..conf import NAME, conf, on_change
 from ..core.caching import BoundedCache
 from ..decisions import BLOCK, DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
@@ -68,7 +68,7 @@ def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = call(_response_function(), request, decision)
+        response = _response(call(_response_function(), request, decision))
     return _finish(response, seconds)
 
 
@@ -77,7 +77,7 @@ async def arefusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = await acall(_response_function(), request, decision)
+        response = _response(await acall(_response_function(), request, decision))
     return _finish(response, seconds)
 
 
@@ -92,6 +92,14 @@ def _response_function() -> Callable[[HttpRequest, Decision], Any]:
     if own is None:
         return _page
     return import_string(own) if isinstance(own, str) else own  # type: ignore[no-any-return]
+
+
+def _response(found: Any) -> HttpResponse:
+    """Return the result of the function in RESPONSE; raise TypeError if it is not a response."""
+    if not isinstance(found, HttpResponseBase):
+        kind = type(found).__name__
+        raise TypeError(f"the function in {NAME}['RESPONSE'] returned {kind}, not a response")
+    return cast(HttpResponse, found)
 
 
 def finish(response: Response, decision: Decision) -> Response:

@@ -20,10 +20,12 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from django_slidingwindow import limits
 from django_slidingwindow.contrib.drf import ProfileThrottle
-from django_slidingwindow.decorators import rate_limit
+from django_slidingwindow.decorators import RateLimitMixin, rate_limit
+from django_slidingwindow.middleware import RateLimitMiddleware
 from django_slidingwindow.testing import FrozenClock, limits_disabled, limits_in_memory
 
 PROFILES = {
@@ -349,6 +351,18 @@ def test_other_throttles_still_work(client):
     assert client.get("/WithAnother/").status_code == 429
 
 
+@pytest.mark.parametrize("cost", [-1, 0.5, "2", True])
+def test_throttle_raises_when_its_cost_is_invalid(cost):
+    with pytest.raises(ValueError, match="cost"):
+        ProfileThrottle("wide", cost=cost)
+
+
+@pytest.mark.parametrize("profile", [["wide"], 5, None])
+def test_throttle_raises_when_a_profile_is_not_a_name(profile):
+    with pytest.raises(TypeError, match="needs names of profiles"):
+        ProfileThrottle(profile)
+
+
 def test_wait_is_none_when_nothing_was_checked():
     assert ProfileThrottle("narrow").wait() is None
 
@@ -391,3 +405,32 @@ def test_default_throttle_classes_may_name_the_throttle():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert "ProfileThrottle" in done.stdout, done.stderr
+
+
+def test_mixin_limits_a_viewset():
+    class Things(RateLimitMixin, ViewSet):
+        rate_limit_profiles = ["wide"]
+
+        def list(self, request):
+            return Response([])
+
+    response = Things.as_view({"get": "list"})(RequestFactory().get("/"))
+    assert (response.status_code, response["RateLimit"]) == (200, '"wide";r=4;t=60')
+
+
+class StaffAuthentication(BaseAuthentication):
+    def authenticate(self, request):
+        return User(pk=1, is_staff=True), None
+
+
+class StaffView(View):
+    authentication_classes = [StaffAuthentication]
+    throttle_classes = [ProfileThrottle("closed")]
+
+
+@pytest.mark.parametrize("rules", [[], [{"path": "^/", "profiles": ["wide"]}]])
+def test_user_is_exempt_in_the_throttle_although_a_rule_has_counted_the_request(settings, rules):
+    settings.SLIDING_WINDOW |= {"EXEMPT": ["staff"], "RULES": rules}
+    view, request = StaffView.as_view(), RequestFactory().get("/")
+    assert RateLimitMiddleware(view).process_view(request, view, (), {}) is None
+    assert view(request).status_code == 200

@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from django_slidingwindow import limits, signals
+from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.contrib import metrics, opentelemetry, prometheus
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision
@@ -301,6 +301,19 @@ def test_alert_rules_name_only_existing_metrics_and_labels():
         asked |= set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         assert asked <= labels
         assert {"summary", "description"} == set(rule["annotations"])
+
+
+def outcomes(file: str) -> set[str]:
+    """Return the outcomes that the only filter by outcome in a file has."""
+    (found,) = re.findall(r'checks_total{outcome=~\\?"([a-z_|]+)', (DOCS / file).read_text())
+    return set(found.split("|"))
+
+
+def test_dashboard_and_alert_rule_count_every_outcome_that_is_a_refusal():
+    refusals = {decisions.LIMIT, decisions.PENALTY, decisions.FALLBACK, decisions.DENY}
+    # A client that an operator has blocked is no reason for an alert.
+    assert outcomes("alert-rules.yml") == refusals
+    assert outcomes("grafana-dashboard.json") == {*refusals, decisions.BLOCK}
 
 
 def test_docs_list_every_metric_with_its_kind_and_labels():

@@ -474,6 +474,18 @@ def test_throttle_raises_when_it_has_no_profile():
         ProfileThrottle()
 
 
+@pytest.mark.parametrize("cost", [-1, 0.5, "2", True])
+def test_throttle_raises_when_its_cost_is_invalid(cost):
+    with pytest.raises(ValueError, match="cost"):
+        ProfileThrottle("wide", cost=cost)
+
+
+@pytest.mark.parametrize("profile", [["wide"], 5, None])
+def test_throttle_raises_when_a_profile_is_not_a_name(profile):
+    with pytest.raises(TypeError, match="needs names of profiles"):
+        ProfileThrottle(profile)
+
+
 def test_throttle_declares_its_profiles():
     found = [usage for usage in usages() if usage.view.startswith(f"{__name__}:")]
     assert ("per_token",) in [usage.profiles for usage in found]

@@ -170,7 +170,7 @@ def test_operation_without_limits_shows_nothing(name: str, responses_of: Respons
     assert not any(map(headers, responses.values()))
 
 
-@pytest.mark.parametrize("name", ["url", "Dispatch", "Handler"])
+@pytest.mark.parametrize("name", ["url", "Dispatch", "Handler", "inside"])
 def test_decorated_operation_shows_problem_details(name: str, responses_of: Responses) -> None:
     refused = responses_of(name)["429"]
     assert refused["description"] == NARROW

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import http_sf
 import pytest
 from django.http import HttpResponse
@@ -13,6 +15,7 @@ from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.ranking import strictest
 from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.decisions import Decision, Verdict
+from django_slidingwindow.decorators import rate_limit
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.current_limiter import limiters_from
@@ -23,7 +26,7 @@ from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
 from django_slidingwindow.stores.redis import RedisStore
-from django_slidingwindow.testing import FrozenClock
+from django_slidingwindow.testing import FrozenClock, limits_in_memory
 
 
 def verdict(
@@ -70,13 +73,16 @@ def decision(*verdicts, allowed=None, retry_after=0.0):
     )
 
 
-def show(response, decisions):
-    """Add the fields to the response of a request with these decisions."""
-    request = RequestFactory().get("/")
+def show(response, decisions, request=None):
+    """Add the fields to the response of a request with these decisions; return the request."""
+    request = request or RequestFactory().get("/")
     checks = [Check(joined(()), None, {}, {}, one) for one in decisions]
     if checks:
-        setattr(request, STATE, RequestState(checks))
+        state = getattr(request, STATE, RequestState())
+        state[:] = checks
+        setattr(request, STATE, state)
     headers.show(response, request)
+    return request
 
 
 def parsed(text):
@@ -312,9 +318,9 @@ class Unreachable(MemoryStore):
 
 def test_fields_of_the_same_decisions_are_made_once(monkeypatch):
     response, shown = HttpResponse(), (decision(BURST),)
-    show(response, shown)
+    request = show(response, shown)
     monkeypatch.setattr(headers, "_fields", None)
-    show(response, shown)
+    show(response, shown, request)
     assert response["RateLimit-Limit"] == "100"
 
 
@@ -330,6 +336,13 @@ def test_django_reads_and_writes_fields_like_its_own():
     assert response["Content-Type"].startswith("text/html")
 
 
+def test_fields_are_added_to_a_response_that_replaces_the_first():
+    request = show(HttpResponse(), [decision(BURST)])
+    response = HttpResponse()
+    show(response, [decision(BURST)], request)
+    assert response["RateLimit-Limit"] == "100"
+
+
 def test_response_without_a_limit_is_unchanged():
     response = HttpResponse()
     show(response, [])
@@ -338,16 +351,16 @@ def test_response_without_a_limit_is_unchanged():
 
 def test_field_that_the_view_has_set_stays():
     response = HttpResponse(headers={"RateLimit-Limit": "of the view"})
-    show(response, [decision(BURST)])
-    show(response, [decision(BURST)])
+    request = show(response, [decision(BURST)])
+    show(response, [decision(BURST)], request)
     assert response["RateLimit-Limit"] == "of the view"
     assert response["RateLimit-Remaining"] == "50"
 
 
 def test_own_field_is_written_again_when_there_is_a_later_decision():
     response = HttpResponse()
-    show(response, [decision(DAILY)])
-    show(response, [decision(DAILY), decision(BURST)])
+    request = show(response, [decision(DAILY)])
+    show(response, [decision(DAILY), decision(BURST)], request)
     assert list(parsed(response["RateLimit"])) == ["daily", "burst"]
     assert response["RateLimit-Limit"] == "100"
 
@@ -513,3 +526,11 @@ def test_fields_of_a_profile_with_rate_and_slots_name_both(settings, redis):
     )
     assert response["RateLimit"] == '"api:60s";r=8;t=60, "api:inflight";r=4'
     assert response["RateLimit-Limit"] == "9"
+
+
+def test_response_keeps_no_decision_that_a_cache_would_store():
+    with override_settings(SLIDING_WINDOW={"LOG": False}), limits_in_memory():
+        view = rate_limit("ip_public")(lambda request: HttpResponse("ok"))
+        response = view(RequestFactory().get("/"))
+    assert response["RateLimit-Remaining"] == "119"
+    assert b"django_slidingwindow" not in pickle.dumps(response)

@@ -383,6 +383,13 @@ async def test_response_of_the_project_is_used(own, refuse):
     assert response["Cache-Control"] == "no-store"
 
 
+async def test_error_names_the_setting_when_its_function_returns_no_response(refuse):
+    own = {"RESPONSE": lambda request, decision: None}
+    error = pytest.raises(TypeError, match=r"SLIDING_WINDOW\['RESPONSE'\] returned NoneType")
+    with override_settings(SLIDING_WINDOW=own), error:
+        await refuse(asking(AXIOS), refused())
+
+
 def test_response_of_the_project_keeps_its_own_fields():
     with override_settings(SLIDING_WINDOW={"RESPONSE": own_finished_response}):
         response = responses.refusal(asking(), refused())

@@ -129,6 +129,15 @@ def function(request: Any) -> Response:
     return Response("ok")
 
 
+@extend_schema(responses={200: str})
+@api_view(["GET"])
+@renderer_classes([JSONRenderer])
+@throttle_classes([])
+@rate_limit("narrow")
+def inside(request: Any) -> Response:
+    return Response("ok")
+
+
 router = SimpleRouter()
 router.register("orders", Orders, basename="orders")
 VIEWS = [
@@ -139,5 +148,6 @@ urlpatterns = [
     *(path(f"{view.__name__}/", view.as_view()) for view in VIEWS),
     path("url/", rate_limit("narrow")(Unthrottled.as_view())),
     path("function/", function),
+    path("inside/", inside),
     *router.urls,
 ]
