@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -22,10 +21,12 @@ from .admin_views.changelist import RejectionChangeList
 from .admin_views.export import export
 from .admin_views.filters import FILTERS, PARAMETERS, REASONS, SOURCES
 from .admin_views.overrides import OverrideAdmin
-from .admin_views.search import search
+from .admin_views.search import WILDCARD, search
 from .conf import conf
 from .models import Override, Rejection
+from .policies import SLOTS
 from .rejections.rows import OVERFLOW
+from .rejections.text import restored
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Rejection]
@@ -132,10 +133,12 @@ class RejectionAdmin(_ModelAdmin):
         query = request.GET.urlencode()
         # Links to other pages keep the profile and the identifier that the list is filtered by.
         profile = request.GET.get("profile", "")
-        identifier = unquote(request.GET.get("q", "").strip())
+        identifier = request.GET.get("q", "").strip()
+        # The page of usage shows one identifier or all, but not those with a prefix.
+        one = "" if identifier.endswith(WILDCARD) else identifier
         links = {
             "live_url": pages.url(self, "live", profile=profile, identifier=identifier),
-            "usage_url": pages.url(self, "usage", profile=profile, identifier=identifier),
+            "usage_url": pages.url(self, "usage", profile=profile, identifier=one),
             "profiles_url": pages.url(self, "profiles"),
             "overrides_url": pages.overrides_url(self, request),
             "export_url": pages.url(self, "export") + (f"?{query}" if query else ""),
@@ -146,10 +149,9 @@ class RejectionAdmin(_ModelAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row: Rejection = context["original"]
-        # If the log stores hashes, the identifier that an override needs is unknown.
-        if row.identifier and conf.log_identifiers != "hash":
+        if _knows_identifier(row):
             context["override_links"] = pages.override_links(
-                self, request, row.profile, unquote(row.identifier)
+                self, request, row.profile, restored(row.identifier)
             )
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -186,6 +188,9 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("longest wait"))
     def wait(self, row: Rejection) -> str:
+        # Nobody knows when a request ends, so its refusals have no wait.
+        if row.algorithm == SLOTS and row.retry_after == 0.0:
+            return str(_("when a request ends"))
         return formatting.wait(row.retry_after)
 
     @admin.display(description=pgettext_lazy("rate limit", "minute"))
@@ -210,8 +215,13 @@ class RejectionAdmin(_ModelAdmin):
 
     @admin.display(description=_("live keys"))
     def live_keys(self, row: Rejection) -> SafeString | str:
-        if not row.identifier:
+        if not _knows_identifier(row):
             return "-"
-        query = {"profile": row.profile, "identifier": unquote(row.identifier)}
+        query = {"profile": row.profile, "identifier": row.identifier}
         href = pages.url(self, "live", **query)
         return format_html('<a href="{}">{}</a>', href, _("Live keys of this identifier"))
+
+
+def _knows_identifier(row: Rejection) -> bool:
+    """Return whether a row has the identifier itself, and not only its hash."""
+    return bool(row.identifier) and conf.log_identifiers != "hash"

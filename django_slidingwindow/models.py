@@ -194,8 +194,10 @@ def _announce_change(using: str) -> Iterator[None]:
     Other processes notice the new token. This process reads the overrides after the commit.
     """
     with transaction.atomic(using=using):
-        yield
+        # First, because this row is the lock of all writers: they would deadlock if they locked
+        # overrides before it.
         OverrideVersion.renew(using)
+        yield
     if override_snapshot.saved is not None:
         override_snapshot.saved(using)
 

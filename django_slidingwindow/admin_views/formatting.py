@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
-from django.utils import dateformat, timezone
+from django.utils import dateformat
 from django.utils.formats import number_format
 from django.utils.translation import gettext, pgettext
 
 from ..durations import duration_exact, duration_rounded_up
 from ..exceptions import Text
+from ..inspection.spans import local
 from ..models import Rejection
 from ..policies import SLOTS
 
@@ -57,12 +58,8 @@ def day_of_month(day: date) -> str:
 
 def minute(moment: datetime) -> str:
     """Return a time in the current time zone as in log files, such as "2026-11-15 23:43"."""
-    return f"{_local(moment):%Y-%m-%d %H:%M}"
+    return f"{local(moment):%Y-%m-%d %H:%M}"
 
 
 def second(moment: datetime) -> str:
-    return f"{_local(moment):%Y-%m-%d %H:%M:%S}"
-
-
-def _local(moment: datetime) -> datetime:
-    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{local(moment):%Y-%m-%d %H:%M:%S}"

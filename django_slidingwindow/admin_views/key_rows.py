@@ -103,7 +103,8 @@ class Row:
 def row_of(model_admin: ModelAdmin[Rejection], request: HttpRequest, state: KeyState) -> Row:
     """Return the row of a window, with the links that the user may follow."""
     links = []
-    if state.profile is not None:
+    # A form without an identifier would be about all identifiers.
+    if state.profile is not None and state.identifier:
         links = override_links(model_admin, request, state.profile, state.identifier)
     return Row(
         state=state,

@@ -177,7 +177,7 @@ def _record_unblocking(request: HttpRequest, deleted: list[KeyState]) -> None:
             object_repr=_history_key(state)[:200],
             action_flag=CHANGE,
             # English, as all stored texts: the readers of the history may use other languages.
-            change_message=f"Unblocked: {state.hits} hits were deleted.",
+            change_message=f"Unblocked. Hits deleted: {state.hits}.",
         )
     text = ngettext(
         # The identifier is not the first word, because the admin would capitalize it.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -139,19 +140,21 @@ class OverrideAdmin(_ModelAdmin):
     def save_model(self, request: HttpRequest, obj: Override, form: Any, change: bool) -> None:
         if not change:
             obj.created_by = request.user.get_username()[:150]
-        if END in request.POST:
-            obj.until = timezone.now()
         super().save_model(request, obj, form, change)
 
-    def construct_change_message(
-        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
-    ) -> Any:
+    def change_view(
+        self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
         if END in request.POST:
-            return "Ended."
-        return super().construct_change_message(request, form, formsets, add)
+            # Without the form: it is not valid if the profile was removed or has other windows now.
+            override = self.get_object(request, unquote(object_id))
+            if override is not None and self.has_change_permission(request, override):
+                self.end_now(request, [override])
+                return self.response_post_save_change(request, override)
+        return super().change_view(request, object_id, *args, **kwargs)
 
     @admin.action(description=_("End now"), permissions=["change"])
-    def end_now(self, request: HttpRequest, queryset: QuerySet[Override]) -> None:
+    def end_now(self, request: HttpRequest, queryset: Iterable[Override]) -> None:
         ended = [override for override in queryset if override.in_force]
         for override in ended:
             override.end()

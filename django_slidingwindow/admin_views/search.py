@@ -6,8 +6,8 @@ from typing import Any
 
 from ..guard.proxies import canonical_ip
 from ..models import RejectionQuerySet
-from ..rejections.rows import logged_identifier
-from ..rejections.text import printable
+from ..rejections.rows import logged_spellings
+from ..rejections.text import printable, restored
 
 WILDCARD = "*"
 
@@ -16,10 +16,9 @@ def search(rows: RejectionQuerySet, text: str) -> Any:
     """Return the rows of an identifier, or of all with a prefix if the text ends in "*"."""
     text = text.strip()
     if text.endswith(WILDCARD):
-        return rows.with_prefix(printable(text[: -len(WILDCARD)]))
-    # The text as it is, and as the log stores it, with an address also in its canonical form.
-    spellings = {text, *map(logged_identifier, (text, canonical_ip(text)))}
+        return rows.with_prefix(printable(restored(text[: -len(WILDCARD)])))
+    spellings = logged_spellings(text, canonical_ip(text))
     if len(spellings) == 1:
         # With one value, the index returns the rows in the order of the list.
-        return rows.filter(identifier=spellings.pop())
-    return rows.filter(identifier__in=sorted(spellings))
+        return rows.filter(identifier=spellings[0])
+    return rows.filter(identifier__in=spellings)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import QuerySet, Sum
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..inspection.spans import Span, newest_rows
+from ..inspection.spans import Span, local, newest_rows
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
 from .formatting import day_of_month, number
@@ -126,17 +125,21 @@ def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
 def columns_of(span: Span) -> tuple[list[datetime], timedelta]:
     """Return the start of each column, and the step between two columns.
 
-    A column starts at a whole number of steps since midnight. When the clocks change, a column may
-    be longer or shorter than a step.
+    A column starts at a whole number of steps since midnight.
     """
     step = next((step for longest, step in _STEPS if span.length <= longest), _DAY)
-    start = timezone.localtime(span.start) if timezone.is_aware(span.start) else span.start
-    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
-    start = midnight + (start - midnight) // step * step
-    count = -(-(span.end - start) // step)
+    start, end = span.start, span.end
+    clock = local(start)
+    if step == _DAY:
+        # By the local clock: a day in which the clocks change has 23 or 25 hours.
+        start, end = clock, local(end)
+    midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
+    start -= (clock - midnight) % step
+    count = -(-(end - start) // step)
     return [start + i * step for i in range(count)], step
 
 
 def label_of(start: datetime, step: timedelta) -> str:
     """Return the label of a column: its day, or its time of day."""
-    return day_of_month(start) if step >= _DAY else f"{start:%H:%M}"
+    start = local(start)
+    return day_of_month(start) if step == _DAY else f"{start:%H:%M}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
+from datetime import timezone as zones
 
 from django.utils import timezone
 
-from ..inspection.spans import Span, last, now
+from ..inspection.spans import Span, last, local, now
 
 # The years that every database supports in every time zone.
 _YEARS = range(1970, 9_999)
@@ -19,29 +20,31 @@ def parse_span(text: str) -> Span:
     if text in RECENT:
         return last(RECENT[text])
     day, _at_hour, hour = text.partition("T")
-    start = date.fromisoformat(day)
+    start = datetime.combine(date.fromisoformat(day), time(int(hour or 0)))
     if start.year not in _YEARS:
         raise ValueError(f"the year {start.year} is out of range")
-    if not hour:
-        return Span(_at(start, 0), _at(start + timedelta(days=1), 0))
-    start_at = _at(start, int(hour))
-    return Span(start_at, start_at + timedelta(hours=1))
+    return Span(_at(start), _at(start + (timedelta(hours=1) if hour else timedelta(days=1))))
 
 
 def days(count: int) -> list[date]:
     """Return the last `count` days, the newest first."""
-    newest = today().start.date()
+    newest = _last_day(now())
     return [newest - timedelta(days=back) for back in range(count)]
 
 
 def today() -> Span:
     """Return the span from midnight until now."""
     end = now()
-    # `now` is the end of the current minute, which may be the next midnight.
-    return Span(_at((end - timedelta(minutes=1)).date(), 0), end)
+    return Span(_at(datetime.combine(_last_day(end), time())), end)
 
 
-def _at(day: date, hour: int) -> datetime:
-    """Return the start of an hour: aware with USE_TZ, otherwise naive."""
-    moment = datetime.combine(day, time(hour))
-    return timezone.make_aware(moment) if timezone.is_aware(timezone.now()) else moment
+def _last_day(end: datetime) -> date:
+    """Return the day that a span ends in. It may end at the next midnight."""
+    return local(end - timedelta(minutes=1)).date()
+
+
+def _at(moment: datetime) -> datetime:
+    """Return a local time as `now` does: aware in UTC, or naive without USE_TZ."""
+    if timezone.is_naive(timezone.now()):
+        return moment
+    return timezone.make_aware(moment).astimezone(zones.utc)

@@ -34,7 +34,7 @@ from ..inspection.usage import (
 from ..models import Rejection
 from ..policies import LOG_ALL, Profile
 from ..registry import registry
-from ..rejections.text import printable
+from ..rejections.text import printable, restored
 from .charts import Chart, Series, share
 from .formatting import number, rate
 from .pages import page, require_view, url
@@ -117,7 +117,7 @@ def usage_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Http
         request,
         "usage",
         title=pgettext("rate limit", "Usage"),
-        subtitle=printable(identifier),
+        subtitle=printable(restored(identifier)),
         profiles=[one.name for one in known],
         chosen=name,
         identifier=identifier,
@@ -154,7 +154,7 @@ def _context(
         "windows": [] if identifier else [WindowRow(use) for use in window_uses(profile, counts)],
         "headings": [f"{percent} %" for percent in SHARES],
         "busiest": [] if identifier else _busiest_rows(model_admin, profile, counts, when),
-        "log_url": url(model_admin, "changelist", profile=profile.name, q=printable(identifier)),
+        "log_url": url(model_admin, "changelist", profile=profile.name, q=identifier),
         "live_url": url(model_admin, "live", profile=profile.name, identifier=identifier),
     }
 

@@ -224,10 +224,11 @@ def table(name: str, model: type[Rejection | Usage]) -> Finding:
         newest = rows.values_list("minute", flat=True).first()
         attempt = "write to"
         try_to_write(alias, model)
-    except Error as error:
+    # ImproperlyConfigured: the project has no database.
+    except (Error, ImproperlyConfigured) as error:
         text = f"cannot {attempt} the table in the database {alias!r}: {error}"
         return Finding(name=name, level=ERROR, text=text.strip(), data={"database": alias})
-    content = f"newest minute {newest:%Y-%m-%d %H:%M}" if newest else "empty"
+    content = f"newest minute {newest.isoformat(timespec='minutes')}" if newest else "empty"
     data = {"database": alias, "newest": newest.isoformat() if newest else None}
     return Finding(name=name, level=OK, text=f"the database {alias!r}: {content}", data=data)
 
@@ -239,7 +240,7 @@ def writer(stats: recorder.Stats, table: str, data: dict[str, Any]) -> Finding:
         f"{stats.unwritten:,} waiting, {stats.failed:,} batches failed"
     )
     if stats.deaths:
-        text += f"; the writing thread died {stats.deaths:,} times"
+        text += f"; deaths of the writing thread: {stats.deaths:,}"
     if stats.error:
         no_thread = "" if stats.running else " and no writing thread is running"
         text += f"; the last attempt failed{no_thread}: {stats.error}"

@@ -22,6 +22,7 @@ from ..middleware import requirements_at
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+    from django.urls import ResolverMatch
 
 MIDDLEWARE, VIEW, INSIDE, THROTTLE = "middleware", "view", "inside the view", "throttle"
 
@@ -54,10 +55,11 @@ def places(request: HttpRequest) -> Iterator[Place]:
         else:
             yield Place(MIDDLEWARE, requirements_at(request, match.func))
     if match is not None:
-        yield from _places_of_view(request, match.func)
+        yield from _places_of_view(request, match)
 
 
-def _places_of_view(request: HttpRequest, view: Callable[..., Any]) -> Iterator[Place]:
+def _places_of_view(request: HttpRequest, match: ResolverMatch) -> Iterator[Place]:
+    view = match.func
     for number, layer in enumerate(_layers(view)):
         own = own_requirements(layer)
         if own:
@@ -65,7 +67,7 @@ def _places_of_view(request: HttpRequest, view: Callable[..., Any]) -> Iterator[
     # Decorators on a method of a class wrap it again for each request. They are not among the
     # layers, but the view has their requirements.
     yield Place(INSIDE, joined(all_requirements(_unwrapped_partial(view))))
-    instance = _instance(request, view)
+    instance = _instance(request, match)
     if instance is not None:
         yield from _places_of_class(request, instance)
     ninja = sys.modules.get("django_slidingwindow.contrib.ninja")
@@ -88,14 +90,15 @@ def _unwrapped_partial(view: Callable[..., Any]) -> Callable[..., Any]:
     return view
 
 
-def _instance(request: HttpRequest, view: Any) -> Any:
+def _instance(request: HttpRequest, match: ResolverMatch) -> Any:
     """Return an instance of a class-based view, set up for the request; None for other views."""
+    view: Any = match.func
     view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
     if view_class is None:
         return None
     instance = view_class(**getattr(view, "view_initkwargs", getattr(view, "initkwargs", {})))
     # `get_throttles` of a Django REST framework view may read these.
-    instance.request, instance.args, instance.kwargs = request, (), {}
+    instance.request, instance.args, instance.kwargs = request, match.args, match.kwargs
     if hasattr(view, "actions"):
         instance.action = (view.actions or {}).get((request.method or "").lower())
     return instance

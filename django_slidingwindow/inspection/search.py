@@ -20,6 +20,7 @@ from ..guard.identity import canonical
 from ..policies import PENALTY, Policy, Profile
 from ..rates import MAX_LIMIT, MAX_WINDOW
 from ..registry import registry
+from ..rejections.text import restored
 
 _GLOB = re.compile(r"([*?\[\]\\^])")
 
@@ -96,9 +97,8 @@ class Search:
         """Return the MATCH pattern for SCAN."""
         stem = key_ends(prefix, self._axis or "", "")[0]
         before = _literal(stem) if self._axis else _literal(f"{prefix}:") + "*:{"
-        inner = (
-            _literal(escape(self._identifier[:-1])) if self._identifier not in (None, "*") else ""
-        )
+        start = restored((self._identifier or "")[:-1])
+        inner = _literal(escape(start)) if start else ""
         scope = self._profile.scope if self._profile else None
         after = _literal(key_ends("", "", scope)[1]) if scope else "}:*:"
         return f"{before}{inner}*{after}*"
@@ -110,19 +110,20 @@ class Search:
         if self._identifier is None or self._identifier.endswith("*"):
             return None
         found: dict[str, None] = {}
+        # The identifier may be given as a request has it, or as keys and the log show it.
+        shown = restored(self._identifier)
         for profile in self._profiles:
-            # The identifier may be given as a request has it, or as keys and the log show it.
-            for identifier in (canonical(profile.axis, self._identifier), self._identifier):
+            for identifier in (canonical(profile.axis, self._identifier), self._identifier, shown):
                 policies = policies_of(profile, identifier)
                 found |= dict.fromkeys(
                     limiter.windows([ProfileCheck(profile, identifier, policies)]).keys
                 )
             # Keys and the log show a long identifier as its beginning and a hash.
-            shortened = escape_shortened(self._identifier)
+            shortened = escape_shortened(shown)
             if shortened is not None:
                 before, after = key_ends(limiter.prefix, profile.axis, profile.scope)
                 stem = before + shortened + after
-                policies = policies_of(profile, self._identifier)
+                policies = policies_of(profile, shown)
                 found |= dict.fromkeys(
                     stem + suffix(policy) for policy in _with_penalty(profile, policies)
                 )

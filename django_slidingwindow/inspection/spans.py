@@ -31,11 +31,16 @@ class Span:
 
 
 def now() -> datetime:
-    """Return the end of the current minute, in the current time zone."""
-    moment = timezone.now()
-    if timezone.is_aware(moment):
-        moment = timezone.localtime(moment)
-    return moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    """Return the end of the current minute: aware in UTC, or naive without USE_TZ.
+
+    Not in local time, in which an hour is missing or comes twice when the clocks change.
+    """
+    return timezone.now().replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+def local(moment: datetime) -> datetime:
+    """Return a time in the current time zone; without USE_TZ, all times are in the project's."""
+    return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def last(length: timedelta) -> Span:

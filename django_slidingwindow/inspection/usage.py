@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 from django.db.models import Sum
 
@@ -22,7 +21,8 @@ from ..guard.current_limiter import get_limiter
 from ..guard.identity import canonical
 from ..models import Rejection, Usage
 from ..policies import IN_FLIGHT, Profile, rates_of
-from ..rejections.rows import OVERFLOW, column, logged_identifier
+from ..rejections.rows import OVERFLOW, column, logged_spellings
+from ..rejections.text import restored
 from .search import policies_of
 from .spans import Span, minute_number, newest_rows
 
@@ -158,9 +158,7 @@ def _rows(profile: Profile, span: Span, identifier: str | None) -> tuple[Any, An
     usage: Any = Usage.objects.filter(profile=name)
     rejections: Any = Rejection.objects.filter(profile=name, reason__in=_REFUSED)
     if identifier is not None:
-        spellings = sorted(
-            {identifier, *map(logged_identifier, (identifier, canonical(profile.axis, identifier)))}
-        )
+        spellings = logged_spellings(identifier, canonical(profile.axis, identifier))
         usage = usage.filter(identifier__in=spellings, others=False)
         rejections = rejections.filter(identifier__in=spellings).exclude(reason=OVERFLOW)
     admitted, shown = newest_rows(usage, span)
@@ -225,7 +223,7 @@ def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int
     is None.
     """
     if identifier is not None:
-        return _limits_of_identifier(profile, unquote(identifier))
+        return _limits_of_identifier(profile, restored(identifier))
     if profile.limit_for is None:
         return [(policy.limit, policy.window) for policy in rates_of(profile.policies)]
     # A limit function may return any window, and a profile may have only tiers without a limit.

@@ -75,7 +75,7 @@ class Page:
     cursor: str
     """The cursor of the next page; "0" if this is the last one."""
     seen: int
-    """The number of keys that were examined."""
+    """About how many keys were examined."""
 
 
 def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page:
@@ -86,9 +86,9 @@ def scan(filters: Filters = ALL, *, cursor: str = "0", count: int = 100) -> Page
     searched for among all keys.
     """
     search = Search(filters)
-    cursor, keys = _next_keys(search, cursor, count)
+    cursor, keys, seen = _next_keys(search, cursor, count)
     states = _filtered_states(_matches(keys, search), filters.blocked)
-    return Page(states=states, cursor=cursor, seen=len(keys))
+    return Page(states=states, cursor=cursor, seen=seen)
 
 
 def walk(filters: Filters = ALL, *, progress: Progress | None = None) -> Iterator[KeyState]:
@@ -165,22 +165,25 @@ def reset_key(key: str) -> bool:
     return parse_key(key, limiter.prefix) is not None and limiter.reset([key]) > 0
 
 
-def _next_keys(search: Search, cursor: str, count: int) -> tuple[str, list[str]]:
-    """Return the cursor of the next page, and the keys of this page."""
+def _next_keys(search: Search, cursor: str, count: int) -> tuple[str, list[str], int]:
+    """Return the cursor of the next page, the keys of this page, and about how many were examined.
+
+    The server leaves out keys that do not match, so a page may have none.
+    """
     limiter = get_limiter()
     exact = search.exact_keys(limiter)
     if exact is not None:
-        return "0", exact
-    page: tuple[str, list[str]] = reader.store().scan(cursor, search.pattern(limiter.prefix), count)
-    return page
+        return "0", exact, len(exact)
+    cursor, keys = reader.store().scan(cursor, search.pattern(limiter.prefix), count)
+    return cursor, keys, len(keys) if cursor == "0" else max(count, len(keys))
 
 
 def _pages(search: Search, progress: Progress | None) -> Iterator[list[Match]]:
     """Yield the matches of each page of keys."""
     cursor, seen, total = "0", 0, None
     while True:
-        cursor, keys = _next_keys(search, cursor, KEYS_A_PAGE)
-        seen += len(keys)
+        cursor, keys, examined = _next_keys(search, cursor, KEYS_A_PAGE)
+        seen += examined
         yield _matches(keys, search)
         if progress is not None:
             total = reader.key_count() if total is None else total

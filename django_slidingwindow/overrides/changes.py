@@ -40,8 +40,14 @@ def listed(*, ended: bool = False) -> OverrideQuerySet:
 
 def end_all(profile: str, identifier: str) -> list[Override]:
     """End and return the overrides in force for an identifier; if it is empty, those for all."""
-    stored = stored_identifier(registry.get(profile), identifier)
-    overrides = list(listed().filter(profile=profile, identifier=stored))
+    known = registry.get(profile)
+    stored = stored_identifier(known, identifier)
+    # Code may have saved another spelling, which is in force as well.
+    overrides = [
+        override
+        for override in listed().filter(profile=profile)
+        if stored_identifier(known, override.identifier) == stored
+    ]
     for override in overrides:
         override.end()
     return overrides

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.utils.translation import gettext as _
@@ -19,7 +18,7 @@ from ..guard.override_snapshot import ACTIONS
 from ..policies import IN_FLIGHT, Profile
 from ..rates import parse_limit, parse_rate
 from ..registry import registry
-from ..rejections.text import printable
+from ..rejections.text import printable, restored
 
 # Keys and logs have the hash of a secret.
 _is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
@@ -50,7 +49,7 @@ def stored_identifier(profile: Profile, text: str) -> str:
 
     The stored form is printable, spelled as in requests, and never a secret.
     """
-    identifier = _unquoted(text)
+    identifier = restored(text)
     if not identifier:
         return ""
     secrets = [axis for axis in profile.axis.split("+") if _hides(axis)]
@@ -64,21 +63,13 @@ def stored_identifier(profile: Profile, text: str) -> str:
 
 def spellings(profile: Profile, stored: str) -> set[str]:
     """Return the identifiers of requests for which a stored identifier may stand."""
-    identifier = _unquoted(stored)
+    identifier = restored(stored)
     return {identifier, canonical(profile.axis, identifier)}
 
 
 def _hides(axis: str) -> bool:
     """Return whether identifiers of the axis are hashes of secrets."""
     return axis == "session" or axis.startswith(HEADER)
-
-
-def _unquoted(text: str) -> str:
-    """Undo the percent-encoding of `printable`; return other text as it is."""
-    try:
-        return unquote(text, errors="surrogatepass")
-    except UnicodeDecodeError:
-        return text
 
 
 def parse_limits(text: str) -> Limits:

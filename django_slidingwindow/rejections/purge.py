@@ -16,11 +16,13 @@ from .upsert import LogRow
 from .writer import MODELS, log_alias
 
 BATCH = 10_000
+MAX_DAYS = 36_500
+"""A century. No row is older, and Python cannot subtract more than some two thousand years."""
 
 
 def cutoff(days: float | None = None) -> datetime:
     """Return the time before which rows are old. `days` defaults to LOG_DAYS."""
-    return timezone.now() - timedelta(days=conf.log_days if days is None else days)
+    return timezone.now() - timedelta(days=min(MAX_DAYS, conf.log_days if days is None else days))
 
 
 def count_old(before: datetime) -> int:

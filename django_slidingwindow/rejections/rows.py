@@ -17,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from ..conf import conf
-from ..core.keys import parse_key
+from ..core.keys import is_shortened, parse_key
 from ..decisions import BLOCK, OBSERVED_PENALTY, Decision, Verdict
 from ..guard.identity import keyed_hash
 from ..guard.proxies import UnknownClientError, client_address
@@ -58,7 +58,8 @@ class Group(NamedTuple):
         # A block has no policy.
         override = BLOCK if self.reason == BLOCK else ""
         # Without the key: it may contain an identifier that the log must only store as a hash.
-        digest = digest_of((axis, identifier, scope, *self._replace(minute=0, key="")))
+        group = self._replace(minute=0, key="")
+        digest = digest_of((axis, identifier, is_shortened(self.key), scope, *group))
         return Rejection(
             minute=moment(self.minute * 60),
             digest=digest,
@@ -177,6 +178,16 @@ def logged_identifier(identifier: str) -> str:
     if conf.log_identifiers == "hash" and identifier:
         return keyed_hash(identifier)
     return column(identifier, "identifier")
+
+
+def logged_spellings(text: str, canonical: str) -> list[str]:
+    """Return how the log may store an identifier: as the text, or as requests with it are stored.
+
+    `canonical` is the one spelling that requests have.
+    """
+    found = {logged_identifier(text), logged_identifier(canonical)}
+    # No row has a NUL, and PostgreSQL raises an error for it.
+    return sorted(found if "\0" in text else found | {text})
 
 
 def column(text: str, name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf import conf
-from ..core.keys import any_key, parse_key
+from ..core.keys import any_key, identifier_in, is_shortened
 from ..guard.state import STATE
 from ..models import Usage
 from .rows import column, digest_of, logged_identifier, moment, view_of
@@ -22,22 +22,24 @@ class UsageGroup(NamedTuple):
     minute: int
     """Minutes since the epoch."""
     profile: str
-    key: str
-    """A key of the identifier; empty for requests beyond LOG_ROWS_PER_MINUTE."""
+    stem: str
+    """What all keys of the identifier begin with; empty for requests beyond LOG_ROWS_PER_MINUTE.
+
+    Not a whole key: a row counts the requests of all windows, and a function may choose another
+    window for each request."""
     view: str
 
     def overflow(self) -> UsageGroup:
         """Return the group that collects a profile's requests beyond LOG_ROWS_PER_MINUTE."""
-        return self._replace(key="", view="")
+        return self._replace(stem="", view="")
 
     def row(self, tally: UsageTally) -> Usage:
         """Return the unsaved row."""
-        parts = parse_key(self.key, conf.prefix)
-        identifier = "" if parts is None else logged_identifier(parts.identifier)
-        others = parts is None
+        identifier, others = logged_identifier(identifier_in(self.stem)), not self.stem
+        identity = (identifier, is_shortened(self.stem), others)
         return Usage(
             minute=moment(self.minute * 60),
-            digest=digest_of((identifier, others, self.profile, self.view)),
+            digest=digest_of((*identity, self.profile, self.view)),
             profile=column(self.profile, "profile"),
             identifier=identifier,
             others=others,
@@ -79,5 +81,6 @@ def admissions(
         # A later check of the same request only adds to its cost.
         counted_before = earlier and any(check.counted.get(profile.name) for check in earlier)
         hits = 0 if counted_before else 1
-        found.append((UsageGroup(minute, profile.name, key, view), UsageTally(hits, cost)))
+        group = UsageGroup(minute, profile.name, key.rpartition(":")[0], view)
+        found.append((group, UsageTally(hits, cost)))
     return found

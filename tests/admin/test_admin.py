@@ -132,6 +132,8 @@ class TestLog:
             ("cme", set()),
             ("2001:db8::7", {"2001:db8::/64"}),
             ("%1B", {"%1B"}),
+            ("%1B*", {"%1B"}),
+            ("\x1b*", {"%1B"}),
             ("   ", {"acme", "acme-2", "Acme", "2001:db8::/64", "%1B"}),
         ],
     )
@@ -304,6 +306,11 @@ def hostile_addresses() -> Iterator[str]:
         yield address("export", f"?{urlencode({'profile': text, 'q': text})}")
         for name in ("profile", "axis", "identifier", "blocked", "cursor"):
             yield address("live", f"?{urlencode({name: text})}")
+        for name in ("profile", "identifier", "when"):
+            yield address("usage", f"?{urlencode({name: text})}")
+        for name in ("profile", "limit", "when"):
+            tried = {"profile": "login", "limit": "5/m", name: text}
+            yield address("profiles", f"?{urlencode(tried)}")
         for key in (
             text,
             f"throttle:{text}:{{x}}:{text}:c60",
@@ -415,11 +422,14 @@ class TestSummary:
         with timezone.override(timezone.get_fixed_timezone(60 * (12 - minute.hour))):
             response = get(admin_client)
             profiles = get(admin_client, "profiles")
-        found = response.context["cl"].summary
+            found = response.context["cl"].summary
+            since = f"refusals after {formatting.minute(found.since)}"
         assert found.total == 5
         assert found.since == minute - timedelta(minutes=4)
-        assert "The log has too many rows" in response.content.decode()
-        assert "The log has too many rows" in profiles.content.decode()
+        assert f"The log has too many rows: the chart only shows {since}." in (
+            response.content.decode()
+        )
+        assert f"The log has too many rows: only {since} are counted." in profiles.content.decode()
 
     def test_summary_of_a_minute_has_one_column(self) -> None:
         now = times.now()
@@ -439,6 +449,28 @@ class TestSummary:
             chart = summary.summarize(Rejection.objects.all(), span).chart
         hits = dict(zip(chart.labels, chart.series[0].values, strict=True))
         assert {name for name, value in hits.items() if value} == {label}
+
+    @pytest.mark.parametrize(
+        ("text", "hours", "labels"),
+        [
+            # The clocks were set forward, and 2:00 was missing.
+            ("2026-03-29", 23, ["00:00", "01:00", "03:00", "04:00"]),
+            ("2026-03-29T02", 0, []),
+            # They were set back, and 2:00 came twice.
+            ("2026-10-25", 25, ["00:00", "01:00", "02:00", "02:00"]),
+            ("2026-10-25T02", 2, ["02:00", "02:05", "02:10", "02:15"]),
+        ],
+    )
+    def test_columns_are_equally_long_when_the_clocks_change(
+        self, text: str, hours: int, labels: list[str]
+    ) -> None:
+        with timezone.override("Europe/Berlin"):
+            span = times.parse_span(text)
+            for number in range(60 * hours):
+                save(minute=span.start + timedelta(minutes=number))
+            chart = summary.summarize(Rejection.objects.all(), span).chart
+        assert chart.labels[:4] == labels
+        assert len(set(chart.columns)) == min(1, hours)
 
     def test_day_begins_at_midnight_in_time_zone_when_use_tz_is_false(self) -> None:
         midnight = datetime(2026, 11, 15, 15, tzinfo=datetime_timezone.utc)  # in Tokyo
@@ -629,6 +661,8 @@ class TestLive:
         assert "Nothing found so far." in text
         assert f"This page is partial: {response.context['seen']} keys were examined" in text
         assert 20 <= int(response.context["seen"]) < 200
+        # The server has examined them as well if no key matches.
+        assert 20 <= int(get(admin_client, "live", "?axis=ip").context["seen"]) < 200
 
     def test_search_continues_on_the_next_page_when_time_is_up(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -738,6 +772,12 @@ class TestLive:
         row = Rejection(limit=5, window=3600.0, algorithm="slots")
         assert formatting.policy(row) == "5 in flight"
 
+    def test_rejection_by_slots_has_no_wait(self, admin_client: Client) -> None:
+        save(limit=5, window=3600.0, algorithm="slots", retry_after=0.0)
+        save(limit=5, window=3600.0, algorithm="slots", retry_after=7.0)
+        texts = re.findall(r'field-wait">([^<]*)<', get(admin_client).content.decode())
+        assert sorted(texts) == ["7 s", "when a request ends"]
+
     def test_hits_chart_places_hits_by_age(self) -> None:
         state = inspection.KeyState(
             key="k", axis="ip", identifier="x", scope="s", algorithm="log", window=60.0,
@@ -789,7 +829,7 @@ class TestLive:
         assert {(entry.user_id, entry.action_flag) for entry in entries} == {
             (admin_user.pk, CHANGE)
         }
-        assert entries[0].get_change_message() == "Unblocked: 2 hits were deleted."
+        assert entries[0].get_change_message() == "Unblocked. Hits deleted: 2."
         assert entries[0].get_admin_url() is None
         assert key in admin_client.get(reverse("admin:index")).content.decode()
 
@@ -829,6 +869,14 @@ class TestLive:
         assert {r.state.key for r in found} == {key, key.replace("c60", "c3600")}
         text = get(admin_client, "key", f"?{urlencode({'key': key})}").content.decode()
         assert f"/{one.pk}/change/" in text
+
+    def test_row_with_a_hash_has_no_link_to_live_keys(self, admin_client: Client) -> None:
+        saved = save(identifier=keyed_hash("203.0.113.9"))
+        assert "Live keys of this" in get(admin_client, "change", "", saved.pk).content.decode()
+        with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"}):
+            text = get(admin_client, "change", "", saved.pk).content.decode()
+        # Keys have the identifier, so a search for its hash would find nothing.
+        assert "Live keys of this" not in text
 
     def test_unblock_deletes_one_window_when_a_function_limits_a_long_identifier(
         self, admin_client: Client, redis: Any

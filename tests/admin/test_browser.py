@@ -301,6 +301,18 @@ def test_only_tables_scroll_sideways(operator: Operator, width: int) -> None:
             assert chart.size["width"] <= around.size["width"], page
 
 
+@pytest.mark.usefixtures("redis")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_buttons_of_a_rejection_do_not_cover_its_name(operator: Operator, width: int) -> None:
+    found = row(profile="login", identifier="a-long-tenant.with-a-long-name.example.com" * 3)
+    found.save()
+    operator.resize(width)
+    page = reverse("admin:django_slidingwindow_rejection_change", args=[found.pk])
+    operator.browser.get(operator.server + page)
+    name, buttons = operator.all("#content h2")[0].rect, operator.all(".object-tools")[0].rect
+    assert name["y"] + name["height"] <= buttons["y"]
+
+
 @pytest.mark.usefixtures("log", "blocked")
 def test_viewer_can_change_nothing(viewer: Operator) -> None:
     viewer.open("live", seen_as="viewer-live")

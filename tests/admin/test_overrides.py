@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib import admin
@@ -186,6 +187,17 @@ def test_form_shows_the_profile_when_it_was_removed(admin_client: Client) -> Non
     assert '<option value="gone" selected>' in page
 
 
+def test_end_now_works_when_the_override_does_not_fit_its_profile(admin_client: Client) -> None:
+    for profile, limit in (("gone", ""), ("api", "9/d")):
+        action = "limit" if limit else "block"
+        override = Override.objects.create(profile=profile, action=action, limit=limit)
+        form = filled(profile=profile, action=action, limit=limit, identifier="", _end="End now")
+        response = admin_client.post(address("change", override.pk), form, follow=True)
+        assert b"1 override was ended." in response.content
+        override.refresh_from_db()
+        assert not override.in_force
+
+
 @pytest.mark.parametrize("hours", ["", "0", "-1", "x", "9" * 30, "000000001999999999"])
 def test_form_ignores_invalid_hours(admin_client: Client, hours: str) -> None:
     page = admin_client.get(address("add"), {"hours": hours, "profile": "login"})
@@ -237,6 +249,14 @@ def test_live_key_shows_the_limit_in_force(admin_client: Client) -> None:
     page = admin_client.get(address("key", model="rejection") + f"?key={key}").content.decode()
     assert "500 / 1 h" in page
     assert re.search(r">limit, ends in (2 h|1 h 59 min)[^<]*</a>", page)
+
+
+def test_live_key_of_an_empty_identifier_has_no_links(admin_client: Client) -> None:
+    # The forms would be about all identifiers.
+    key = limits.check("api", "").key
+    url = f"{address('key', model='rejection')}?{urlencode({'key': key})}"
+    assert links(admin_client, url) == []
+    assert "4 / 1 h" in admin_client.get(url).content.decode()
 
 
 def test_rejection_links_to_filled_in_forms_unless_identifiers_are_hashed(

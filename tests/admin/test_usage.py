@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from django_slidingwindow import limits
 from django_slidingwindow.inspection import spans
+from django_slidingwindow.rejections.text import printable
 from tests.support.rejection_factories import row
 from tests.support.usage_factories import usage_row
 
@@ -152,7 +155,8 @@ def test_page_says_which_data_is_missing(
     for back in range(5):
         usage_row(minute=minute(back)).save()
     monkeypatch.setattr(spans, "MOST_ROWS", 3)
-    assert "too many rows" in get(admin_client, profile="api").content.decode()
+    content = get(admin_client, profile="api").content.decode()
+    assert re.search(r"too many rows: only requests after \d{4}-\d\d-\d\d \d\d:\d\d are", content)
 
 
 def test_page_needs_the_permission_to_view_the_log(client: Client) -> None:
@@ -165,8 +169,26 @@ def test_page_needs_the_permission_to_view_the_log(client: Client) -> None:
 
 def test_list_links_to_usage_with_its_filters(admin_client: Client) -> None:
     log = reverse("admin:django_slidingwindow_rejection_changelist")
-    response = admin_client.get(log, {"profile": "api", "q": "acme%20inc"})
+    response = admin_client.get(log, {"profile": "api", "q": "acme inc"})
     assert response.context["usage_url"].endswith("/usage/?profile=api&identifier=acme+inc")
+    # Usage is of one identifier or of all.
+    response = admin_client.get(log, {"profile": "api", "q": "acme*"})
+    assert response.context["usage_url"].endswith("/usage/?profile=api")
+    assert response.context["live_url"].endswith("/live/?profile=api&identifier=acme%2A")
+
+
+@pytest.mark.parametrize("identifier", ["a\x1bb", "9+bob%2Bx"])
+def test_identifier_with_escapes_links_to_its_rejections_and_live_keys(
+    identifier: str, admin_client: Client, redis: Any
+) -> None:
+    limits.check("api", identifier)
+    row(profile="api", identifier=printable(identifier)).save()
+    (busiest,) = get(admin_client, profile="api").context["busiest"]
+    context = admin_client.get(busiest.url).context
+    assert context["subtitle"] == printable(identifier)
+    assert len(admin_client.get(context["log_url"]).context["cl"].result_list) == 1
+    (found, *_) = admin_client.get(context["live_url"]).context["rows"]
+    assert found.state.identifier == identifier
 
 
 def test_page_runs_few_queries(admin_client: Client) -> None:

@@ -70,6 +70,16 @@ class Things(ViewSet):
         return Response({})
 
 
+class Numbered(APIView):
+    authentication_classes = ()
+
+    def get_throttles(self) -> Any:
+        return [drf.ProfileThrottle("users" if self.kwargs["number"] > 1 else "inner")()]
+
+    def get(self, request: Any, number: int) -> Response:
+        return Response({})
+
+
 class Secretive(APIView):
     def get_throttles(self) -> Any:
         raise LookupError("ask again with a real request")
@@ -102,6 +112,7 @@ VIEWS: dict[str, Any] = {
 }
 urlpatterns = [
     *[path(f"{name}/", view) for name, view in VIEWS.items()],
+    path("numbered/<int:number>/", Numbered.as_view()),
     path("secretive/", Secretive.as_view()),
     path("inside/", Inside.as_view()),
     path("later/", rate_limit("later", "leased")(seen)),
@@ -128,7 +139,9 @@ def where(found: Explanation) -> list[tuple[str, str]]:
     return [(state.profile, state.place) for state in found.profiles]
 
 
-@pytest.mark.parametrize("url", [*[f"/{name}/" for name in VIEWS], "/api/sync", "/nowhere/"])
+@pytest.mark.parametrize(
+    "url", [*[f"/{name}/" for name in VIEWS], "/numbered/7/", "/api/sync", "/nowhere/"]
+)
 @pytest.mark.parametrize("middleware", [True, False])
 def test_explanation_equals_what_every_place_charges(
     settings: Any, url: str, middleware: bool

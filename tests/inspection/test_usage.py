@@ -198,6 +198,20 @@ def test_minute_number_takes_naive_times_in_the_default_zone() -> None:
     assert len(Span(minute(10), minute(0)).minutes) == 10
 
 
+# In Berlin the clocks were set forward at 1:00 UTC of the first day, and back on the second.
+@pytest.mark.parametrize("hour", ["2026-03-29T01:30", "2026-10-25T00:30", "2026-10-25T01:30"])
+def test_last_ends_now_and_has_its_length_when_the_clocks_change(
+    hour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = datetime.fromisoformat(f"{hour}+00:00")
+    monkeypatch.setattr(timezone, "now", lambda: moment)
+    with timezone.override("Europe/Berlin"):
+        span = last(timedelta(hours=1))
+        assert span.minutes.stop == minute_number(moment) + 1
+        assert len(span.minutes) == 60
+        assert span.length == timedelta(hours=1)
+
+
 @on_every_database
 def test_queries_use_an_index_when_the_log_is_large(log_database: str) -> None:
     connection = connections[log_database]

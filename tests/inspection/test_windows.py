@@ -13,12 +13,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_slidingwindow import limits
-from django_slidingwindow.algorithms import decode
+from django_slidingwindow.algorithms import decode, in_memory
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.inspection import reader, windows
 from django_slidingwindow.inspection.search import Filters
 from django_slidingwindow.policies import ALGORITHMS, Policy
+from django_slidingwindow.rejections.text import printable
 from django_slidingwindow.stores.protocol import Evaluate, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import Clock
@@ -244,6 +245,16 @@ def test_counter_hits_weigh_the_previous_window():
     assert decode.counter_hits(stored, policy, now) == [(4.0, 4)]
 
 
+def test_counter_hits_are_those_of_a_check_where_floats_round():
+    policy = Policy(limit=100_000_000, window=400 * 86_400, algorithm="counter")
+    now = 50 * policy.window_us + 33_497_522_358_799
+    stored = two_windows(49, 0, 74_897_471)
+    ((_, shown),) = decode.counter_hits(stored, policy, now)
+    counter = in_memory.Counter("key", policy)
+    counter.number, counter.this = 49, 74_897_471
+    assert shown == counter.look(now, policy, False).count
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_empty_window_has_no_hits(algorithm):
     policy = Policy.parse("10/h", algorithm=algorithm)
@@ -326,6 +337,14 @@ def test_scan_finds_an_address_in_any_spelling():
         assert {s.identifier for s in found(profile="login", identifier=spelling).values()} == {
             "2001:db8::/64"
         }
+
+
+@pytest.mark.parametrize("identifier", ["a\x1bb", "9+bob%2Bx", "\x1b" + "i" * 200])
+def test_scan_finds_an_identifier_as_it_is_shown(identifier):
+    hit("compact", identifier, 1)
+    state = only(identifier=identifier)
+    shown = printable(state.identifier)
+    assert only(identifier=shown).key == only(identifier=shown[:7] + "*").key == state.key
 
 
 def test_scan_finds_a_secret_by_value_and_by_hash():

@@ -110,6 +110,7 @@ def test_action_applies_to_all_identifiers(action: str) -> None:
         (("--profile", "api"), "required"),
         (("--block",), "--profile"),
         (("--profile", "api", "--block", "--exempt"), "not allowed with"),
+        (("--profile", "api", "--id", "", "--block"), "--id: the value is empty"),
         (("--profile", "api", "--block", "--until", "soon"), "neither a duration"),
         (("--profile", "api", "--block", "--until", "+soon"), "unit"),
         (("--profile", "api", "--block", "--until", "2001-01-01T00:00"), "has passed"),
@@ -121,6 +122,20 @@ def test_wrong_arguments_save_nothing(arguments: tuple[str, ...], problem: str) 
     assert code in (1, 2)
     assert problem in text
     assert not Override.objects.exists()
+
+
+def test_end_keeps_the_override_for_all_when_the_identifier_is_empty() -> None:
+    run("override", "--profile", "api", "--limit", "9")
+    assert "--id: the value is empty" in fails("override", "--profile", "api", "--id=", "--end")[1]
+    assert limits.check("api", "acme").limit == 9
+
+
+def test_end_finds_an_override_that_code_has_saved_in_another_spelling() -> None:
+    Override.objects.create(profile="two", identifier="2001:DB8::7", action="block")
+    assert not limits.check("two", "2001:db8::5").allowed
+    (ended,) = objects("override", "--profile", "two", "--id", "2001:db8::5", "--end")
+    assert ended["identifier"] == "2001:DB8::7"
+    assert limits.check("two", "2001:db8::5").allowed
 
 
 def test_hostile_identifier_is_escaped_and_blocked() -> None:
@@ -138,6 +153,15 @@ def test_hostile_identifier_is_escaped_and_blocked() -> None:
 def test_plain_list_marks_overrides_for_all() -> None:
     run("override", "--profile", "two", "--limit", "5/m, 90/h")
     assert "(all)" in run("overrides", "--format", "plain")
+
+
+def test_plain_list_lines_up_with_a_long_limit() -> None:
+    run("override", "--profile", "two", "--limit", "400000/m, 9000000/h", "--note", "first")
+    run("override", "--profile", "api", "--id", "acme", "--block", "--note", "second")
+    header, second, first = run("overrides", "--format", "plain").splitlines()
+    assert header.index("NOTE") == second.index("second") == first.index("first")
+    ended = run("override", "--profile", "two", "--end", "--format", "plain").splitlines()
+    assert ended[0].index("NOTE") == ended[1].index("first")
 
 
 def test_until_follows_the_time_zone_of_the_project(settings: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core import serializers
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_slidingwindow.core.keys import escape, unescape
@@ -94,6 +97,21 @@ def test_version_differs_after_every_change() -> None:
     changed()
     assert OverrideVersion.objects.count() == 1
     assert str(OverrideVersion.objects.get()) == str(seen[-1])
+
+
+def test_writers_lock_the_version_before_overrides() -> None:
+    one = Override.objects.create(profile="one", action="block")
+    with CaptureQueriesContext(connection) as queries:
+        one.end()
+        Override.objects.update(note="x")
+        Override.objects.bulk_create([Override(profile="one", action="block")])
+        one.delete()
+        Override.objects.all().delete()
+    changed = re.findall(
+        r"(?:UPDATE|INSERT INTO|DELETE FROM) \"django_slidingwindow_(\w+)\"",
+        "\n".join(query["sql"] for query in queries),
+    )
+    assert changed == ["overrideversion", "override"] * 5
 
 
 class Elsewhere:

@@ -54,6 +54,12 @@ def test_days_option_overrides_log_days():
         assert json.loads(run("--json"))["rows"] == 3
 
 
+def test_purge_deletes_nothing_when_log_days_is_longer_than_the_calendar():
+    add(500, rows=3)
+    with override_settings(SLIDING_WINDOW={"LOG_DAYS": 1_000_000}):
+        assert json.loads(run("--json"))["rows"] == 0
+
+
 @pytest.mark.parametrize("output", ["plain", "rich"])
 def test_dry_run_only_counts(output):
     add(40, rows=3)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.rejections.text import printable
+from django_slidingwindow.rejections.text import printable, restored
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,11 @@ def test_printable_escapes_unprintable_characters(text: str, shown: str) -> None
 
 
 @given(st.text(st.characters()))
-def test_printable_is_reversed_by_unquote(text: str) -> None:
+def test_restored_reverses_printable(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
-    assert unquote(shown, errors="surrogatepass") == text
+    assert restored(shown) == text
+
+
+def test_restored_keeps_text_that_printable_did_not_make() -> None:
+    assert [restored(text) for text in ("100%", "%FF", "%41")] == ["100%", "%FF", "%41"]

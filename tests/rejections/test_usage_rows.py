@@ -43,6 +43,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "keys": {"axis": "header:X-Key", "tiers": {"free": None}, "tier": free, "log": "all"},
     "watched": {"axis": "ip", "rate": "1/m", "mode": "observe", "log": "all"},
     "quota": {"axis": "global", "rate": "2/m", "log": "all"},
+    "slots": {"axis": "global", "inflight": 2, "log": "all"},
     "shared": {"axis": "ip", "rate": "9/m", "scope": "audited", "log": "all"},
 }
 
@@ -156,6 +157,20 @@ def test_identifier_without_a_limit_is_counted_under_its_hash() -> None:
     assert "s3cret" not in identifier
 
 
+@on_every_database
+@pytest.mark.usefixtures("log_database")
+def test_windows_chosen_for_each_request_share_a_row(settings: Any) -> None:
+    rates = iter(["9/m", "9/h", None] * 2)
+    profile = {"axis": "ip", "rate": lambda identifier, request: next(rates), "log": "all"}
+    settings.SLIDING_WINDOW = {"PROFILES": {"planned": profile}}
+    with logged_limits():
+        for _ in range(6):
+            limits.check("planned", "192.0.2.1")
+    assert usage() == [("planned", "192.0.2.1", "", 6, 6)]
+    # In each minute.
+    assert Usage.objects.count() <= 2
+
+
 @pytest.mark.parametrize("action", ["exempt", "block"])
 def test_exempt_requests_are_counted_and_blocked_ones_refused(action: str) -> None:
     overrides = override_snapshot.ProfileOverrides()
@@ -194,6 +209,17 @@ def test_calls_of_limits_are_counted_without_a_view() -> None:
     assert list(Rejection.objects.values_list("identifier", "view", "hits")) == [("all", "", 2)]
     # `request_limited` is not sent, because there is no request.
     assert sent == []
+
+
+def test_held_slots_are_counted() -> None:
+    async def aholds() -> None:
+        async with limits.ahold("slots", "acme", cost=2):
+            pass
+
+    with limits.hold("slots", "acme"):
+        asyncio.run(aholds())
+    assert usage() == [("slots", "acme", "", 1, 1)]
+    assert list(Rejection.objects.values_list("identifier", "view", "hits")) == [("acme", "", 1)]
 
 
 def test_observed_calls_of_limits_are_logged() -> None:
@@ -263,8 +289,8 @@ def test_requests_beyond_the_bound_share_a_row(settings: Any) -> None:
     settings.SLIDING_WINDOW = {"LOG_ROWS_PER_MINUTE": 2}
     buffer = LogBuffer(100)
     for number in range(5):
-        key = f"throttle:ip:{{192.0.2.{number}}}:audited:c60"
-        buffer.add(UsageGroup(1, "audited", key, "orders/"), UsageTally(1, 3))
+        stem = f"throttle:ip:{{192.0.2.{number}}}:audited"
+        buffer.add(UsageGroup(1, "audited", stem, "orders/"), UsageTally(1, 3))
     rows = [group.row(tally) for group, tally in buffer.take().items()]
     assert [(row.identifier, row.others, row.view, row.hits, row.cost) for row in rows] == [
         ("192.0.2.0", False, "orders/", 1, 3),
