@@ -12,6 +12,8 @@ from urllib.parse import unquote_to_bytes
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 
+from ..inspection.sample_request import wsgi_headers
+
 _PORT = 443
 
 
@@ -27,9 +29,10 @@ class Call:
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
-    def fields(self) -> dict[str, str]:
-        """All header fields by name, in lower case."""
-        return {"host": self.host, **{name.lower(): text for name, text in self.headers}}
+    def fields(self) -> list[tuple[str, str]]:
+        """All header fields; their names are in lower case."""
+        given = [(name.lower(), text) for name, text in self.headers]
+        return given if "host" in dict(given) else [("host", self.host), *given]
 
 
 class Wsgi:
@@ -79,7 +82,6 @@ class Asgi:
 
 def _environ(call: Call) -> dict[str, Any]:
     path, _, query = call.path.partition("?")
-    names = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in call.fields}
     return {
         "REQUEST_METHOD": call.method,
         "SCRIPT_NAME": "",
@@ -96,7 +98,7 @@ def _environ(call: Call) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        **{names[name]: text for name, text in call.fields.items()},
+        **wsgi_headers(call.fields),
     }
 
 
@@ -111,9 +113,7 @@ def _scope(call: Call) -> dict[str, Any]:
         "raw_path": path.encode("latin-1"),
         "query_string": query.encode("latin-1"),
         "scheme": "https",
-        "headers": [
-            (name.encode("latin-1"), text.encode("latin-1")) for name, text in call.fields.items()
-        ],
+        "headers": [(name.encode("latin-1"), text.encode("latin-1")) for name, text in call.fields],
         "client": [call.ip, 0],
         "server": [call.host, _PORT],
     }

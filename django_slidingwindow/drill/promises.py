@@ -43,7 +43,7 @@ def _answered(result: Result) -> Promise:
     faulty = {request.call for request in result.of(BEFORE) if _is_error(request)}
     sent = [request for request in result.of(DURING, AFTER) if request.call not in faulty]
     failed = [request for request in sent if _is_error(request)]
-    evidence = f"{len(sent)} requests, {len(failed)} errors"
+    evidence = f"requests: {len(sent)}, errors: {len(failed)}"
     if failed:
         first = failed[0]
         evidence += f"; the first: {first.call.path} {first.error or first.status}"
@@ -68,9 +68,9 @@ def _limited(result: Result) -> Promise:
     unchecked = [request for request in sent if not request.checks]
     checks = _fallback_checks(result)
     wrong = [check for check in checks if check.decision.source != _fallback(check)]
-    evidence = f"{len(checks)} checks by the fallback"
+    evidence = f"checks by the fallback: {len(checks)}"
     if unchecked:
-        evidence += f"; {len(unchecked)} requests to {unchecked[0].call.path} met no check"
+        evidence += f"; requests to {unchecked[0].call.path} that met no check: {len(unchecked)}"
     if wrong:
         decision = wrong[0].decision
         evidence += f"; {decision.source} decided for the profile {decision.profile}"
@@ -154,7 +154,7 @@ def _breaker(result: Result) -> Promise:
         "breaker",
         "After three failures only one probe at a time uses a socket.",
         failures <= most if result.observer.degraded else None,
-        f"{failures} checks asked in vain; at most {most} may",
+        f"checks that asked in vain: {failures}; at most {most} may",
     )
 
 
@@ -177,7 +177,7 @@ def _recovery(result: Result) -> Promise:
     after = result.recovered_after
     evidence = "never seen to recover" if after is None else f"after {_duration(after)}"
     if late:
-        evidence += f"; {len(late)} checks after that time were decided without Redis"
+        evidence += f"; checks after that time, decided without Redis: {len(late)}"
     return Promise(
         "recovery",
         f"Redis decides again within {_duration(allowed)} of its return.",

@@ -113,6 +113,6 @@ class Client:
                 response = http.getresponse()
                 came = self.clock()
                 response.read()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:
             return Answer(sent, self.clock(), None, error=f"{type(error).__name__}: {error}")
         return Answer(sent, came, response.status, response.headers)

@@ -17,6 +17,8 @@ from .client import Answer
 
 # How many answers before a refusal are compared with it. Older answers can prove no more.
 _COMPARED = 20
+# The number of digits is bounded, because int() raises an error for thousands of them.
+_NUMBER = r"[0-9]{1,18}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +85,9 @@ def _limit(headers: HTTPMessage | None) -> int | None:
 
 def _smallest(headers: HTTPMessage | None, draft: str, key: str, *others: str) -> int | None:
     """Return the smallest number of the draft's field, else of the older fields."""
-    found = re.findall(rf";\s*{key}=(\d{{1,18}})\b", _text(headers, draft))
-    found = found or [text for name in others if (text := _text(headers, name)).isdecimal()]
+    found = re.findall(rf";\s*{key}=({_NUMBER})\b", _text(headers, draft))
+    texts = (_text(headers, name) for name in others)
+    found = found or [text for text in texts if re.fullmatch(_NUMBER, text)]
     return min(map(int, found), default=None)
 
 

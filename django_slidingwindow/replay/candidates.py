@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..policies import Policy, Profile
+from ..policies import Policy, Profile, rates_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,9 @@ def parse_try(
     )
 
 
-def rates_of(profile: Profile) -> tuple[Policy, ...]:
-    """Return the policies that can be replayed: logs do not say when a request ended."""
-    return tuple(policy for policy in profile.policies if not policy.inflight)
-
-
 def from_profile(profile: Profile) -> Candidate:
-    """Return the candidate of a profile's own rates."""
-    rates = rates_of(profile)
+    """Return the candidate of a profile's own rates. Logs do not say when a request ended."""
+    rates = rates_of(profile.policies)
     return Candidate(
         label=",".join(policy.label for policy in rates),
         policies=rates,

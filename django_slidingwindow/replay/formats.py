@@ -29,8 +29,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 
 # A text between quotes, with escapes such as \" inside.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+# The virtual host and its port, which Apache's vhost_combined writes in front of the address.
+_VHOST = r"(?:[^\s:]+:\d+ (?=[0-9A-Fa-f.:]+ ))?"
 _COMMON = (
-    r"(?P<ip>\S+) \S+ (?P<user>[^\[]*) \[(?P<time>[^\]]+)\] "
+    rf"{_VHOST}(?P<ip>\S+) \S+ (?P<user>[^\[]*) \[(?P<time>[^\]]+)\] "
     rf'"(?P<request>{_QUOTED})" (?P<status>\d{{3}}|-) (?P<bytes>\d+|-)'
 )
 _COMBINED = rf'{_COMMON}(?: "(?P<referer>{_QUOTED})" "(?P<agent>{_QUOTED})")?(?: .*)?'
@@ -106,7 +108,9 @@ def nginx_pattern(text: str) -> str:
         if not after and at + 3 < len(parts):
             raise FormatError(f"nothing stands between ${name} and the next variable.")
         value = _value_pattern(name, before, after)
-        pattern += (f"({value})" if name in names else f"(?P<{name}>{value})") + re.escape(after)
+        # A group needs a new name, and $1 has none that a group can have.
+        is_new = name not in names and name.isidentifier()
+        pattern += (f"(?P<{name}>{value})" if is_new else f"({value})") + re.escape(after)
         names.add(name)
     if not names & {*ALIASES["time"]}:
         raise FormatError("the log_format has no $time_local, $time_iso8601 or $msec.")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from django.http import HttpRequest
-from django.urls import Resolver404, ResolverMatch, resolve
+from django.urls import ResolverMatch
 
 from ..conf import conf
 from ..core.caching import BoundedCache
@@ -15,6 +15,7 @@ from ..guard.identity import resolver
 from ..guard.proxies import FORWARDED
 from ..guard.requirements import is_exempt, requirements_of
 from ..guard.rules import requirements_for
+from ..inspection.sample_request import match_of
 from .formats import Fields, Names
 from .readers import Identify
 
@@ -85,8 +86,4 @@ class LoggedRequests:
     def _match(self, path: str) -> ResolverMatch | None:
         if path in self._matches:
             return self._matches[path]
-        try:
-            match = resolve(path)
-        except Resolver404:
-            match = None
-        return self._matches.keep(path, match)
+        return self._matches.keep(path, match_of(path))

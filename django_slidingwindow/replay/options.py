@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import tzinfo
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ..policies import Profile
+from ..policies import Profile, rates_of
 from . import filters, formats, identify
-from .candidates import Candidate, from_profile, parse_try, rates_of
+from .candidates import Candidate, from_profile, parse_try
 from .formats import Names
 from .readers import ReadError, Reading
 from .times import NAMED, Stamps
@@ -18,7 +18,7 @@ from .times import NAMED, Stamps
 
 def candidates(options: Mapping[str, Any], profile: Profile | None) -> list[Candidate]:
     """Return the profile's own rates first, then the candidates of --try."""
-    rates = () if profile is None else rates_of(profile)
+    rates = () if profile is None else rates_of(profile.policies)
     own = [from_profile(profile)] if profile is not None and rates else []
     shared: dict[str, Any] = {}
     if profile is not None:
@@ -60,6 +60,11 @@ def _stamps(options: Mapping[str, Any]) -> Stamps:
     form = options["time"]
     if form not in NAMED and "%" not in form:
         raise ValueError(f"--time {form!r} is not one of {', '.join(NAMED)} or a format with %")
+    if form not in NAMED:
+        try:
+            datetime.strptime(datetime.now(timezone.utc).strftime(form), form)
+        except ValueError as error:
+            raise ValueError(f"--time {form!r} is not a format of strptime: {error}") from error
     return Stamps(form, options["timezone"])
 
 
@@ -88,15 +93,19 @@ def _filters(
     if options["until"]:
         yield filters.until(parse_time(options["until"]))
     if options["method"]:
-        yield filters.by_method(options["method"].split(","), names)
+        yield filters.by_method(_split(options["method"]), names)
     if options["status"]:
-        yield filters.by_status(options["status"].split(","), names)
+        yield filters.by_status(_split(options["status"]), names)
     if options["path"]:
         yield filters.by_path(options["path"], names)
     if options["rules"]:
         if profile is None:
             raise ValueError("--rules needs --profile")
         yield identify.by_rules(profile, names)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
 def field_name(text: str) -> tuple[str, str]:

@@ -168,6 +168,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _decoded(lines: bytes) -> list[str]:
+    # A crash, or a rotation with copytruncate, leaves NULs in front of the next line.
+    text = lines.replace(b"\0", b"").decode("utf-8", "backslashreplace").replace("\r\n", "\n")
     # Not splitlines(), which knows more separators: clients can put those into their user agents.
-    text = lines.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
     return text.removeprefix("\ufeff").removesuffix("\r").split("\n")

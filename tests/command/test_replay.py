@@ -197,6 +197,8 @@ def test_filters_combine(log: str) -> None:
     (record,) = found(log, *arguments, "--until", "2026-11-17T03:12:05Z")
     assert (record["requests"], record["filtered"]) == (2, 2)
     assert record["longest_wait"] is None
+    lists = ("--method", "POST, get", "--status", "404, 2xx")
+    assert found(log, "--try", "1/s", *lists)[0]["requests"] == 4
     assert fails(log, "--try", "0/s", "--profile", "login", "--rules")[0] == 1
 
 
@@ -212,11 +214,13 @@ def test_filters_combine(log: str) -> None:
         (["--try", "1/s", "--log-format", "mine"], "--nginx-conf says where"),
         (["--try", "1/s", "--log-format", "x", "--nginx-conf", "/gone"], "cannot read /gone"),
         (["--try", "1/s", "--time", "noon"], "is not one of auto"),
+        (["--try", "1/s", "--time", "%d %Q"], "'%d %Q' is not a format of strptime"),
         (["--try", "1/s", "--since", "noon"], "is not a time"),
         (["--try", "1/s", "--path", "("], "is not a regular expression"),
         (["--try", "1/s", "--identify", "me"], "is not one of ip"),
         (["--try", "1/s", "--rules"], "--rules needs --profile"),
         (["--try", "1/s", "--html", "/gone/page.html"], "cannot write /gone/page.html"),
+        (["--try", "1/s", "--html", "/"], "cannot write /: Is a directory."),
         (["/gone", "--try", "1/s"], "cannot read /gone"),
     ],
 )

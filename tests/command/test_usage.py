@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.django_db
 PROFILES = {
     "api": {"axis": "tenant", "rates": ["10/m", "200/h"], "log": "all"},
     "plain": {"axis": "tenant", "rate": "10/m"},
+    "slots": {"axis": "tenant", "inflight": 2, "hold": "30s"},
 }
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
@@ -76,6 +78,16 @@ def test_json_has_a_record_for_each_window() -> None:
     assert first["busiest"][0]["identifier"] == "acme"
 
 
+def test_totals_are_printed_when_the_profile_has_no_window_to_measure() -> None:
+    row(profile="slots", identifier="acme", minute=minute(3), hits=4).save()
+    printed = run("--profile", "slots")
+    assert printed.startswith("Most requests:")
+    assert "\n1 identifier, 0 requests admitted, which cost 0 hits, 4 refused.\n" in printed
+    assert "4 refused" in printed
+    (record,) = map(json.loads, run("--profile", "slots", "--json").splitlines())
+    assert (record["profile"], record["refused"], "window" in record) == ("slots", 4, False)
+
+
 def test_identifier_has_a_record_for_each_minute_and_view() -> None:
     fill()
     records = [
@@ -123,7 +135,8 @@ def test_usage_mentions_that_the_profile_logs_only_refusals() -> None:
 def test_usage_mentions_when_there_are_too_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     fill()
     monkeypatch.setattr(spans, "MOST_ROWS", 20)
-    assert "The logs have too many rows" in run("--profile", "api")
+    printed = run("--profile", "api")
+    assert re.search(r"The logs have too many rows: only those from \S+:\d\d\+00:00 on", printed)
 
 
 def test_since_accepts_times() -> None:
@@ -161,6 +174,7 @@ def test_usage_exits_1_or_2_when_it_fails(arguments: list[str], code: int, probl
     [
         (["--profile", "api", "--since", "yesterday"], "neither a duration such as 7d nor a time"),
         (["--profile", "api", "--since", "2999-01-01"], "in the future"),
+        (["--profile", "api", "--since", "0001-01-01T00:00+05:00"], "neither a duration"),
         ([], "--profile"),
     ],
 )

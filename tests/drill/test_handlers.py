@@ -25,6 +25,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "method": request.method,
             "ip": request.META["REMOTE_ADDR"],
             "key": request.headers["X-API-Key"],
+            "type": request.content_type,
             "body": request.body,
         }
     )
@@ -64,7 +65,7 @@ def test_view_gets_the_whole_request(send: Any, settings: Any) -> None:
         path="/caf%C3%A9/a%20b/?q=%C3%A9",
         host="shop.example",
         ip="203.0.113.9",
-        headers=(("X-API-Key", "secret"),),
+        headers=(("X-API-Key", "a"), ("Content-Type", "text/plain"), ("x-api-key", "b")),
     )
     assert send(call) == 202
     assert seen == [
@@ -74,10 +75,20 @@ def test_view_gets_the_whole_request(send: Any, settings: Any) -> None:
             "query": "é",
             "method": "DELETE",
             "ip": "203.0.113.9",
-            "key": "secret",
+            "key": "a,b",
+            "type": "text/plain",
             "body": b"",
         }
     ]
+
+
+def test_given_host_replaces_the_default(send: Any, settings: Any) -> None:
+    settings.ALLOWED_HOSTS = ["shop.example"]
+    seen.clear()
+    headers = (("Host", "shop.example"), ("X-API-Key", "secret"))
+    call = Call(method="GET", path="/caf%C3%A9/a/?q=1", host="localhost", headers=headers)
+    assert send(call) == 202
+    assert seen[0]["url"] == "https://shop.example/caf%C3%A9/a/?q=1"
 
 
 def test_response_is_read_to_its_end(send: Any, settings: Any) -> None:

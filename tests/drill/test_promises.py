@@ -102,7 +102,7 @@ def test_answered_ignores_views_that_failed_before_the_outage() -> None:
     healthy = request(phase=BEFORE)
     broken = judged("answered", result(sent=[healthy, later]))
     assert broken.kept is False
-    assert broken.evidence == "1 requests, 1 errors; the first: /page/ 500"
+    assert broken.evidence == "requests: 1, errors: 1; the first: /page/ 500"
 
 
 def test_answered_is_broken_and_shows_the_text_when_a_handler_raises() -> None:
@@ -123,7 +123,7 @@ def test_limited_is_broken_when_a_request_has_no_check() -> None:
     assert judged("limited", result(seen, sent=[request(seen)])).kept is True
     broken = judged("limited", result(seen, sent=[request(seen), request()]))
     assert broken.kept is False
-    assert "1 requests to /page/ met no check" in broken.evidence
+    assert "requests to /page/ that met no check: 1" in broken.evidence
     assert judged("limited", result(sent=[request(status=500)])).kept is None
 
 
@@ -193,7 +193,7 @@ def test_recovery_is_broken_when_a_fallback_decides_after_the_promised_time(
     assert judged("recovery", result(early, way=way)).kept is True
     broken = judged("recovery", result(early, late, way=way))
     assert broken.kept is False
-    assert "1 checks after that time" in broken.evidence
+    assert "checks after that time, decided without Redis: 1" in broken.evidence
     # A slow view only delays the next check.
     assert judged("recovery", result(early, recovered=(END + 3,), way=way)).kept is True
 

@@ -90,6 +90,14 @@ def test_answer_has_no_status_when_the_connection_fails(make: Any, scheme: str) 
     assert answer.error.startswith("ConnectionRefusedError")
 
 
+def test_answer_has_no_status_when_the_host_is_not_a_name() -> None:
+    client = Client(Target.of("http://shop..example/"), seconds=60)
+    answer = client.ask()
+    client.close()
+    assert answer is not None
+    assert answer.error.startswith("UnicodeError")
+
+
 def test_answer_has_no_status_when_there_is_no_response(make: Any) -> None:
     answer = make("/silent/").ask()
     assert answer.status is None

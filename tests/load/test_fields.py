@@ -49,6 +49,7 @@ def test_retry_after_is_seconds_or_a_date(
         (message(RateLimit_Remaining="4", X_RateLimit_Remaining="9"), 4),
         (message(X_RateLimit_Remaining="9"), 9),
         (message(RateLimit_Remaining="many"), None),
+        (message(RateLimit_Remaining="9" * 5_000), None),
     ],
 )
 def test_remaining_comes_from_the_strictest_limit(headers: HTTPMessage, left: int | None) -> None:

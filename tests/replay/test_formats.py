@@ -36,6 +36,23 @@ def test_common_and_combined_formats_are_recognised(line: str) -> None:
     assert Names().request_line(found) == ("GET", "/a?b=c")
 
 
+@pytest.mark.parametrize("host", ["example.org:443", "127.0.1.1:80"])
+@pytest.mark.parametrize("address", ["203.0.113.9", "2001:db8::9", "::1"])
+def test_virtual_host_in_front_is_not_the_address(host: str, address: str) -> None:
+    found = fields("auto", f"{host} {LINE}{AGENT}".replace("203.0.113.9", address))
+    assert found is not None
+    assert (found["ip"], found["user"]) == (address, "ann")
+
+
+@pytest.mark.parametrize(
+    ("address", "user"), [("203.0.113.9:4711", "ann"), ("2001:db8::80", "bob lee"), ("a:1", "-")]
+)
+def test_address_with_a_port_or_colons_is_not_a_virtual_host(address: str, user: str) -> None:
+    found = fields("auto", LINE.replace("203.0.113.9 - ann", f"{address} - {user}"))
+    assert found is not None
+    assert (found["ip"], found["user"]) == (address, user)
+
+
 def test_combined_format_reads_escaped_quotes() -> None:
     found = fields(COMBINED, LINE.replace("/a?b=c", r"/\"x\" y"))
     assert found is not None
@@ -107,6 +124,10 @@ def test_nginx_format_is_read_by_its_variables() -> None:
 def test_nginx_stamp_needs_no_brackets() -> None:
     found = fields("$time_local $remote_addr", "17/Nov/2026:03:12:45 +0000 ::1")
     assert found == {"time_local": "17/Nov/2026:03:12:45 +0000", "remote_addr": "::1"}
+
+
+def test_nginx_capture_has_no_name() -> None:
+    assert fields("$1 $msec", "x 1794885165.123") == {"msec": "1794885165.123"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.conf.urls.i18n import i18n_patterns
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.urls import path
@@ -101,6 +102,14 @@ def test_identity_of_the_project_gets_a_request_with_the_fields_of_the_log() -> 
     with override_settings(SLIDING_WINDOW={"IDENTITIES": {"tenant": tenant}}):
         assert found("tenant", {"http_x_tenant": "acme"}) == "acme"
         assert found("tenant", {}) is None
+
+
+def test_path_that_begins_with_a_language_is_resolved_as_in_requests(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    settings.ROOT_URLCONF = tuple(i18n_patterns(*urlpatterns))
+    line = {"request": "GET /de/search/ HTTP/1.1"}
+    assert by_rules(profile("ip"), NAMES)(0, line)
+    assert str(found("endpoint", line)).startswith("search@")
 
 
 @pytest.mark.parametrize("axis", ["session", "ip+session"])

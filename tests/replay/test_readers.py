@@ -95,6 +95,14 @@ def test_line_numbers_count_the_header_and_earlier_batches(
     assert tally.samples == [(str(log), 5, "rubbish")]
 
 
+def test_nuls_in_front_of_a_line_are_left_out(log: Path) -> None:
+    line = b'192.0.2.1 - - [01/Jan/1970:00:00:05 +0000] "GET / HTTP/1.1" 200 1\n'
+    log.write_bytes(b"\0" * 3_000_000 + line + b"\0" * 5 + line)
+    found, tally = read(log, reading(log_format="auto"))
+    assert found == [ENTRY, ENTRY]
+    assert (tally.lines, tally.unreadable) == (2, 0)
+
+
 def test_very_long_line_takes_bounded_memory(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_CHUNK_BYTES", 64)
     monkeypatch.setattr(readers, "_MAX_LINE_BYTES", 64)

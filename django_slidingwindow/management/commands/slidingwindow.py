@@ -27,7 +27,7 @@ from ..console.choice import AUTO, FORMATS, JSON, choose
 from ..console.exits import AWAY, FAILED, INVALID
 from ..console.outputs import Output, Record
 from ..console.progress import progress_bar
-from ..console.text import as_key, density, harmless, sparkline
+from ..console.text import as_key, counted, density, harmless, sparkline
 from ..subcommands import drill, explain, load, replay, usage
 
 
@@ -152,7 +152,7 @@ class Command(BaseCommand):
                 returncode=INVALID,
             )
         for state in states:
-            sys.stderr.write(f"{as_key(state.key)}: {state.hits:,} hits\n")
+            sys.stderr.write(f"{as_key(state.key)}: {counted(state.hits, 'hit')}\n")
         what = "this window" if len(states) == 1 else f"these {len(states)} windows"
         sys.stderr.write(f"Delete {what}? [y/N] ")
         sys.stderr.flush()
@@ -160,7 +160,7 @@ class Command(BaseCommand):
             raise CommandError("Nothing was deleted.", returncode=FAILED)
 
     def profiles(self, **options: Any) -> None:
-        records = (state.record() for state in profiles.profiles())
+        records = [state.record() for state in profiles.profiles()]
         self.output.table(layouts.profiles(), records)
 
     def watch(self, top: int, interval: float, count: int | None, **options: Any) -> None:
@@ -181,17 +181,17 @@ class Command(BaseCommand):
         with suppress(KeyboardInterrupt):
             live.repeat(draw, stream=stream, interval=interval, count=count)
 
-    def override(self, profile: str, identifier: str, end: bool, **options: Any) -> None:
+    def override(self, profile: str, identifier: str | None, end: bool, **options: Any) -> None:
         if end:
-            ended = changes.end_all(profile, identifier)
+            ended = changes.end_all(profile, identifier or "")
             if not ended:
                 raise CommandError("There is no such override in force.", returncode=FAILED)
-            self.output.table(layouts.OVERRIDES, map(changes.record, ended))
+            self.output.table(layouts.OVERRIDES, [*map(changes.record, ended)])
             return
         try:
             made = changes.make(
                 profile=profile,
-                identifier=identifier,
+                identifier=identifier or "",
                 action=options["override_action"],
                 limit=options["limit"] or "",
                 until=options["until"],
@@ -202,7 +202,9 @@ class Command(BaseCommand):
         self.output.table(layouts.OVERRIDES, [changes.record(made)])
 
     def overrides(self, ended: bool, **options: Any) -> None:
-        self.output.table(layouts.OVERRIDES, map(changes.record, changes.listed(ended=ended)))
+        # A list, because operators make few of them: plain text lines up rows that are all known.
+        listed = changes.listed(ended=ended)
+        self.output.table(layouts.OVERRIDES, [*map(changes.record, listed)])
 
     def doctor(self, **options: Any) -> None:
         findings = [asdict(finding) for finding in doctor.examine()]
@@ -213,7 +215,8 @@ class Command(BaseCommand):
         else:
             self.output.table(layouts.FINDINGS, findings)
         if not ok:
-            raise CommandError(f"{levels.count(doctor.ERROR)} errors.", returncode=FAILED)
+            errors = counted(levels.count(doctor.ERROR), "error")
+            raise CommandError(f"{errors}.", returncode=FAILED)
 
     def purge(self, days: float | None, batch: int, dry_run: bool, **options: Any) -> None:
         before = purge.cutoff(days)

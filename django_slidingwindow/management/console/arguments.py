@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.core.management.base import CommandParser
 
 from ...decisions import BLOCK, EXEMPT, LIMIT, OBSERVED
+from ...durations import SECONDS
 from ...overrides.changes import parse_until
-from ...rejections.purge import BATCH
-from .values import checked, positive_number, whole_number
+from ...rejections.purge import BATCH, MAX_DAYS
+from .values import checked, not_empty, number_to, whole_number
 
 EXAMPLES = {
     "keys": ("keys --top 10", 'keys --axis ip --id "203.0.113.*" --json'),
@@ -34,6 +35,8 @@ EXAMPLES = {
     ),
 }
 """Examples by action. Other actions have their own, in `subcommands`."""
+# A day, in seconds.
+_MAX_INTERVAL = int(SECONDS["day"])
 
 
 def examples(action: str) -> str:
@@ -68,7 +71,7 @@ def add_watch(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=positive_number,
+        type=number_to(_MAX_INTERVAL),
         metavar="SECONDS",
         default=2.0,
         help="the time between two views (2)",
@@ -90,7 +93,7 @@ def add_reset(parser: CommandParser) -> None:
 
 def add_purge(parser: CommandParser) -> None:
     parser.add_argument(
-        "--days", type=positive_number, metavar="N", help="use this age instead of LOG_DAYS"
+        "--days", type=number_to(MAX_DAYS), metavar="N", help="use this age instead of LOG_DAYS"
     )
     parser.add_argument(
         "--batch",
@@ -105,7 +108,7 @@ def add_purge(parser: CommandParser) -> None:
 def add_override(parser: CommandParser) -> None:
     parser.add_argument("--profile", required=True, help="the profile to override")
     parser.add_argument(
-        "--id", dest="identifier", default="", help="only this identifier; without it, all"
+        "--id", dest="identifier", type=not_empty, help="only this identifier; without it, all"
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(

@@ -11,6 +11,8 @@ from typing import Any, Protocol, TextIO, TypeAlias
 from .text import in_encoding
 
 Record: TypeAlias = "Mapping[str, Any]"
+# The longest text that widens its column.
+_MAX_WIDTH = 60
 GOOD, WARN, BAD, DIM = TONES = ("good", "warn", "bad", "dim")
 
 
@@ -29,7 +31,7 @@ class Column:
     title: str
     cell: Callable[[Record], Cell]
     width: int = 0
-    """The width in plain text. It is fixed, because rows are printed before all are known."""
+    """The width in plain text. Longer texts widen the column only if all rows are known."""
     right: bool = False
     """Whether to align the text to the right."""
     graphic: bool = False
@@ -73,6 +75,11 @@ class JsonOutput:
         """Print nothing: JSON output has only data."""
 
 
+def _width(width: int, *texts: str) -> int:
+    """Return the width of a column for these texts."""
+    return max([width, *(len(text) for text in texts if len(text) <= _MAX_WIDTH)])
+
+
 class PlainOutput:
     """Aligned columns, for a pipe or a terminal without rich."""
 
@@ -81,20 +88,20 @@ class PlainOutput:
 
     def table(self, layout: Layout, records: Iterable[Record]) -> None:
         columns = [column for column in layout.columns if not column.graphic]
-        rest = iter(records)
-        # Read the first record before the header is printed. If this fails, only the error is
-        # printed.
-        first = list(islice(rest, 1))
-        self._row(columns, [column.title.upper() for column in columns])
-        for record in chain(first, rest):
-            self._row(columns, [column.cell(record).text for column in columns])
-
-    def _row(self, columns: Sequence[Column], texts: Sequence[str]) -> None:
-        padded = [
-            text.rjust(column.width) if column.right else text.ljust(column.width)
-            for column, text in zip(columns, texts, strict=True)
-        ]
-        self.note("  ".join(padded).rstrip())
+        rows = ([column.cell(record).text for column in columns] for record in records)
+        # Read the first record before the header is printed, or all records if they are a list. If
+        # this fails, only the error is printed.
+        known = list(rows if isinstance(records, list) else islice(rows, 1))
+        widths = [column.width for column in columns]
+        if isinstance(records, list):
+            widths = [_width(*texts) for texts in zip(widths, *known, strict=True)]
+        titles = [column.title.upper() for column in columns]
+        for texts in chain([titles], known, rows):
+            padded = [
+                text.rjust(width) if column.right else text.ljust(width)
+                for column, width, text in zip(columns, widths, texts, strict=True)
+            ]
+            self.note("  ".join(padded).rstrip())
 
     def facts(self, layout: Layout, record: Record, *below: str) -> None:
         columns = [column for column in layout.columns if not column.graphic]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .outputs import BAD, DIM, GOOD, WARN, Cell, Layout, Record
+from .outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Record
 from .text import in_encoding
 
 _STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red", DIM: "dim"}
 # The most rows of one table. To bound memory, a longer list continues in another table.
 _ROWS = 500
+# The least width to which long texts are folded.
+_FOLDED = 16
+# The width between two columns of the box. It also has one at each edge of the table.
+_BETWEEN = 3
 
 
 class RichOutput:
@@ -32,17 +37,21 @@ class RichOutput:
         rest = iter(records)
         rows = list(islice(rest, _ROWS))
         while True:
+            cells = [[self._text(column.cell(row)) for row in rows] for column in layout.columns]
             table = Table(box=SIMPLE_HEAD, pad_edge=False)
             for column in layout.columns:
                 table.add_column(
                     column.title,
                     justify="right" if column.right else "left",
                     overflow="fold",
-                    no_wrap=column.right or column.graphic,
+                    no_wrap=_is_uncut(column),
                 )
-            for record in rows:
-                table.add_row(*(self._text(column.cell(record)) for column in layout.columns))
-            self._console.print(table)
+            for texts in zip(*cells, strict=True):
+                table.add_row(*texts)
+            if _width(layout.columns, cells, most=_FOLDED) > self._console.width:
+                # The terminal wraps the rows. Rich would cut numbers and leave out columns.
+                table.width = _width(layout.columns, cells)
+            self._console.print(table, crop=False)
             rows = list(islice(rest, _ROWS))
             if not rows:
                 return
@@ -62,3 +71,19 @@ class RichOutput:
 
     def _text(self, cell: Cell) -> Text:
         return Text(in_encoding(cell.text, self._encoding), style=_STYLES.get(cell.tone, ""))
+
+
+def _is_uncut(column: Column) -> bool:
+    """Return whether all of a cell must be on one line, because it is a number or a drawing."""
+    return column.right or column.graphic
+
+
+def _width(
+    columns: Sequence[Column], cells: Sequence[Sequence[Text]], *, most: int | None = None
+) -> int:
+    """Return the width of a table, with other columns than numbers folded to `most`."""
+    width = 2 - _BETWEEN
+    for column, texts in zip(columns, cells, strict=True):
+        longest = max([cell_len(column.title), *(text.cell_len for text in texts)])
+        width += _BETWEEN + (longest if most is None or _is_uncut(column) else min(longest, most))
+    return width

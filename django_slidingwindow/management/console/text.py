@@ -36,6 +36,11 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 error, 1,200 errors."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def percent(use: float | None) -> str:
     """Return a share in whole percent, rounded down: 100% means full."""
     return "-" if use is None else f"{_parts(use, 100)}%"

@@ -26,22 +26,11 @@ def checked(read: Callable[[str], Value]) -> Callable[[str], Value]:
     return read_checked
 
 
-def whole_number(text: str) -> int:
-    """Return a whole number of at least 1."""
-    if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def positive_number(text: str) -> float:
-    """Return a finite number above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
+def not_empty(text: str) -> str:
+    """Return the text. An empty one is an error: a variable of a script may be unset."""
+    if not text:
+        raise ArgumentTypeError("the value is empty: leave the option out if that is meant")
+    return text
 
 
 def whole_to(most: int) -> Callable[[str], int]:
@@ -54,6 +43,9 @@ def whole_to(most: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+whole_number = whole_to(1_000_000_000)
 
 
 def number_to(most: float) -> Callable[[str], float]:

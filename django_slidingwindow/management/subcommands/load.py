@@ -20,7 +20,7 @@ from ..console.choice import JSON
 from ..console.exits import AWAY, FAILED, INVALID
 from ..console.layouts import field
 from ..console.outputs import BAD, GOOD, WARN, Cell, Column, Layout, Output, Record
-from ..console.text import harmless, number, wait
+from ..console.text import counted, harmless, number, wait
 from ..console.values import add_header, number_to, whole_to
 
 EXAMPLE = """\
@@ -193,7 +193,7 @@ _WINDOWS = Layout(
 
 def _print(output: Output, found: Record) -> None:
     output.note(
-        f"{found['requests']:,} requests in {wait(found['seconds'])}: "
+        f"{counted(found['requests'], 'request')} in {wait(found['seconds'])}: "
         f"{found['admitted']:,} admitted, {found['refused']:,} refused "
         f"({harmless(_statuses(found))}). The slowest took {wait(found['slowest'])}."
     )
@@ -204,13 +204,13 @@ def _print(output: Output, found: Record) -> None:
     limits = ", ".join(map(number, fields["limits"])) or "none"
     output.note(f"limit in the fields of responses: {limits}")
     output.note(
-        f"Retry-After: kept {fields['retry_after_kept']:,} times, broken "
-        f"{fields['retry_after_broken']:,} times, missing in {fields['retry_after_missing']:,} "
-        "refusals"
+        f"Retry-After: kept {counted(fields['retry_after_kept'], 'time')}, broken "
+        f"{counted(fields['retry_after_broken'], 'time')}, missing in "
+        f"{counted(fields['retry_after_missing'], 'refusal')}"
     )
     output.note(
-        f"requests left: named by {fields['remaining_seen']:,} responses, broken "
-        f"{fields['remaining_broken']:,} times"
+        f"requests left: named by {counted(fields['remaining_seen'], 'response')}, broken "
+        f"{counted(fields['remaining_broken'], 'time')}"
     )
     if not found["refused"]:
         output.note("Nothing was refused: the limit was not reached, so nothing is proven.")

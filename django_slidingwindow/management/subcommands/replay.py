@@ -27,7 +27,7 @@ from ..console.choice import JSON
 from ..console.exits import FAILED, INVALID
 from ..console.outputs import Output
 from ..console.progress import progress_bar
-from ..console.text import harmless
+from ..console.text import counted, harmless
 from ..console.values import checked, whole_number
 
 _MEGABYTE = 1_000_000
@@ -179,8 +179,10 @@ def _print_rest(
     output.note("")
     first = found[0]
     busiest = first["busiest_minute"]
-    output.note(f"{first['requests']:,} requests from {first['first']} to {first['last']}.")
-    output.note(f"Busiest minute: {busiest['minute']}, {busiest['requests']:,} requests.")
+    requests = counted(first["requests"], "request")
+    output.note(f"{requests} from {first['first']} to {first['last']}.")
+    requests = counted(busiest["requests"], "request")
+    output.note(f"Busiest minute: {busiest['minute']}, {requests}.")
     if whole_seconds:
         output.note(
             'The stamps are whole seconds. "10 to 12" refused means at least 10 and at most'
@@ -218,7 +220,8 @@ def _writable(path: str | None) -> Path | None:
     if path is None:
         return None
     try:
-        Path(path).touch()
+        # Not touch(), which also succeeds for a folder and for a file that cannot be written.
+        Path(path).open("ab").close()
     except OSError as error:
         raise ReadError(f"cannot write {path}: {error.strerror}.") from error
     return Path(path)

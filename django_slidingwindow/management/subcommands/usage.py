@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
+from datetime import timezone as zones
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -18,6 +19,7 @@ from ..console import layouts
 from ..console.choice import JSON
 from ..console.exits import FAILED
 from ..console.outputs import Output
+from ..console.text import counted
 
 EXAMPLE = """\
 examples:
@@ -53,13 +55,15 @@ def _parse_since(text: str) -> datetime:
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)
-        except ValueError:
+            if timezone.is_naive(moment):
+                moment = timezone.make_aware(moment)
+            # Databases store UTC, in which a time of the year 1 may not exist.
+            moment = moment.astimezone(zones.utc)
+            if timezone.is_naive(end):
+                moment = timezone.make_naive(moment)
+        except (ValueError, OverflowError):
             problem = f"{text!r} is neither a duration such as 7d nor a time"
             raise ArgumentTypeError(problem) from None
-        if timezone.is_aware(end) and timezone.is_naive(moment):
-            moment = timezone.make_aware(moment)
-        elif timezone.is_naive(end) and timezone.is_aware(moment):
-            moment = timezone.make_naive(moment)
     if moment >= end:
         raise ArgumentTypeError(f"{text!r} is in the future")
     return moment
@@ -77,15 +81,17 @@ def run(output: Output, options: dict[str, Any]) -> None:
         counts = read(profile, span)
         _require_requests(counts.total.demand)
         shown = counts.span
-        records = _records(profile, counts)
-        output.table(layouts.USAGE, records)
-        if options["format"] != JSON:
-            _print_rest(output, records[0])
+        windows, totals = _windows(profile, counts), _totals(profile, counts)
+        if options["format"] == JSON:
+            # A profile that limits only requests in flight has no window to measure.
+            output.table(layouts.USAGE, [window | totals for window in windows] or [totals])
+        else:
+            _print(output, windows, totals)
     if profile.log != LOG_ALL:
         output.note('The profile logs refused requests only; "log": "all" logs the others as well.')
     if shown.start > span.start:
-        output.note(f"The logs have too many rows: only those from {shown.start:%Y-%m-%d %H:%M} on")
-        output.note("are counted.")
+        start = shown.start.isoformat(timespec="minutes")
+        output.note(f"The logs have too many rows: only those from {start} on are counted.")
 
 
 def _require_requests(found: object) -> None:
@@ -93,10 +99,10 @@ def _require_requests(found: object) -> None:
         raise CommandError("The logs have no such request.", returncode=FAILED)
 
 
-def _records(profile: Profile, counts: Counts) -> list[dict[str, Any]]:
-    """Return a record for each window of the profile. All of them repeat the totals."""
+def _totals(profile: Profile, counts: Counts) -> dict[str, Any]:
+    """Return the numbers of the whole period, which the records of all windows repeat."""
     total = counts.total
-    totals = {
+    return {
         "profile": profile.name,
         "since": counts.span.start.isoformat(timespec="minutes"),
         "log": profile.log,
@@ -110,6 +116,10 @@ def _records(profile: Profile, counts: Counts) -> list[dict[str, Any]]:
             for who, count in busiest(counts)
         ],
     }
+
+
+def _windows(profile: Profile, counts: Counts) -> list[dict[str, Any]]:
+    """Return a record for each window of the profile."""
     return [
         {
             "limit": use.limit,
@@ -119,23 +129,25 @@ def _records(profile: Profile, counts: Counts) -> list[dict[str, Any]]:
             "windows": use.samples,
             **{f"p{share}": use.percentiles.get(share) for share in SHARES},
             "most": use.most,
-            **totals,
         }
         for use in window_uses(profile, counts)
     ]
 
 
-def _print_rest(output: Output, record: dict[str, Any]) -> None:
-    output.note("")
+def _print(output: Output, windows: list[dict[str, Any]], totals: dict[str, Any]) -> None:
+    if windows:
+        output.table(layouts.USAGE, windows)
+        output.note("")
     output.note("Most requests:")
-    output.table(layouts.BUSIEST, record["busiest"])
+    output.table(layouts.BUSIEST, totals["busiest"])
     output.note("")
     output.note(
-        f"{record['identifiers']:,} identifiers, {record['admitted']:,} requests admitted, "
-        f"which cost {record['cost']:,} hits, {record['refused']:,} refused."
+        f"{counted(totals['identifiers'], 'identifier')}, "
+        f"{counted(totals['admitted'], 'request')} admitted, "
+        f"which cost {counted(totals['cost'], 'hit')}, {totals['refused']:,} refused."
     )
-    if record["others"]:
+    if totals["others"]:
         output.note(
-            f"{record['others']:,} of them are beyond LOG_ROWS_PER_MINUTE, and their identifiers "
+            f"{totals['others']:,} of them are beyond LOG_ROWS_PER_MINUTE, and their identifiers "
             "are lost."
         )
