@@ -1,7 +1,4 @@
-"""Django's command line. `./scripts/demo` starts all of it; with a Redis of your own:
-
-DEBUG=1 REDIS_URL=redis://127.0.0.1:6379/0 python example_project/manage.py runserver
-"""
+"""Django's command line. `./scripts/demo` starts all of it; compose.yaml has the single steps."""
 
 import os
 import sys

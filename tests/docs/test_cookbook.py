@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
@@ -72,8 +73,9 @@ def test_login_counts_only_failures(modules: dict[str, ModuleType]) -> None:
     assert [attempt("ada") for _ in range(9)] == [302] * 9
     outcome["status"] = 200
     assert [attempt("ada") for _ in range(6)] == [200] * 5 + [429]
-    # The second limit counts the account, from any address and in any letter case.
-    others = [attempt(" ADA", f"198.51.100.{number}") for number in range(16)]
+    # The second limit counts the account, from any address and in every spelling that logs in.
+    spellings = (" ADA", "\N{FULLWIDTH LATIN SMALL LETTER A}da")
+    others = [attempt(spellings[number % 2], f"198.51.100.{number}") for number in range(16)]
     assert others == [200] * 15 + [429]
     assert attempt("grace", "198.51.100.99") == 200
 
@@ -120,7 +122,8 @@ def test_webhook_counts_signed_deliveries_by_account(modules: dict[str, ModuleTy
     views = modules["hooks/views.py"]
     with limits_in_memory():
         # Wrong signatures are charged only to the limit of their address.
-        assert [deliver(views, "wrong") for _ in range(11)] == [403] * 10 + [429]
+        wrong = ("wrong", "\xe9")
+        assert [deliver(views, wrong[i % 2]) for i in range(11)] == [403] * 10 + [429]
         assert limits.peek("webhook", "acme", cost=0).remaining == 20
         limits.reset("bad_signature", "127.0.0.1")
         assert deliver(views, None) == 202
@@ -137,6 +140,9 @@ def test_webhook_counts_signed_deliveries_by_account(modules: dict[str, ModuleTy
         ({"query": "{ users(first: 100) { posts(first: 50) { id } } }"}, 3 + 15),
         ({"query": "query($n: Int) { users(first: $n) { id } }", "variables": {"n": 500}}, 52),
         ({"query": "{ a }", "variables": {"n": -500}}, 1),
+        ({"query": "{ users(first:,100) { id } }"}, 2 + 10),
+        # Python's int() refuses a number with thousands of digits.
+        ({"query": "{ users(first: 100) { id } } # :" + 5_000 * "0"}, 2 + 10),
         ({"query": 5}, 1),
         ([], 1),
         ({}, 1),
@@ -149,9 +155,9 @@ def test_graphql_query_has_its_cost(modules: dict[str, ModuleType], body: Any, c
     assert response["RateLimit-Remaining"] == str(1_000 - cost)
 
 
-def ask(views: ModuleType, prompt: str) -> Any:
-    body = json.dumps({"prompt": prompt})
-    headers = {"X-API-Key": "key-of-red"}
+def ask(views: ModuleType, prompt: str | None, key: str = "key-of-red") -> Any:
+    body = json.dumps({} if prompt is None else {"prompt": prompt})
+    headers = {"X-API-Key": key}
     return views.chat(
         sent(factory.post("/", body, content_type="application/json", headers=headers))
     )
@@ -174,6 +180,22 @@ def test_llm_refunds_a_failed_call(
     monkeypatch.setattr(views, "ask_the_model", fail)
     with pytest.raises(OSError, match="away"):
         ask(views, "hello")
+    assert limits.peek("llm_tokens", "red", cost=0).remaining == 100_000
+
+
+def test_llm_refuses_an_unknown_key(modules: dict[str, ModuleType]) -> None:
+    assert ask(modules["llm/views.py"], "hello", "key-of-nobody").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "extra", [{"ENABLED": False}, {"EXEMPT": ["127.0.0.1"], "TRUSTED_PROXIES": []}]
+)
+def test_llm_answers_without_limits(modules: dict[str, ModuleType], extra: dict[str, Any]) -> None:
+    views = modules["llm/views.py"]
+    with override_settings(SLIDING_WINDOW={**settings.SLIDING_WINDOW, **extra}):
+        assert ask(views, "hello").status_code == 200
+        with pytest.raises(KeyError):
+            ask(views, None)
     assert limits.peek("llm_tokens", "red", cost=0).remaining == 100_000
 
 
@@ -235,7 +257,7 @@ SITE = """
 SECRET_KEY = "x"
 USE_TZ = True
 ROOT_URLCONF = "urls"
-INSTALLED_APPS = []
+INSTALLED_APPS = ["django_slidingwindow"]
 DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "{folder}/db"}}}}
 CACHES = {{"default": {{"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "{redis}"}}}}
 {shown}

@@ -21,6 +21,7 @@ from rest_framework.permissions import IsAuthenticated
 
 from django_slidingwindow import limits
 from django_slidingwindow.contrib import opentelemetry
+from django_slidingwindow.testing import limits_disabled
 from tests.support.docs_pages import (
     DOCS,
     PATIENT,
@@ -122,6 +123,8 @@ def test_views_of_the_profiles_page(tmp_path: Path) -> None:
             view_name="search", url_name="search", _func_path="views.search"
         )
         assert json.loads(views.search(found).content) == {"left": 29}
+        with limits_disabled():
+            assert json.loads(views.search(request(path="/search/")).content) == {"left": None}
         assert views.deep_search(request())["RateLimit-Remaining"] == "24"
         assert views.many_searches(request(path="/?q=a&q=b"))["RateLimit-Remaining"] == "22"
         assert views.export(request())["RateLimit-Remaining"] == "21"
