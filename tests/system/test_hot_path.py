@@ -121,7 +121,7 @@ def asks(settings: Any) -> Callable[[str], Callable[[], object]]:
         handler.load_middleware()
         url = f"/{list(VIEWS).index(way)}/"
         # Created here, so that their creation is not counted.
-        requests = [RequestFactory().get(url) for _ in range(8)]
+        requests = [RequestFactory().get(url) for _ in range(11)]
 
         def ask() -> object:
             response = handler.get_response(requests.pop())
@@ -253,14 +253,15 @@ MOST_FUNCTIONS = {
     "refused": 27,
     "leased": 18,
     "two decorators": 47,
-    "middleware": 25,
-    "middleware and decorator": 57,
+    "middleware": 23,
+    "middleware and decorator": 55,
 }
 
 
 @way
 def test_request_makes_few_calls(asks: Asks, way: str) -> None:
-    assert functions_of(asks(way)) <= MOST_FUNCTIONS[way]
+    functions = functions_of(asks(way))
+    assert len(functions) <= MOST_FUNCTIONS[way], functions
 
 
 class Throttled(APIView):
@@ -293,11 +294,13 @@ def through_django(settings: Any, url: str) -> Callable[[], object]:
 
 @pytest.mark.parametrize(("url", "most"), [("/drf/", 24), ("/ninja/page", 26)])
 def test_throttle_of_a_framework_makes_few_calls(settings: Any, url: str, most: int) -> None:
-    assert functions_of(through_django(settings, url)) <= most
+    functions = functions_of(through_django(settings, url))
+    assert len(functions) <= most, functions
 
 
 def test_acquire_with_a_free_slot_makes_few_calls() -> None:
-    assert functions_of(lambda: limits.acquire("wide", "203.0.113.9")) <= 21
+    functions = functions_of(lambda: limits.acquire("wide", "203.0.113.9"))
+    assert len(functions) <= 21, functions
 
 
 @pytest.mark.django_db
@@ -305,7 +308,8 @@ def test_refusal_with_its_log_row_makes_few_calls(settings: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LOG": True}
     ask = through_django(settings, f"/{list(VIEWS).index('refused')}/")
     try:
-        assert functions_of(ask) <= 42
+        functions = functions_of(ask)
+        assert len(functions) <= 42, functions
     finally:
         # Write the row now, so that the log's thread does not do it during another test.
         recorder.flush()
@@ -320,7 +324,7 @@ def test_admission_with_its_log_row_makes_few_calls(settings: Any) -> None:
     finally:
         recorder.flush()
     # Some of these calls find out which test is running, to decide when rows are written.
-    assert logged - plain <= 14
+    assert len(logged) - len(plain) <= 14, logged
 
 
 def test_async_code_makes_few_calls() -> None:
@@ -344,8 +348,8 @@ def test_async_code_makes_few_calls() -> None:
         return min(check_calls), min(decorator_calls)
 
     check, decorator = asyncio.run(count())
-    assert check <= 25
-    assert decorator <= 36
+    assert check <= 22
+    assert decorator <= 31
 
 
 def test_counters_notice_a_detour(looked_up: Counter[str], settings: Any) -> None:
