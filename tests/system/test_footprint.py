@@ -14,7 +14,7 @@ from django_slidingwindow.algorithms.timing import bucket_us
 from django_slidingwindow.core.keys import make_key
 from django_slidingwindow.decisions import Charge
 from django_slidingwindow.policies import ALGORITHMS, MAX_RESOLUTION, Policy, Profile
-from django_slidingwindow.stores.protocol import Evaluate, Refund, WindowRule
+from django_slidingwindow.stores.protocol import Ahead, Evaluate, Refund, WindowRule
 from django_slidingwindow.stores.redis import RedisStore
 from tests.support.clock import SECOND, START, Clock
 from tests.support.script_work import work_of
@@ -239,6 +239,24 @@ def test_refund_of_an_older_hit_keeps_the_newer_one(
     store.run(charge(life.key, policy))
     assert store.run(Refund((Charge(life.key, policy, 1),), older)) == [1]
     life.follows(clock.now)
+
+
+@pytest.mark.parametrize("algorithm", ["compact", "log", "buckets"])
+@pytest.mark.parametrize("before", [1, 500])
+def test_key_lives_for_units_of_a_lease_that_was_switched_on(
+    redis: Redis, store: RedisStore, clock: Clock, algorithm: str, before: int
+) -> None:
+    plain = Policy(limit=10_000, window=600, algorithm=algorithm)
+    leased = Policy(limit=10_000, window=600, algorithm=algorithm, lease=50, lease_seconds=30)
+    key = make_key("throttle", "ip", "x", "y", plain)
+    assert key == make_key("throttle", "ip", "x", "y", leased)
+    start = time.monotonic()
+    assert store.run(charge(key, plain, before))[0]
+    # At once, so that an expiry that a hit has just set would do for another hit.
+    rules = (WindowRule(leased, 1),)
+    assert store.run(Evaluate((key,), rules, writes=True, ahead=(Ahead(most=1),))).granted == (1,)
+    gone = (time.monotonic() - start) * 1_000
+    assert redis.pttl(key) + gone >= 630_000
 
 
 def microseconds(seconds: int, micro: int) -> int:

@@ -29,4 +29,9 @@ if not vetoed and not s.refuses then
 end
 
 --- lease_reply
+for i = 1, #KEYS do
+  -- If the lease was switched on while the key lives, a check without it has set the expiry.
+  local lives = sub(ARGV[i + 1], 25)
+  if granted[i] > 0 and call('PTTL', KEYS[i]) < tonumber(lives) then call('PEXPIRE', KEYS[i], lives) end
+end
 do return {reply, unpack(granted)} end
