@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-from weakref import ref
 
 from ..core.ranking import strictest
 from ..decisions import Decision
@@ -12,7 +11,6 @@ from .requirements import Requirement, Requirements
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-    from django.http.response import HttpResponseBase
 
     from ..core.windows import WindowSet
 
@@ -58,9 +56,7 @@ new_check: Callable[[type[Check], tuple[Any, ...]], Check] = tuple.__new__
 class RequestState(list[Check]):
     """The checks of one request."""
 
-    shown: tuple[ref[HttpResponseBase], tuple[Decision, ...]] | None = None
-    """The response that has the fields of these decisions. It is not an attribute of the response,
-    because Django's cache stores a response with all its attributes."""
+    __slots__ = ()
 
     def unmet(self, requirements: Requirements) -> list[Requirement]:
         """Return the requirements that were not checked yet."""

@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-from weakref import ref
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -77,20 +76,18 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     # Inlined from `state.decisions` for most requests (`python -m benchmarks views`).
     only = state[0].decision
     decisions = (only,) if len(state) == 1 and only is not None else state.decisions
-    shown = state.shown[1] if state.shown and state.shown[0]() is response else None
-    if not decisions or shown == decisions:
-        # The decorator has added the fields already.
+    if not decisions:
         return
     fields = _fields(decisions)
     stored = response.headers._store
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
-    else:
-        before = {} if shown is None else _fields(shown)
+    elif not fields.items() <= stored.items():
+        # A decorator inside may have added the fields of earlier decisions.
+        earlier = [_fields(decisions[:count]) for count in range(1, len(decisions))]
         for key, field in fields.items():
-            if key not in stored or stored[key] == before.get(key):
+            if key not in stored or any(stored[key] == before.get(key) for before in earlier):
                 stored[key] = field
-    state.shown = ref(response), decisions
 
 
 def refuse(response: HttpResponseBase, seconds: int | None) -> None:

@@ -252,9 +252,9 @@ MOST_FUNCTIONS = {
     "three profiles": 35,
     "refused": 27,
     "leased": 18,
-    "two decorators": 47,
+    "two decorators": 52,
     "middleware": 23,
-    "middleware and decorator": 55,
+    "middleware and decorator": 59,
 }
 
 
