@@ -31,7 +31,7 @@ end
 --- lease_reply
 for i = 1, #KEYS do
   -- If the lease was switched on while the key lives, a check without it has set the expiry.
-  local lives = sub(ARGV[i + 1], 25)
-  if granted[i] > 0 and call('PTTL', KEYS[i]) < tonumber(lives) then call('PEXPIRE', KEYS[i], lives) end
+  local grain, lives = unpack_at('>I7', ARGV[i + 1], 18), sub(ARGV[i + 1], 25)
+  if granted[i] > 0 then call('PEXPIRE', KEYS[i], lives + floor(grain / 1000)) end
 end
 do return {reply, unpack(granted)} end
