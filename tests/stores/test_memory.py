@@ -12,7 +12,7 @@ import pytest
 from django_slidingwindow.decisions import LOCAL
 from django_slidingwindow.policies import ALGORITHMS, Policy
 from django_slidingwindow.stores.memory import MemoryStore
-from django_slidingwindow.stores.protocol import Evaluate, WindowRule
+from django_slidingwindow.stores.protocol import Evaluate, Reset, WindowRule
 from tests.support.clock import SECOND, START, Clock
 from tests.support.store_harness import Engine, ask
 
@@ -40,6 +40,13 @@ def test_store_is_local_and_has_one_node() -> None:
     assert store.source == LOCAL
     assert store.groups(("a", "b")) is None
     assert store.nodes() == [store.node("a")] == [store.node("b")]
+
+
+def test_run_many_returns_results_in_order() -> None:
+    store = MemoryStore()
+    charge = Evaluate(("a",), (WindowRule(policy(), 1),), True)
+    first, second, deleted = store.run_many([charge, charge, Reset(("a", "b"))])
+    assert [first.remaining, second.remaining, deleted] == [(9,), (8,), [1]]
 
 
 def test_clock_is_monotonic_and_in_microseconds() -> None:
