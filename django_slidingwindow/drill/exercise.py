@@ -81,7 +81,7 @@ class Result:
     def recovered_after(self) -> float | None:
         """Seconds from the end of the outage until `store_recovered`; None if it was not sent."""
         recovered = self.observer.recovered
-        return max(0.0, recovered[-1] - self.outage.ends) if recovered else None
+        return max(0.0, recovered[-1] - self.outage.ended) if recovered else None
 
 
 Step: TypeAlias = "Call | float"
@@ -136,14 +136,17 @@ def _flow(result: Result) -> Generator[Step, Any, Result]:
     # The nodes of a cluster are known after the first requests.
     result.nodes = len(get_limiter().store.nodes())
     calls = cycle(plan.calls)
-    outage.begin(plan.seconds)
+    outage.begin()
+    end = outage.began + plan.seconds
     for number in range(plan.requests):
         yield from _wait_until(outage.began + number * plan.seconds / plan.requests)
-        if not outage.is_on:
+        if time.monotonic() >= end:
             # The views were too slow to send all requests in time.
             break
         yield from _send(result, DURING, next(calls))
-    yield from _wait_until(outage.ends)
+    yield from _wait_until(end)
+    # Not by the clock: a request that began during the outage must not end after it.
+    outage.end()
     while not _is_over(result):
         yield from _send(result, AFTER, next(calls))
         yield _PAUSE
@@ -177,7 +180,7 @@ def _is_over(result: Result) -> bool:
     observer = result.observer
     if len(observer.recovered) >= len(observer.degraded):
         return True
-    return time.monotonic() > result.outage.ends + _PATIENCE
+    return time.monotonic() > result.outage.ended + _PATIENCE
 
 
 def _require_limits(result: Result) -> None:

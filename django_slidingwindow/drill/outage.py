@@ -37,15 +37,16 @@ class Outage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.began = self.ends = math.inf
+        self.is_on = False
+        self.began = self.ended = math.inf
 
-    def begin(self, seconds: float) -> None:
+    def begin(self) -> None:
         self.began = self._clock()
-        self.ends = self.began + seconds
+        self.is_on = True
 
-    @property
-    def is_on(self) -> bool:
-        return self.began <= self._clock() < self.ends
+    def end(self) -> None:
+        self.is_on = False
+        self.ended = self._clock()
 
 
 @contextmanager

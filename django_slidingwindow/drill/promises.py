@@ -148,7 +148,8 @@ def slowest_check(sent: list[Sent]) -> float | None:
 
 
 def _breaker(result: Result) -> Promise:
-    most = result.nodes * (THRESHOLD + most_probes(result.plan.seconds))
+    outage = result.outage
+    most = result.nodes * (THRESHOLD + most_probes(outage.ended - outage.began))
     failures = _failures(result)
     return Promise(
         "breaker",
@@ -172,7 +173,7 @@ def _reported(result: Result) -> Promise:
 def _recovery(result: Result) -> Promise:
     """Judge by the checks after the allowed time: a slow view only delays the next check."""
     allowed = LAST_DELAY + (2 if result.plan.way == BLACKHOLE else 1) * result.budget
-    latest = result.outage.ends + allowed + _TOLERANCE
+    latest = result.outage.ended + allowed + _TOLERANCE
     late = [check for check in _fallback_checks(result) if check.began > latest]
     after = result.recovered_after
     evidence = "never seen to recover" if after is None else f"after {_duration(after)}"

@@ -144,6 +144,11 @@ def test_budget_leaves_out_the_time_of_the_view(settings: SettingsWrapper) -> No
     assert kept(found)["budget"] is True
 
 
+def test_outage_lasts_until_its_last_request_has_ended() -> None:
+    found = drill("/late/", seconds=0.2, requests=1)
+    assert set(phases(found)[DURING]["sources"]) == {decisions.LOCAL}
+
+
 def test_view_that_fails_without_redis_breaks_a_promise(asgi: bool) -> None:
     found = drill("/fragile/", asgi=asgi)
     assert kept(found)["answered"] is False

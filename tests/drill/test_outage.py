@@ -26,21 +26,9 @@ PROFILES = {
 }
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def outage(clock: Clock) -> Outage:
-    return Outage(clock)
+def outage() -> Outage:
+    return Outage()
 
 
 @pytest.fixture(autouse=True)
@@ -62,30 +50,30 @@ def use_client(settings: SettingsWrapper, **options: Any) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "TRANSPORT": "client"}
 
 
-def test_outage_begins_and_ends_by_the_clock(outage: Outage, clock: Clock) -> None:
+def test_outage_keeps_the_times_of_its_begin_and_end() -> None:
+    outage = Outage(iter([1000.0, 1005.0]).__next__)
     assert not outage.is_on
-    outage.begin(5)
+    outage.begin()
     assert outage.is_on
-    clock.now += 4.9
-    assert outage.is_on
-    clock.now += 0.1
+    outage.end()
     assert not outage.is_on
+    assert (outage.began, outage.ended) == (1000, 1005)
 
 
 @pytest.mark.parametrize("transport", ["direct", "client"])
 @pytest.mark.parametrize("way", WAYS)
 def test_fallback_decides_until_the_outage_ends(
-    way: str, transport: str, outage: Outage, clock: Clock, settings: SettingsWrapper
+    way: str, transport: str, outage: Outage, settings: SettingsWrapper
 ) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 0.3}
     if transport == "client":
         use_client(settings, SOCKET_TIMEOUT=0.3)
     with interrupted(outage, way):
         assert limits.check("many", "a").source == decisions.REDIS
-        outage.begin(60)
+        outage.begin()
         assert limits.check("many", "a").source == decisions.LOCAL
         assert asyncio.run(limits.acheck("many", "a")).source == decisions.LOCAL
-        clock.now += 60
+        outage.end()
         again = limits.check("many", "a")
     assert again.source == decisions.REDIS
     assert again.remaining == 98
@@ -94,7 +82,7 @@ def test_fallback_decides_until_the_outage_ends(
 def test_limiter_of_the_process_is_restored_afterwards(outage: Outage) -> None:
     before = current_limiter.get_limiter()
     with interrupted(outage, BREAKER) as limiter:
-        outage.begin(60)
+        outage.begin()
         assert current_limiter.get_limiter() is limiter
         assert limits.check("many", "a").source == decisions.LOCAL
     assert current_limiter.get_limiter() is before
@@ -119,7 +107,7 @@ def test_all_kinds_of_calls_fail_during_the_outage(outage: Outage) -> None:
         store: Any = limiter.store
         assert store.run_many([call]) == [[0]]
         assert asyncio.run(store.arun(call)) == [0]
-        outage.begin(60)
+        outage.begin()
         for ask in (store.run, lambda call: asyncio.run(store.arun(call))):
             with pytest.raises(StoreError, match="connecting to 127"):
                 ask(call)
@@ -131,7 +119,7 @@ def test_all_kinds_of_calls_fail_during_the_outage(outage: Outage) -> None:
 def test_calls_time_out_in_the_black_hole(outage: Outage, settings: SettingsWrapper) -> None:
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LATENCY_BUDGET": 0.1}
     with interrupted(outage, BLACKHOLE) as limiter:
-        outage.begin(60)
+        outage.begin()
         with pytest.raises(StoreError, match=r"(?i)time"):
             limiter.store.run(Reset(("throttle:x",)))
 
@@ -148,7 +136,7 @@ def cluster_caches(cluster: RedisCluster) -> dict[str, Any]:
 
 
 def test_all_nodes_of_a_cluster_are_away_during_the_outage(
-    outage: Outage, clock: Clock, cluster: RedisCluster, settings: SettingsWrapper
+    outage: Outage, cluster: RedisCluster, settings: SettingsWrapper
 ) -> None:
     settings.CACHES = cluster_caches(cluster)
 
@@ -167,9 +155,9 @@ def test_all_nodes_of_a_cluster_are_away_during_the_outage(
 
     with interrupted(outage, BREAKER) as limiter:
         assert both(limiter) == [decisions.REDIS] * 2
-        outage.begin(60)
+        outage.begin()
         assert both(limiter) == [decisions.LOCAL] * 2
-        clock.now += 60
+        outage.end()
         assert both(limiter) == [decisions.REDIS] * 2
 
 

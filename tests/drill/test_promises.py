@@ -74,8 +74,9 @@ def result(
     way: str = BREAKER,
     seconds: float = END - START,
 ) -> Result:
-    outage = Outage(lambda: START)
-    outage.begin(seconds)
+    outage = Outage(iter([START, START + seconds]).__next__)
+    outage.begin()
+    outage.end()
     observer = Observer()
     observer.checks += checks
     observer.degraded += [START] * degraded

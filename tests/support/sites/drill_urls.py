@@ -25,6 +25,13 @@ def slow(request: HttpRequest) -> HttpResponse:
     return HttpResponse("seen")
 
 
+def late(request: HttpRequest) -> HttpResponse:
+    """Check a limit after some other work."""
+    time.sleep(0.4)
+    limits.check("many", "late")
+    return HttpResponse("seen")
+
+
 def fragile(request: HttpRequest) -> HttpResponse:
     """Fail during an outage."""
     if request.rate_limit.source != decisions.REDIS:  # type: ignore[attr-defined]
@@ -52,6 +59,7 @@ urlpatterns = [
     path("denied/", rate_limit("denied")(page)),
     path("leased/", rate_limit("leased")(page)),
     path("slow/", rate_limit("many")(slow)),
+    path("late/", late),
     path("fragile/", rate_limit("many")(fragile)),
     path("wrong/", rate_limit("many")(wrong)),
     path("careless/", careless),
