@@ -14,6 +14,7 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -51,17 +52,18 @@ def of_incident(error: Failure, incident: int) -> Failure:
 
 
 @contextmanager
-def connecting() -> Iterator[None]:
+def connecting(*failures: type[Exception]) -> Iterator[None]:
     """Within this context, a connection is made. If that fails, raise an error of an outage.
 
-    A server may refuse the login or the database with any error, and a credential provider of the
-    project may raise any exception. Without a connection no call can succeed.
+    A server may refuse the login or the database with any error. Without a connection no call can
+    succeed. `failures` are further errors of the attempt. All others may come from a handler of
+    signals, such as Celery's SoftTimeLimitExceeded, and are not changed.
     """
     try:
         yield
     except _OUTAGES:
         raise
-    except Exception as error:
+    except (RedisError, *failures) as error:
         text = f"could not connect ({type(error).__name__}: {error})"
         raise RedisConnectionError(text) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
@@ -19,6 +19,7 @@ from redis.connection import AbstractConnection, Connection, ConnectionPool, SSL
 from redis.retry import Retry
 from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
+from ..errors import connecting
 from .channel import BoundedSocket, Channel
 
 # Options that sync and async connections share. A pool has more options, but they do not belong to
@@ -73,22 +74,52 @@ class ConnectionSettings:
             address = self.options["host"], self.options["port"]
             options["connection_pool"] = _PrimaryPool(address)
         options = {**self.common(), **options}
+        if options.get("redis_connect_func"):
+            options["redis_connect_func"] = _outage_if_it_fails(options["redis_connect_func"])
         connection = bounded(**options, protocol=2, retry=Retry(NoBackoff(), 0))
         connection.channel = Channel(deadline)
         return connection
 
     def common(self) -> dict[str, Any]:
         """Return the options of the alias that sync and async connections share."""
-        return {
+        found = {
             name: value
             for name, value in self.options.items()
             if name in _COMMON or name.startswith("ssl_")
         }
+        if found.get("credential_provider"):
+            found["credential_provider"] = _Credentials(found["credential_provider"])
+        return found
 
 
 def seconds_left(deadline: float) -> float | None:
     """Return the seconds until a deadline; None for no limit, as asyncio and sockets expect."""
     return None if deadline == math.inf else deadline - time.monotonic()
+
+
+class _Credentials:
+    """A credential provider of the project. It may raise any exception, which is an outage."""
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def get_credentials(self) -> Any:
+        with connecting(Exception):
+            return self._provider.get_credentials()
+
+    async def get_credentials_async(self) -> Any:
+        with connecting(Exception):
+            return await self._provider.get_credentials_async()
+
+
+def _outage_if_it_fails(connect: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a `redis_connect_func` of the project, any exception of which is an outage."""
+
+    def call(connection: Any) -> None:
+        with connecting(Exception):
+            connect(connection)
+
+    return call
 
 
 @cache
