@@ -29,7 +29,10 @@ class Health:
         recovered: Callable[[], None],
         budget: float | None,
     ) -> None:
-        """`budget`: seconds that a check may take."""
+        """`budget`: seconds that a check may take.
+
+        `recovered` is called when an outage ends with a charge.
+        """
         self.breakers = Breakers()
         self._store = store
         self._callbacks = callbacks
@@ -44,11 +47,16 @@ class Health:
         """
         return all(self.breakers.of(node).state == CLOSED for node in nodes)
 
-    def answered(self, node: str) -> None:
-        """Report that a node has answered a call that charges."""
+    def answered(self, node: str, *, charged: bool) -> None:
+        """Report that a node has answered a call that charges.
+
+        `charged`: whether it did charge. A server that cannot write, because its disk is full for
+        example, still refuses. After that, the fallback goes on where it was.
+        """
         seconds = self.breakers.succeeded(node, self._store.nodes)
         if seconds is not None:
-            self._recovered()
+            if charged:
+                self._recovered()
             if self._callbacks.recovered is not None:
                 self._callbacks.recovered(seconds)
 
@@ -65,7 +73,7 @@ class Health:
             if open_now == 1 and self._callbacks.degraded is not None:
                 self._callbacks.degraded(error)
         elif charges:
-            self.answered(node)
+            self.answered(node, charged=False)
 
     def failed(self, error: StoreError) -> None:
         """Report that the fallback decides a check because the store failed."""
@@ -110,7 +118,7 @@ class Health:
             if isinstance(answer, StoreError):
                 self.unanswered(node, answer, charges=charges)
             elif charges:
-                self.answered(node)
+                self.answered(node, charged=True)
 
 
 def _worst(nodes: Sequence[str], answers: Sequence[Any]) -> Mapping[str, Any]:

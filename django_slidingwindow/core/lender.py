@@ -191,7 +191,7 @@ class Lender:
                 decision = held.decision(windows, rest, reply, charged, self._store.source)
                 return self._outcomes.answered(windows, decision, start, forgotten, asked.keys[0])
             if not self._breaker.is_healthy:
-                self._health.answered(node)
+                self._health.answered(node, charged=bool(reply.admitted))
             if self._budget is not None:
                 left = max(_LEAST, began + self._budget - self._clock())
             if not reply.admitted:

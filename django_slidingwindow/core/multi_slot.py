@@ -83,7 +83,7 @@ class MultiSlotCheck:
                 self._health.breakers.abandoned(self._only_read)
             elif writes:
                 for node in self._only_read:
-                    self._health.answered(node)
+                    self._health.answered(node, charged=False)
         if not slots.admitted:
             yield from self._give_back()
         return slots.reply(), tuple(self._charged.values())

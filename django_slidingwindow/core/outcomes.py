@@ -53,7 +53,7 @@ class Outcomes:
         `key` is one of the keys in the call; empty if the breaker was updated before.
         """
         if key and not self._breaker.is_healthy:
-            self._health.answered(self._store.node(key))
+            self._health.answered(self._store.node(key), charged=decision.allowed)
         if decision.allowed:
             if self._shield.refusals:
                 self._shield.charged(windows.keys)

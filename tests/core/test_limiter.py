@@ -13,7 +13,7 @@ from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN
 from django_slidingwindow.core.callbacks import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
-from django_slidingwindow.core.windows import ProfileCheck
+from django_slidingwindow.core.windows import ProfileCheck, WindowSet
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
@@ -189,6 +189,36 @@ class TestOutage:
         recovers(limiter, store)
         assert limiter.charge(limiter.windows([profile_check()])).source == decisions.REDIS
         assert limiter.breaker.state == CLOSED
+
+    @pytest.mark.parametrize("slots", [1, 2])
+    def test_fallback_counts_on_while_a_store_that_cannot_write_refuses(self, slots: int) -> None:
+        """A full disk is such an outage. A client that is refused must not lift others' limits."""
+        store = Store(split=slots > 1)
+        limiter = Limiter(store)
+
+        def windows(identifier: str) -> WindowSet:
+            # "c" is another node, with the same outage.
+            names = [identifier, "c"][:slots]
+            return limiter.windows([profile_check(name, limit=3) for name in names])
+
+        for _ in range(3):
+            assert limiter.charge(windows("a")).source == decisions.REDIS
+        admits = limiter.windows([profile_check("b", limit=3)])
+
+        def cannot_write(call: Call) -> StoreError | None:
+            key = call.keys[0]
+            return AWAY if getattr(call, "writes", True) and "{a}" not in key else None
+
+        store.fails = cannot_write
+        local = []
+        for _ in range(8):
+            for _ in range(3):
+                local.append(limiter.charge(admits))
+            for breaker in limiter.breaker.open.values():
+                breaker._probe_at = 0.0
+            assert not limiter.charge(windows("a")).allowed
+        assert {decision.source for decision in local} == {decisions.LOCAL}
+        assert sum(decision.allowed for decision in local) == 3
 
     def test_error_of_one_call_is_reported_and_is_not_an_outage(self, store: Store) -> None:
         recorder = Recorder()
