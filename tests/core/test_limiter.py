@@ -13,7 +13,7 @@ from django_slidingwindow.core.breaker import CLOSED, HALF_OPEN, OPEN
 from django_slidingwindow.core.callbacks import Callbacks
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.core.shield import Shield
-from django_slidingwindow.core.windows import ProfileCheck, WindowSet
+from django_slidingwindow.core.windows import ProfileCheck
 from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.stores.memory import MemoryStore
@@ -196,13 +196,11 @@ class TestOutage:
         store = Store(split=slots > 1)
         limiter = Limiter(store)
 
-        def windows(identifier: str) -> WindowSet:
-            # "c" is another node, with the same outage.
-            names = [identifier, "c"][:slots]
-            return limiter.windows([profile_check(name, limit=3) for name in names])
-
+        # The second slot is on the node that cannot write.
+        checks = [profile_check("a", limit=3), profile_check("b", limit=100, name="wide")]
+        full = limiter.windows(checks[:slots])
         for _ in range(3):
-            assert limiter.charge(windows("a")).source == decisions.REDIS
+            assert limiter.charge(full).source == decisions.REDIS
         admits = limiter.windows([profile_check("b", limit=3)])
 
         def cannot_write(call: Call) -> StoreError | None:
@@ -216,7 +214,7 @@ class TestOutage:
                 local.append(limiter.charge(admits))
             for breaker in limiter.breaker.open.values():
                 breaker._probe_at = 0.0
-            assert not limiter.charge(windows("a")).allowed
+            assert not limiter.charge(full).allowed
         assert {decision.source for decision in local} == {decisions.LOCAL}
         assert sum(decision.allowed for decision in local) == 3
 
