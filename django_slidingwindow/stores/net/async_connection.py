@@ -51,10 +51,13 @@ class _Call:
         if self.timer is not None:
             self.timer.cancel()
 
-    def answered(self) -> None:
+    def answered(self) -> bool:
+        """Note that all replies have come; return False if the call had failed before that."""
         self.stop()
-        if not self.answer.done():
-            self.answer.set_result(self.replies)
+        if self.answer.done():
+            return self.answer.cancelled()
+        self.answer.set_result(self.replies)
+        return True
 
     def fail(self, error: Exception) -> None:
         self.stop()
@@ -237,7 +240,10 @@ class Multiplexer:
                 call = waiting[0]
                 call.replies.append(reply)
                 if len(call.replies) == call.wanted:
-                    waiting.popleft().answered()
+                    waiting.popleft()
+                    if not call.answered():
+                        # The server is slow, not away. A call that fails later is another incident.
+                        self._incident = next(_incidents)
         except (RedisError, OSError) as error:
             if connection is self._connection:
                 self._drop(error)

@@ -793,6 +793,23 @@ class TestMultiplexer:
         assert [len(found) for found in incidents] == [1, 1]
         assert incidents[0] != incidents[1]
 
+    async def test_replies_that_come_too_late_are_an_incident_each(
+        self, redis_server: RedisServer
+    ) -> None:
+        multiplexer = multiplexer_to(redis_server.port, limit=5)
+        await multiplexer.exchange(PING, 1, later(5))
+        connection, incidents = multiplexer._connection, set()
+        slow = pack(b"BLPOP", b"nobody", b"0.2")
+        for _ in range(3):
+            calls = [multiplexer.exchange(slow, 1, later(0.05)) for _ in range(2)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {RedisTimeoutError}
+            (incident,) = {incident_of(error) for error in errors}
+            incidents.add(incident)
+            assert await multiplexer.exchange(PING, 1, later(5)) == [b"PONG"]
+        assert len(incidents) == 3
+        assert multiplexer._connection is connection, "it is not closed, only slow"
+
     async def test_calls_that_wait_for_the_same_connection_fail_as_one_incident(self) -> None:
         with listening() as port:
             multiplexer = multiplexer_to(port)
