@@ -48,6 +48,8 @@ class ClusterStore(AliasStore):
         seeds = [pool.connection_kwargs for pool in pools]
         self.topology = Topology([Address(seed["host"], seed["port"]) for seed in seeds])
         self._servers: dict[Address, Server] = {}
+        # The edition of the map in which a node was first asked.
+        self._first_asked: dict[Address, int] = {}
         self._deadline = self._settings.deadline
 
     def charge(self, keys: tuple[str, ...], rules: WindowRules) -> Fields:
@@ -163,10 +165,19 @@ class ClusterStore(AliasStore):
     def _server(self, address: Address) -> Server:
         server = self._servers.get(address)
         if server is None:
-            # Nodes that have left the cluster would keep their idle connections.
-            for gone in {*self._servers} - {*self.topology.sources()}:
-                # KeyError: another thread has done it.
-                with suppress(KeyError):
-                    self._servers.pop(gone).close()
+            self._retire_nodes_that_left()
+            self._first_asked[address] = self.topology.edition
             server = self._servers.setdefault(address, Server(self._settings.at(*address)))
         return server
+
+    def _retire_nodes_that_left(self) -> None:
+        """Close the connections to nodes that the map no longer has.
+
+        A redirection may lead to a node that the map does not have yet, so the map must have been
+        read since the node was first asked.
+        """
+        for address in {*self._servers} - {*self.topology.sources()}:
+            if self._first_asked[address] < self.topology.edition:
+                # KeyError: another thread has done it.
+                with suppress(KeyError):
+                    self._servers.pop(address).retire()

@@ -353,11 +353,30 @@ class TestRouting:
         left = store._server(Address("localhost", cluster.nodes[0].port))
         left.exchange(pack(b"PING"), 1, left.settings.deadline())
         assert left._connections._idle
-        before = set(store._servers) - {Address("localhost", cluster.nodes[0].port)}
-        new = Address("new-node", 6379)
+        known = set(store._servers)
+        new, newer = Address("new-node", 6379), Address("newer-node", 6379)
         store._server(new)
-        assert set(store._servers) == before | {new}
+        assert set(store._servers) == known | {new}, "they may be too new for the map"
+        store.scan("0", "*", 10)  # reads the map
+        store._server(newer)
+        gone = {Address("localhost", cluster.nodes[0].port), new}
+        assert set(store._servers) == known - gone | {newer}
         assert not left._connections._idle
+
+    async def test_connection_of_an_event_loop_to_a_node_that_has_left_is_closed(
+        self, store: ClusterStore, cluster: RedisCluster
+    ) -> None:
+        await limits.acheck("few", "a")
+        left = store._server(Address("localhost", cluster.nodes[0].port))
+        payload = pack(b"WAIT", b"9", b"200")  # for nine replicas, at most 0.2 s
+        in_use = asyncio.ensure_future(left.aexchange(payload, 1, left.settings.deadline()))
+        await asyncio.sleep(0.05)
+        (multiplexer,) = left._multiplexers.values()
+        await asyncio.to_thread(store.scan, "0", "*", 10)
+        store._server(Address("new-node", 6379))
+        assert type((await in_use)[0]) is int
+        while multiplexer._connection is not None:
+            await asyncio.sleep(0.01)
 
     def test_each_node_that_fails_loses_its_idle_connections(self, store: ClusterStore) -> None:
         for number in range(20):

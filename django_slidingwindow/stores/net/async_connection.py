@@ -22,6 +22,8 @@ from .settings import ConnectionSettings, seconds_left
 # If a call's timer is later than this many seconds, the event loop was blocked, not the server.
 # The call then gets this many seconds more, once, to read replies that have arrived meanwhile.
 _LAG = 0.02
+# Seconds until a connection that is still in use is looked at again, to close it.
+_LOOK_AGAIN = 0.1
 # A call with fewer seconds left does not try to connect.
 _LEAST = 0.001
 # The multiplexers that have connected. The set keeps them alive until their loop closes them. In a
@@ -127,6 +129,13 @@ class Multiplexer:
                 # A new connection may lead to another server that can serve.
                 self._drop(RedisConnectionError("the server cannot answer"))
         return found
+
+    def retire(self) -> None:
+        """Close the connection as soon as no call uses it."""
+        if self._waiting or self._is_connecting:
+            self._loop.call_later(_LOOK_AGAIN, self.retire)
+        else:
+            self._drop(RedisConnectionError("the server is not used any more"))
 
     def _write(self, payload: bytes, call: _Call) -> bool:
         """Write the payload. Return False if nothing was sent and nothing will be.

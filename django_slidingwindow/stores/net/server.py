@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import MaxConnectionsError, RedisError
@@ -54,6 +55,14 @@ class Server:
     def close(self) -> None:
         """Close idle connections; event loops close their own."""
         self._connections.close()
+
+    def retire(self) -> None:
+        """Close the idle connections, and those of event loops as soon as no call uses them."""
+        self.close()
+        for loop, multiplexer in list(self._multiplexers.items()):
+            # RuntimeError: the loop was closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(multiplexer.retire)
 
     def start_afresh(self) -> None:
         """Start in a forked child without the sockets and locks of the parent."""

@@ -38,6 +38,8 @@ class Topology:
         self._outdated = False
         self.primaries: tuple[Address, ...] = ()
         """The nodes that serve slots, sorted by their addresses as text."""
+        self.edition = 0
+        """How often the map was read."""
 
     def owner(self, slot: int) -> Address | None:
         """Return the primary of a slot, or None if it is not known."""
@@ -88,6 +90,7 @@ class Topology:
         self.primaries = tuple(sorted(primaries, key=str))
         self._learned_at = self._clock()
         self._outdated = False
+        self.edition += 1
 
 
 def _address(node: Sequence[Any], asked: Address) -> Address:
