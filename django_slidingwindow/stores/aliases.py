@@ -79,20 +79,20 @@ def fault_of(alias: str, config: Mapping[str, Any]) -> tuple[Fault, dict[str, An
     if malformed is not None:
         return BROKEN, {"alias": alias, "error": malformed}
     paths = {name: options[name] for name in _DOTTED if options.get(name) is not None}
-    for name, path in paths.items():
-        if not isinstance(path, str):
+    named: dict[str, Any] = {}
+    for name, path in {"BACKEND": config.get("BACKEND", ""), **paths}.items():
+        try:
+            named[name] = import_string(path) if isinstance(path, str) else None
+        except ImportError as error:
+            return BROKEN, {"alias": alias, "error": f"{error}."}
+        if not callable(named[name]):
             problem = f"{name} is not the dotted path of a class: {path!r}."
             return BROKEN, {"alias": alias, "error": problem}
-    try:
-        backend = import_string(config.get("BACKEND", ""))
-        named = {name: import_string(path) for name, path in paths.items()}
-    except ImportError as error:
-        return BROKEN, {"alias": alias, "error": f"{error}."}
-    if issubclass(backend, DjangoRedisCache):
+    if _is_derived(named["BACKEND"], DjangoRedisCache):
         return DJANGO_BACKEND, {"alias": alias}
-    if not issubclass(backend, RedisCache):
+    if not _is_derived(named["BACKEND"], RedisCache):
         return OTHER_BACKEND, {"alias": alias, "backend": config["BACKEND"]}
-    if issubclass(named.get("CLIENT_CLASS", object), ShardClient):
+    if _is_derived(named.get("CLIENT_CLASS"), ShardClient):
         return SHARDED, {"alias": alias}
     location_problem = _location_problem(config, options)
     if location_problem is not None:
@@ -217,11 +217,11 @@ def _improper(alias: str, error: Exception) -> ImproperlyConfigured:
 
 
 def _connects(connection_class: Any) -> bool:
-    return (
-        isinstance(connection_class, type)
-        and issubclass(connection_class, AbstractConnection)
-        and not _is_fake(connection_class)
-    )
+    return _is_derived(connection_class, AbstractConnection) and not _is_fake(connection_class)
+
+
+def _is_derived(found: Any, base: type) -> bool:
+    return isinstance(found, type) and issubclass(found, base)
 
 
 def _is_fake(found: Any) -> bool:

@@ -109,6 +109,14 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
         "socket_timeout is not a number: '5'. Correct",
     ),
     "no backend": ({**REDIS, "BACKEND": "nowhere.RedisCache"}, "No module named 'nowhere'."),
+    "module as backend": (
+        {**REDIS, "BACKEND": "django_redis.cache"},
+        "BACKEND is not the dotted path of a class: 'django_redis.cache'. Correct",
+    ),
+    "module as client": (
+        options(12, CLIENT_CLASS="django_redis.client"),
+        "CLIENT_CLASS is not the dotted path of a class: 'django_redis.client'. Correct",
+    ),
     "class instead of its path": (
         options(9, CONNECTION_FACTORY=ConnectionFactory),
         "CONNECTION_FACTORY is not the dotted path of a class: <class 'django_redis.pool.Conn",
