@@ -220,10 +220,10 @@ def _stop_all() -> None:
 
 
 class _Paused(threading.local):
-    """What this thread has paused for a fork."""
+    """What this thread has paused for a fork. A signal handler may fork meanwhile."""
 
     def __init__(self) -> None:
-        self.backgrounds: list[Background] = []
+        self.by_fork: list[list[Background]] = []
 
 
 _paused = _Paused()
@@ -231,20 +231,24 @@ _paused = _Paused()
 
 def _pause_all() -> None:
     ends = time.monotonic() + _FORK_SECONDS
-    _paused.backgrounds = []
+    paused: list[Background] = []
+    _paused.by_fork.append(paused)
     for background in list(_all):
         if background.pause(max(0.0, ends - time.monotonic())):
             # At once: a signal handler may raise before all of them are paused.
-            _paused.backgrounds.append(background)
+            paused.append(background)
 
 
 def _resume_all() -> None:
-    for background in _paused.backgrounds:
+    for background in _paused.by_fork.pop():
         background.resume()
-    _paused.backgrounds = []
 
 
 def _start_afresh() -> None:
+    for paused in _paused.by_fork:
+        # The child has new locks.
+        paused.clear()
+    _paused.by_fork.pop()
     for background in list(_all):
         background.start_afresh()
 

@@ -402,6 +402,29 @@ def test_work_goes_on_after_a_fork_whose_wait_was_interrupted(
     work.background.stop()
 
 
+def test_work_goes_on_after_a_fork_within_the_hook_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A signal handler may fork at any time."""
+    first, second = Work(), Work()
+    pause = second.background.pause
+
+    def fork_again(seconds: float) -> bool:
+        monkeypatch.setattr(second.background, "pause", pause)
+        module._pause_all()
+        module._resume_all()
+        return pause(seconds)
+
+    monkeypatch.setattr(second.background, "pause", fork_again)
+    monkeypatch.setattr(module, "_all", [first.background, second.background])
+    module._pause_all()
+    module._resume_all()
+    for work in (first, second):
+        work.background.wake()
+        until(lambda: work.rounds == 1)  # noqa: B023
+        work.background.stop()
+
+
 @needs_fork
 def test_work_may_fork() -> None:
     statuses: list[int] = []

@@ -375,8 +375,7 @@ class TestRouting:
         await asyncio.to_thread(store.scan, "0", "*", 10)
         store._server(Address("new-node", 6379))
         assert type((await in_use)[0]) is int
-        while multiplexer._connection is not None:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: multiplexer._connection is None, "it is closed")
 
     def test_each_node_that_fails_loses_its_idle_connections(self, store: ClusterStore) -> None:
         for number in range(20):
