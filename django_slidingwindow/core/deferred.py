@@ -162,16 +162,18 @@ class Deferred:
     def _take(self, windows: WindowSet) -> Decision:
         """Admit the request, and charge it later."""
         template, keys = windows
-        charged: dict[str, tuple[tuple[Charge, ...], Any]] = {}
+        charged: dict[str, tuple[tuple[Charge, ...], Any] | None] = {}
         with self._outbox.lock:
             fields = self._estimate(windows, self._clock(), admitted=True)
             for i, (key, rule) in enumerate(zip(keys, template.rules, strict=True)):
                 if rule.cost:
                     # Policies with the same key share their hits: charge each key once.
-                    pending = self._leave(windows, i, 0 if key in charged else rule.cost)
-                    if pending is not None and key not in charged:
-                        charged[key] = (Charge(key, rule.policy, rule.cost),), pending
-        taken = tuple(charged.values())
+                    is_first = key not in charged
+                    pending = self._leave(windows, i, rule.cost if is_first else 0)
+                    if is_first:
+                        charge = Charge(key, rule.policy, rule.cost)
+                        charged[key] = None if pending is None else ((charge,), pending)
+        taken = tuple([each for each in charged.values() if each is not None])
         decision = decision_of(windows, template.rules, fields, DEFERRED, taken)
         return self._report(decision, None)
 

@@ -471,8 +471,11 @@ class TestTroubles:
         limiter = limiter_of(store, time, sent)
         for identifier in ("a", "b", "c", "a"):
             assert charge(limiter, profile(), identifier=identifier).allowed
+        # Two profiles of one window are charged once, so they lose one hit.
+        pair = profile(limit=3, scope="pair"), profile(limit=9, scope="pair", name="wide")
+        charge(limiter, *pair, identifier="d")
         limiter.deferred.flush()
-        assert (sent[0].charged, sent[0].lost) == (3, 1)
+        assert (sent[0].charged, sent[0].lost) == (3, 2)
 
     def test_hits_are_given_back_even_if_too_many_windows_wait(
         self, store: Store, time: Time, asleep: None, monkeypatch: pytest.MonkeyPatch
