@@ -10,6 +10,7 @@ from django import forms
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext, pgettext_lazy
 
@@ -101,6 +102,9 @@ class Answer:
             (_("Refused in fact"), number(found.refused)),
             (_("Identifiers refused in fact"), number(found.touched)),
         ]
+        if found.observed:
+            label = capfirst(_("over the limit, but only observed"))
+            facts.append((label, number(found.observed)))
         if found.requests is None or found.identifiers is None:
             return facts
         return [
@@ -154,7 +158,7 @@ class Answer:
         if found.for_other_reasons:
             text = _(
                 "%(count)s requests were refused for other reasons than the limit, such as a "
-                "penalty or an override, and are left out."
+                "penalty, an override or requests in flight, and are left out."
             )
             remarks.append(text % {"count": number(found.for_other_reasons)})
         others = _sharing(profile)

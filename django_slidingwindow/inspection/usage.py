@@ -20,7 +20,7 @@ from ..guard import override_snapshot
 from ..guard.current_limiter import get_limiter
 from ..guard.identity import canonical
 from ..models import Rejection, Usage
-from ..policies import IN_FLIGHT, Profile, rates_of
+from ..policies import IN_FLIGHT, SLOTS, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column, logged_spellings
 from ..rejections.text import restored
 from .search import policies_of
@@ -109,9 +109,14 @@ class WindowUse:
         return None if self.limit is None else limit_in_minutes(self.limit, self.window)
 
 
-def read(profile: Profile, span: Span, identifier: str | None = None) -> Counts:
-    """Return the counts of a profile, or of one of its identifiers."""
-    admitted, refused, shown = _rows(profile, span, identifier)
+def read(
+    profile: Profile, span: Span, identifier: str | None = None, *, only_rates: bool = False
+) -> Counts:
+    """Return the counts of a profile, or of one of its identifiers.
+
+    `only_rates` leaves out requests that were refused because of others in flight.
+    """
+    admitted, refused, shown = _rows(profile, span, identifier, only_rates=only_rates)
     found: dict[str, Minutes] = defaultdict(lambda: defaultdict(Count))
     others = Count()
     groups = admitted.values_list("others", "identifier", "minute")
@@ -152,11 +157,15 @@ def trail(profile: Profile, span: Span, identifier: str) -> tuple[list[dict[str,
     ], shown
 
 
-def _rows(profile: Profile, span: Span, identifier: str | None) -> tuple[Any, Any, Span]:
+def _rows(
+    profile: Profile, span: Span, identifier: str | None, *, only_rates: bool = False
+) -> tuple[Any, Any, Span]:
     """Return the rows of the usage log and of the rejection log, and the span that both cover."""
     name = column(profile.name, "profile")
     usage: Any = Usage.objects.filter(profile=name)
     rejections: Any = Rejection.objects.filter(profile=name, reason__in=_REFUSED)
+    if only_rates:
+        rejections = rejections.exclude(algorithm=SLOTS)
     if identifier is not None:
         spellings = logged_spellings(identifier, canonical(profile.axis, identifier))
         usage = usage.filter(identifier__in=spellings, others=False)

@@ -16,22 +16,24 @@ In both cases, admitting as early as possible, minute by minute, finds the large
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from ..decisions import FALLBACK, LIMIT, OBSERVED, OBSERVED_PENALTY
 from ..models import Rejection, Usage
-from ..policies import LOG_ALL, Policy, Profile, rates_of
+from ..policies import LOG_ALL, SLOTS, Policy, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column
 from .spans import Span, newest_rows
 from .usage import Counts, read
 
 _MINUTE = 60
 MOST_AFFECTED = 10
-_BY_LIMIT = (LIMIT, FALLBACK, OBSERVED, OVERFLOW)
+# The rows of requests over a rate. Overflow rows have neither limit nor algorithm.
+_OVER_A_RATE = Q(reason__in=(LIMIT, FALLBACK, OBSERVED, OVERFLOW)) & ~Q(algorithm=SLOTS)
+_ONLY_OBSERVED = Q(reason__in=(OBSERVED, OBSERVED_PENALTY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +83,13 @@ class WhatIf:
     """The MOST_AFFECTED identifiers with the most possible refusals."""
     others: int
     """Requests beyond LOG_ROWS_PER_MINUTE, which are left out."""
+    observed: int = 0
+    """Requests over the limit that were admitted, because the profile only observed. Always 0 if
+    all requests are logged: then they are among the admitted ones."""
     has_costs: bool = False
     """Whether some requests did not cost exactly one hit, so that the bounds do not hold."""
     for_other_reasons: int = 0
-    """Requests that were refused for another reason, such as a penalty. They are left out."""
+    """Requests that were refused for another reason than a rate. They are left out."""
 
 
 def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
@@ -95,11 +100,12 @@ def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
         # Before its first row in the usage log, the profile logged only refusals.
         first = logged.order_by("minute").values_list("minute", flat=True).first()
         start = span.end if first is None else first
-        found = _from_counts(profile, policies, read(profile, Span(start, span.end)))
+        counts = read(profile, Span(start, span.end), only_rates=True)
+        found = _from_counts(profile, policies, counts)
     else:
         found = _from_refusals(profile, policies, span)
-    refused = Rejection.objects.filter(profile=name)
-    others, _ = newest_rows(refused.exclude(reason__in=(*_BY_LIMIT, OBSERVED_PENALTY)), found.span)
+    refused = Rejection.objects.filter(profile=name).exclude(_OVER_A_RATE | _ONLY_OBSERVED)
+    others, _ = newest_rows(refused, found.span)
     return replace(found, for_other_reasons=others.aggregate(sum=Sum("hits"))["sum"] or 0)
 
 
@@ -118,6 +124,7 @@ def _from_counts(profile: Profile, policies: Sequence[Policy], counts: Counts) -
                 bounds=refusals(demand, policies, count_rejected=profile.count_rejected),
             )
         )
+    found.sort(key=lambda one: (-(one.bounds.most or 0), one.identifier))
     return _summary(
         found,
         span=counts.span,
@@ -189,17 +196,19 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
     that are nowhere looser refuse at least that. For other limits, there are no bounds.
     """
     name = column(profile.name, "profile")
-    rows, shown = newest_rows(Rejection.objects.filter(profile=name, reason__in=_BY_LIMIT), span)
+    rows, shown = newest_rows(Rejection.objects.filter(_OVER_A_RATE, profile=name), span)
     in_force = {(policy.limit, policy.window) for policy in rates_of(profile.policies)}
-    counts: dict[str, int] = {}
+    # Requests over the limit by identifier: all of them, and those that were refused.
+    over, refused = Counter[str](), Counter[str]()
     others = 0
     groups = rows.values_list("reason", "identifier", "limit", "window").annotate(Sum("hits"))
     for reason, identifier, limit, window, hits in groups.iterator():
         if reason == OVERFLOW:
             others += hits
-        else:
-            counts[identifier] = counts.get(identifier, 0) + hits
-            in_force.add((limit, window))
+            continue
+        over[identifier] += hits
+        refused[identifier] += 0 if reason == OBSERVED else hits
+        in_force.add((limit, window))
     limits = {policy.window: policy.limit for policy in policies}
     # A limit function may return a higher limit for identifiers that were never refused.
     looser = profile.limit_for is None and set(limits) <= {window for _, window in in_force}
@@ -209,12 +218,13 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
         Affected(
             identifier=identifier,
             requests=None,
-            refused=hits,
+            refused=refused[identifier],
             bounds=Bounds(least=hits if stricter else 0, most=hits if looser else None),
         )
-        for identifier, hits in counts.items()
+        for identifier, hits in sorted(over.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return _summary(found, span=shown, others=others, has_unseen=not looser)
+    observed = over.total() - refused.total()
+    return _summary(found, span=shown, others=others, observed=observed, has_unseen=not looser)
 
 
 def _summary(
@@ -224,17 +234,20 @@ def _summary(
     requests: int | None = None,
     identifiers: int | None = None,
     others: int,
+    observed: int = 0,
     has_costs: bool = False,
     has_unseen: bool = False,
 ) -> WhatIf:
-    """Add up the identifiers. `has_unseen`: identifiers that are not in `found` may be refused."""
+    """Add up the identifiers. The most affected one comes first.
+
+    `has_unseen`: identifiers that are not in `found` may be refused.
+    """
     most: int | None = None
     touched: int | None = None
     if not has_unseen:
         most = sum(one.bounds.most or 0 for one in found)
         touched = sum(1 for one in found if one.bounds.most)
     possible = [one for one in found if one.bounds.most != 0]
-    possible.sort(key=lambda one: (-(one.bounds.most or one.refused), one.identifier))
     return WhatIf(
         span=span,
         requests=requests,
@@ -245,5 +258,6 @@ def _summary(
         touched_bounds=Bounds(least=sum(1 for one in found if one.bounds.least), most=touched),
         affected=possible[:MOST_AFFECTED],
         others=others,
+        observed=observed,
         has_costs=has_costs,
     )

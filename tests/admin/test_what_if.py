@@ -85,6 +85,18 @@ def test_answer_has_lower_bounds_when_only_refusals_are_logged(admin_client: Cli
     assert "other reasons than the limit" not in response.content.decode()
 
 
+def test_answer_separates_requests_that_were_only_observed(admin_client: Client) -> None:
+    row(profile="plain", identifier="acme", hits=5, reason="observe").save()
+    answer = get(admin_client, profile="plain", limit="120/m").context["answer"]
+    assert answer.facts == [
+        ("Refused in fact", "0"),
+        ("Identifiers refused in fact", "0"),
+        ("Over the limit, but only observed", "5"),
+    ]
+    assert answer.refused == "5"
+    assert answer.rows == [("acme", "-", "0", "5")]
+
+
 def test_answer_mentions_refusals_for_other_reasons(admin_client: Client) -> None:
     row(profile="plain", identifier="acme", hits=5).save()
     row(profile="plain", identifier="acme", hits=1_234, reason="penalty").save()

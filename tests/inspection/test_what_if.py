@@ -196,8 +196,8 @@ class TestFromLogs:
         self.fill()
         found = ask(REFUSED_ONLY, "150/m")
         assert found.requests is None
-        # Five by the limit, and the observed one.
-        assert found.refused == 6
+        # The observed request was over the limit, but it was not refused.
+        assert (found.refused, found.observed) == (5, 1)
         assert found.bounds == Bounds(least=0, most=6)
         assert found.touched_bounds == Bounds(least=0, most=1)
 
@@ -207,6 +207,33 @@ class TestFromLogs:
         busy = replace(REFUSED_ONLY, policies=(*REFUSED_ONLY.policies, slots))
         for rate in ("5/m", "150/m"):
             assert ask(busy, rate).bounds == ask(REFUSED_ONLY, rate).bounds
+
+    @pytest.mark.parametrize("rate", ["5/m", "150/m"])
+    def test_refusals_by_requests_in_flight_are_left_out(self, rate: str) -> None:
+        self.fill()
+        before = {profile.log: ask(profile, rate) for profile in (PROFILE, REFUSED_ONLY)}
+        slots = {"profile": "api", "limit": 5, "window": 90.0, "algorithm": "slots"}
+        for reason, hits in (("limit", 40), ("observe", 300)):
+            values = {"minute": self.minute(25), "reason": reason, "hits": hits}
+            row(identifier="globex", **values, **slots).save()
+        for profile in (PROFILE, REFUSED_ONLY):
+            found = ask(profile, rate)
+            expected = replace(before[profile.log], for_other_reasons=41)
+            assert replace(found, span=expected.span) == expected
+
+    @pytest.mark.parametrize("profile", [PROFILE, REFUSED_ONLY])
+    def test_observed_requests_are_not_refused_in_fact(self, profile: Profile) -> None:
+        usage_row(identifier="acme", minute=self.minute(30), hits=200).save()
+        row(profile="api", identifier="acme", minute=self.minute(30), reason="observe").save()
+        found = ask(profile, "150/m")
+        assert (found.refused, found.touched) == (0, 0)
+
+    def test_identifiers_are_ordered_by_their_requests_over_the_limit(self) -> None:
+        for who, reason, hits in (("a", "observe", 2), ("b", "limit", 3), ("c", "observe", 9)):
+            row(profile="api", identifier=who, reason=reason, hits=hits).save()
+        for rate in ("11/m", "150/m"):
+            found = ask(REFUSED_ONLY, rate)
+            assert [one.identifier for one in found.affected] == ["c", "b", "a"]
 
     def test_refusals_alone_bound_a_lower_limit_from_below(self) -> None:
         self.fill()
