@@ -209,7 +209,9 @@ def _from_refusals(profile: Profile, policies: Sequence[Policy], span: Span) -> 
         over[identifier] += hits
         refused[identifier] += 0 if reason == OBSERVED else hits
         in_force.add((limit, window))
-    limits = {policy.window: policy.limit for policy in policies}
+    limits: dict[float, int] = {}
+    for policy in policies:
+        limits[policy.window] = min(policy.limit, limits.get(policy.window, policy.limit))
     # A limit function may return a higher limit for identifiers that were never refused.
     looser = profile.limit_for is None and set(limits) <= {window for _, window in in_force}
     looser &= all(limits.get(window, limit) >= limit for limit, window in in_force)

@@ -221,6 +221,13 @@ class TestFromLogs:
             expected = replace(before[profile.log], for_other_reasons=41)
             assert replace(found, span=expected.span) == expected
 
+    def test_smallest_limit_of_a_window_decides(self) -> None:
+        self.fill()
+        for several in (["5/m", "150/m"], ["150/m", "5/m"]):
+            policies = [Policy.parse(rate) for rate in several]
+            found = what_if(REFUSED_ONLY, policies, last(timedelta(days=1)))
+            assert found.bounds == Bounds(least=6, most=None)
+
     @pytest.mark.parametrize("profile", [PROFILE, REFUSED_ONLY])
     def test_observed_requests_are_not_refused_in_fact(self, profile: Profile) -> None:
         usage_row(identifier="acme", minute=self.minute(30), hits=200).save()
