@@ -83,7 +83,7 @@ class Row:
     @property
     def release(self) -> str:
         """Return when the window is released; empty if it is not blocked."""
-        if self.state.blocked and self.since and not self.refused:
+        if self.state.waits_for_slot:
             return _("when a request ends")
         return wait(self.state.retry_after) if self.state.blocked else ""
 

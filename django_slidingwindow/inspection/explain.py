@@ -13,6 +13,7 @@ from ..guard.exemptions import exemptions
 from ..guard.installation import has_middleware
 from ..guard.requirements import Requirement, is_exempt
 from ..guard.rules import rules
+from ..http.headers import waits_for_slot
 from ..http.refusal import status_of
 from ..profiles.user_code import path_of
 from ..registry import registry
@@ -252,6 +253,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "source": decision.source,
         "retry_after": decision.retry_after,
+        "waits_for_slot": waits_for_slot(decision),
     }
 
 

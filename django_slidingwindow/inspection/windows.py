@@ -66,6 +66,11 @@ class KeyState:
     in_flight_for: float | None = None
     """Seconds since the oldest request in flight began; None for a rate."""
 
+    @property
+    def waits_for_slot(self) -> bool:
+        """Whether a request is admitted as soon as one in flight ends."""
+        return self.blocked and self.in_flight_for is not None and self.retry_after == 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:

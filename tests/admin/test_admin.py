@@ -8,6 +8,7 @@ import io
 import re
 import zoneinfo
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from datetime import timezone as datetime_timezone
 from typing import Any
@@ -765,6 +766,8 @@ class TestLive:
                 assert "Oldest request in flight for" in text
                 assert "Oldest hit leaves in" not in text
                 assert "1 in flight, slots" in text
+                # An override may admit no requests at all.
+                assert replace(one, state=replace(one.state, retry_after=None)).release == "never"
             assert self.rows(admin_client) == []
             text = get(admin_client, "profiles").content.decode()
             assert "1 in flight" in text

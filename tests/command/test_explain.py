@@ -120,6 +120,7 @@ def test_json_has_the_whole_explanation(redis: Redis) -> None:
         "reason": "allowed",
         "source": "redis",
         "retry_after": 0.0,
+        "waits_for_slot": False,
     }
     assert record["refused"] is False
     assert redis.dbsize() == 0
@@ -220,6 +221,7 @@ def test_windows_are_unknown_when_redis_is_down(settings: Any) -> None:
         (("G E T", "/orders/"), "is not a method"),
         (("GET", "/", "--user", "nobody"), "there is no user with the key or the name 'nobody'"),
         (("GET", "/", "--identify", "planet=earth"), "no profile counts by 'planet'"),
+        (("GET", "/", "--tenant", ""), "the value is empty"),
         (("GET", "/", "--identify", "tenant"), "'tenant' is not AXIS=ID"),
         (("GET", "/", "--identify", "=acme"), "'=acme' is not AXIS=ID"),
         (("GET", "/", "--header", "X-Key"), "'X-Key' is not a header"),
@@ -272,3 +274,31 @@ def test_explain_shows_a_limit_on_requests_in_flight(settings: Any) -> None:
     rules = [{"path": "^/plain/", "profiles": ["busy"]}]
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": rules}
     assert "5 in flight" in run("GET", "/plain/")
+
+
+def test_refusal_by_requests_in_flight_passes_when_one_ends(settings: Any) -> None:
+    rules = [{"path": "^/plain/", "profiles": ["busy"]}]
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": rules}
+    for _ in range(5):
+        limits.check("busy", "127.0.0.1")
+    stream = io.StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command("slidingwindow", "explain", "GET", "/plain/", stdout=stream)
+    assert str(caught.value) == (
+        "Refused with 429 by busy (limit): a retry can pass when a request in flight ends."
+    )
+    [row] = [line for line in stream.getvalue().splitlines() if ":busy:" in line]
+    assert " one ends " in row
+    stream = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("slidingwindow", "explain", "GET", "/plain/", "--json", stdout=stream)
+    decision = json.loads(stream.getvalue())["decision"]
+    assert (decision["retry_after"], decision["waits_for_slot"]) == (0.0, True)
+
+
+def test_limit_of_no_requests_in_flight_never_passes(settings: Any) -> None:
+    rules = [{"path": "^/plain/", "profiles": ["busy"]}]
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "RULES": rules}
+    Override.objects.create(profile="busy", action="limit", limit="0")
+    code, text = fails("GET", "/plain/")
+    assert (code, text) == (1, "Refused with 429 by busy (limit): no retry can pass.")

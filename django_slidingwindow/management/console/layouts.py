@@ -49,14 +49,24 @@ def _hits(record: Record) -> Cell:
     return Cell(hits if since is None else f"{hits} ({wait(since)})")
 
 
-def _blocked_for(record: Record) -> Cell:
-    if record["observed"] and record["remaining"] == 0:
-        return Cell("observed", WARN)
-    if not record["blocked"]:
+def blocked_for(retry_after: float | None, *, full: bool, observed: bool, in_flight: bool) -> Cell:
+    """Return how long a window refuses requests. `in_flight`: it counts requests in flight."""
+    if not full:
         return Cell("-", DIM)
-    if record["in_flight_for"] is not None and record["retry_after"] == 0.0:
+    if observed:
+        return Cell("observed", WARN)
+    if in_flight and retry_after == 0.0:
         return Cell("one ends", BAD)
-    return Cell(wait(record["retry_after"]), BAD)
+    return Cell(wait(retry_after), BAD)
+
+
+def _blocked_for(record: Record) -> Cell:
+    return blocked_for(
+        record["retry_after"],
+        full=record["blocked"] or (record["observed"] and record["remaining"] == 0),
+        observed=record["observed"],
+        in_flight=record["in_flight_for"] is not None,
+    )
 
 
 KEYS = Layout(

@@ -17,10 +17,10 @@ from ...overrides.watcher import watcher
 from ...policies import SLOTS
 from ..console.choice import JSON
 from ..console.exits import FAILED, INVALID
-from ..console.layouts import field
+from ..console.layouts import blocked_for, field
 from ..console.outputs import BAD, DIM, GOOD, WARN, Cell, Column, Layout, Output, Record
 from ..console.text import as_key, harmless, number, or_dash, wait
-from ..console.values import add_header, checked
+from ..console.values import add_header, checked, not_empty
 
 EXAMPLE = """\
 examples:
@@ -42,7 +42,7 @@ def add_arguments(parser: CommandParser) -> None:
         help="peer of the connection, such as the last proxy; empty for a unix socket (127.0.0.1)",
     )
     add_header(parser)
-    parser.add_argument("--tenant", metavar="T", help="same as --identify tenant=T")
+    parser.add_argument("--tenant", type=not_empty, metavar="T", help="same as --identify tenant=T")
     parser.add_argument(
         "--identify",
         action="append",
@@ -85,6 +85,8 @@ def run(output: Output, options: dict[str, Any]) -> None:
         decision = record["decision"]
         again = decision["retry_after"]
         after = "no retry can pass" if again is None else f"a retry can pass in {wait(again)}"
+        if decision["waits_for_slot"]:
+            after = "a retry can pass when a request in flight ends"
         by = f"{decision['profile']} ({decision['reason']})" if decision["profile"] else "a choice"
         text = f"Refused with {decision['status']} by {harmless(by)}: {after}."
         raise CommandError(text, returncode=FAILED)
@@ -193,16 +195,21 @@ PROFILES = Layout(
 def _blocked_for(record: Record) -> Cell:
     if record["allowed"] is None:
         return Cell("unknown", WARN)
-    if record["allowed"]:
-        return Cell("-", DIM)
-    if record["observed"]:
-        return Cell("observed", WARN)
-    return Cell(wait(record["retry_after"]), BAD)
+    return blocked_for(
+        record["retry_after"],
+        full=not record["allowed"],
+        observed=record["observed"],
+        in_flight=_is_in_flight(record),
+    )
 
 
 def _rate(record: Record) -> Cell:
-    inflight = record["algorithm"] == SLOTS
-    return Cell(rate_exact(record["limit"], record["window"], inflight=inflight))
+    return Cell(rate_exact(record["limit"], record["window"], inflight=_is_in_flight(record)))
+
+
+def _is_in_flight(record: Record) -> bool:
+    """Return whether a window counts requests in flight."""
+    return bool(record["algorithm"] == SLOTS)
 
 
 WINDOWS = Layout(
