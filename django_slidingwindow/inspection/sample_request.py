@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -65,12 +65,20 @@ def match_of(path: str) -> ResolverMatch | None:
 
 def wsgi_headers(headers: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Return headers by their WSGI names. The values of a repeated header are joined."""
-    found: dict[str, str] = {}
-    for name, value in headers:
+    found = {}
+    for name, value in merged(headers):
         key = name.upper().replace("-", "_")
-        key = key if key in _WITHOUT_PREFIX else f"HTTP_{key}"
-        found[key] = f"{found[key]},{value}" if key in found else value
+        found[key if key in _WITHOUT_PREFIX else f"HTTP_{key}"] = value
     return found
+
+
+def merged(headers: Iterable[tuple[str, str]]) -> Collection[tuple[str, str]]:
+    """Return each header once, whatever the case of its name, with its values joined."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, value in headers:
+        first, before = found.get(name.lower(), (name, None))
+        found[name.lower()] = first, value if before is None else f"{before},{value}"
+    return found.values()
 
 
 def find_user(name: str | None) -> Any:

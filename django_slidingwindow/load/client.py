@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPSConnect
 from typing import NamedTuple
 
 from .. import __version__
+from ..inspection.sample_request import merged
 from .target import Target
 
 USER_AGENT = f"django_slidingwindow-load/{__version__} (manage.py slidingwindow load)"
@@ -62,7 +63,10 @@ class Client:
         self.end = clock() + seconds
         self._left = MAX_REQUESTS
         self._target = target
-        self._headers = {"User-Agent": USER_AGENT, "Connection": "close", **dict(headers)}
+        own = {"User-Agent": USER_AGENT, "Connection": "close"}
+        given = dict(merged(headers))
+        replaced = {name.lower() for name in given}
+        self._headers = {name: own[name] for name in own if name.lower() not in replaced} | given
         self._pool = ThreadPoolExecutor(_WORKERS)
         self._futures: list[Future[None]] = []
 

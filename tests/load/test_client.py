@@ -20,7 +20,7 @@ from tests.support.servers.redis import free_port
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.server.seen.append((self.path, dict(self.headers)))  # type: ignore[attr-defined]
+        self.server.seen.append((self.path, self.headers))  # type: ignore[attr-defined]
         if self.path == "/silent/":
             return
         self.send_response(200 if self.path == "/ok/" else 429)
@@ -64,6 +64,16 @@ def test_request_has_the_user_agent_and_the_given_headers(make: Any, server: Any
     assert path == "/ok/"
     assert headers["X-API-Key"] == "secret"
     assert headers["User-Agent"].startswith(f"django_slidingwindow-load/{__version__} ")
+
+
+def test_request_has_each_header_once(make: Any, server: Any) -> None:
+    given = [("x-key", "a"), ("X-Key", "b"), ("user-agent", "mine"), ("Accept", "text/plain")]
+    make(headers=given).ask()
+    ((_, headers),) = server.seen
+    assert headers.get_all("X-Key") == ["a,b"]
+    assert headers.get_all("User-Agent") == ["mine"]
+    assert headers.get_all("Connection") == ["close"]
+    assert headers.get_all("Accept") == ["text/plain"]
 
 
 def test_answer_of_a_refusal_has_its_headers(make: Any) -> None:
