@@ -32,7 +32,7 @@ def candidates(options: Mapping[str, Any], profile: Profile | None) -> list[Cand
     if own or tried:
         return own + tried
     if profile is not None:
-        why = "is a function" if profile.limit_for else "is on requests in flight"
+        why = "depends on the identifier" if profile.limit_for else "is on requests in flight"
         raise ValueError(f"the limit of profile {profile.name!r} {why}: give --try")
     raise ValueError("there is nothing to try: give --try RATES or --profile NAME")
 

@@ -206,7 +206,7 @@ def test_filters_combine(log: str) -> None:
     ("arguments", "problem"),
     [
         ([], "there is nothing to try"),
-        (["--profile", "plans"], "is a function: give --try"),
+        (["--profile", "plans"], "depends on the identifier: give --try"),
         (["--profile", "slots"], "is on requests in flight: give --try"),
         (["--profile", "lgoin"], "did you mean 'login'"),
         (["--try", "30"], "has no '/'"),
