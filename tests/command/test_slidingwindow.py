@@ -102,6 +102,14 @@ class TestKeys:
         (globex,) = (line for line in lines if "globex" in line)
         assert re.match(r" 25% +1 +4 +- +- +api", globex)
 
+    @pytest.mark.parametrize("arguments", [("keys", "--top", "9"), ("watch", "--count", "1")])
+    def test_plain_columns_fit_all_rows_when_they_are_known(self, arguments):
+        limits.check("api", "a-tenant-with-quite-a-long-name-of-45-letters")
+        header, *lines = [line for line in plain(*arguments) if line]
+        at = header.index("KEY")
+        assert len(lines) == 6
+        assert {line[at:].startswith("throttle:") for line in lines} == {True}
+
     def test_rich_has_bars_and_colours(self):
         assert "\x1b[1;31m" in run("keys", "--format", "rich")
         assert "\x1b[1;31m" not in run("keys", "--format", "rich", no_color=True)
@@ -148,6 +156,15 @@ class TestKeys:
         assert {o["window"] for o in objects("keys", "--axis", "ip")} == {60.0, 3600.0}
         assert [o["identifier"] for o in objects("keys", "--id", "glo*")] == ["globex"]
         assert len(objects("keys", "--limit", "2")) == 2
+        top = objects("keys", "--top", "3", "--limit", "2")
+        assert [o["identifier"] for o in top] == ["acme", HOSTILE]
+
+    @pytest.mark.parametrize("action", ["keys", "watch"])
+    @pytest.mark.parametrize("option", ["--id", "--axis", "--profile"])
+    def test_empty_filter_is_an_error(self, action, option):
+        parser = Command().create_parser("manage.py", "slidingwindow")
+        with pytest.raises(CommandError, match="the value is empty"):
+            parser.parse_args([action, option, ""])
 
     def test_progress_is_drawn_on_a_terminal_only(self, monkeypatch):
         terminal = Terminal()

@@ -119,7 +119,8 @@ class Command(BaseCommand):
                 self.output.table(layouts.KEYS, map(asdict, islice(found, limit)))
                 return
             states = windows.keys_top(top, filters, progress=progress)
-        self.output.table(layouts.KEYS, map(asdict, states))
+        # A list: plain text lines up rows that are all known.
+        self.output.table(layouts.KEYS, [*map(asdict, states[:limit])])
 
     def show(self, **options: Any) -> None:
         states, damaged = _requested_windows(options)
@@ -172,7 +173,7 @@ class Command(BaseCommand):
             except StoreError as error:
                 self.output.note(f"Redis is away: {harmless(error)}")
                 return
-            records = (asdict(state) | {"view": number} for state in states)
+            records = [asdict(state) | {"view": number} for state in states]
             self.output.table(layouts.KEYS, records)
             self.output.note("press q to quit" if self.stdout.isatty() else "")
 
@@ -202,7 +203,6 @@ class Command(BaseCommand):
         self.output.table(layouts.OVERRIDES, [changes.record(made)])
 
     def overrides(self, ended: bool, **options: Any) -> None:
-        # A list, because operators make few of them: plain text lines up rows that are all known.
         listed = changes.listed(ended=ended)
         self.output.table(layouts.OVERRIDES, [*map(changes.record, listed)])
 

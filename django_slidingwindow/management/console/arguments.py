@@ -46,10 +46,13 @@ def examples(action: str) -> str:
 
 
 def add_filters(parser: CommandParser) -> None:
-    parser.add_argument("--profile", help="only windows of this profile")
-    parser.add_argument("--axis", help="only windows of profiles with this axis")
+    parser.add_argument("--profile", type=not_empty, help="only windows of this profile")
+    parser.add_argument("--axis", type=not_empty, help="only windows of profiles with this axis")
     parser.add_argument(
-        "--id", dest="identifier", help='only this identifier, or "text*" for a prefix'
+        "--id",
+        dest="identifier",
+        type=not_empty,
+        help='only this identifier, or "text*" for a prefix',
     )
     parser.add_argument(
         "--blocked", action="store_true", help="only windows that would refuse a request now"
