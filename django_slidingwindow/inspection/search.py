@@ -11,7 +11,16 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from ..algorithms.penalties import Penalty
-from ..core.keys import KeyParts, escape, escape_shortened, key_beside, key_ends, parse_key, suffix
+from ..core.keys import (
+    KeyParts,
+    escape,
+    escape_shortened,
+    key_beside,
+    key_ends,
+    parse_key,
+    suffix,
+    unescape,
+)
 from ..core.limiter import Limiter
 from ..core.windows import ProfileCheck
 from ..exceptions import PolicyError
@@ -110,10 +119,9 @@ class Search:
         if self._identifier is None or self._identifier.endswith("*"):
             return None
         found: dict[str, None] = {}
-        # The identifier may be given as a request has it, or as keys and the log show it.
         shown = restored(self._identifier)
         for profile in self._profiles:
-            for identifier in (canonical(profile.axis, self._identifier), self._identifier, shown):
+            for identifier in self._spellings(profile):
                 policies = policies_of(profile, identifier)
                 found |= dict.fromkeys(
                     limiter.windows([ProfileCheck(profile, identifier, policies)]).keys
@@ -169,7 +177,18 @@ class Search:
         if not parts.shortened or profile.limit_for is None:
             return policies_of(profile, parts.identifier)
         # The key has only a hash of the identifier. The filters may have the whole identifier.
-        return () if self._identifier is None else policies_of(profile, self._identifier)
+        for identifier in self._spellings(profile):
+            if parts.identifier in (identifier, unescape(escape(identifier))):
+                return policies_of(profile, identifier)
+        return ()
+
+    def _spellings(self, profile: Profile) -> tuple[str, ...]:
+        """Return the identifiers that the given one may stand for.
+
+        It may be given as a request has it, or as keys and the log show it.
+        """
+        given = self._identifier
+        return () if given is None else (canonical(profile.axis, given), given, restored(given))
 
     @cached_property
     def _profiles(self) -> list[Profile]:

@@ -385,6 +385,27 @@ def test_scan_finds_a_long_identifier_when_it_is_complete():
     assert only(identifier=long).limit == 7
     # The key alone does not contain the identifier that the limit depends on.
     assert only().limit is None
+    shown = only().identifier
+    assert shown != long
+    assert only(identifier=shown).limit == 7
+
+
+def test_scan_does_not_call_the_limit_function_with_a_pattern():
+    seen = []
+
+    def limit(identifier: str, request: object) -> str:
+        seen.append(identifier)
+        return "7/h"
+
+    long = "tenant-" * 40
+    profiles = {"paid": {"axis": "tenant", "rate": limit}}
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": profiles}):
+        hit("paid", long, 1)
+        seen.clear()
+        assert only(identifier="tenant-*").limit is None
+        assert seen == []
+        assert only(identifier=long).limit == 7
+        assert set(seen) == {long}
 
 
 def test_scan_shows_the_requested_profile_when_profiles_share_a_scope():
