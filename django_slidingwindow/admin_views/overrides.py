@@ -155,7 +155,16 @@ class OverrideAdmin(_ModelAdmin):
 
     @admin.action(description=_("End now"), permissions=["change"])
     def end_now(self, request: HttpRequest, queryset: Iterable[Override]) -> None:
-        ended = [override for override in queryset if override.in_force]
+        chosen = list(queryset)
+        ended = [override for override in chosen if override.in_force]
+        if not ended:
+            text = ngettext(
+                "This override has already ended.",
+                "These overrides have already ended.",
+                len(chosen),
+            )
+            messages.warning(request, text)
+            return
         for override in ended:
             override.end()
             self.log_change(request, override, "Ended.")

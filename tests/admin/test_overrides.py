@@ -138,6 +138,24 @@ def test_end_now_ends_only_overrides_in_force(admin_client: Client) -> None:
     assert LogEntry.objects.get().object_id == str(first.pk)
 
 
+def test_end_now_warns_when_all_have_ended(admin_client: Client) -> None:
+    first, second = (
+        Override.objects.create(profile="api", action="block", until=timezone.now())
+        for _ in range(2)
+    )
+    form = filled(profile="api", action="block", identifier="", _end="End now")
+    response = admin_client.post(address("change", first.pk), form, follow=True)
+    assert [(str(m), m.level_tag) for m in response.context["messages"]] == [
+        ("This override has already ended.", "warning")
+    ]
+    chosen = {"action": "end_now", "_selected_action": [first.pk, second.pk]}
+    response = admin_client.post(address("changelist"), chosen, follow=True)
+    assert [(str(m), m.level_tag) for m in response.context["messages"]] == [
+        ("These overrides have already ended.", "warning")
+    ]
+    assert not LogEntry.objects.exists()
+
+
 def test_list_applies_the_filters_and_escapes_text(admin_client: Client) -> None:
     Override.objects.create(profile="api", identifier=HOSTILE, action="block")
     Override.objects.create(profile="login", action="limit", limit="9/m", until=timezone.now())
