@@ -7,7 +7,7 @@ changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..core.keys import escape, unescape
@@ -102,6 +102,11 @@ saved: Callable[[str], None] | None = None
 def find(profile: str, identifier: str) -> Override | None:
     """Return the override in force for an identifier, if any."""
     return None if current is None else current.find(profile, identifier)
+
+
+def identifiers(profile: str) -> Iterable[str]:
+    """Return the identifiers that have an override of their own."""
+    return () if current is None else current.get(profile, ())
 
 
 def publish(snapshot: Snapshot | None) -> None:

@@ -18,11 +18,11 @@ from ..core.tiers import windows_of
 from ..decisions import FALLBACK, LIMIT
 from ..guard import override_snapshot
 from ..guard.current_limiter import get_limiter
-from ..guard.identity import canonical
+from ..guard.identity import canonical, keyed_hash
 from ..models import Rejection, Usage
+from ..overrides.validation import is_hash, request_identifier
 from ..policies import IN_FLIGHT, SLOTS, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column, logged_spellings
-from ..rejections.text import restored
 from .search import policies_of
 from .spans import Span, minute_number, newest_rows
 
@@ -232,7 +232,7 @@ def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int
     is None.
     """
     if identifier is not None:
-        return _limits_of_identifier(profile, restored(identifier))
+        return _limits_of_identifier(profile, identifier)
     if profile.limit_for is None:
         return [(policy.limit, policy.window) for policy in rates_of(profile.policies)]
     # A limit function may return any window, and a profile may have only tiers without a limit.
@@ -240,13 +240,18 @@ def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int
     return [(None, window) for window in windows if window != IN_FLIGHT]
 
 
-def _limits_of_identifier(profile: Profile, identifier: str) -> list[tuple[int | None, float]]:
-    if conf.log_identifiers == "hash":
-        # The log has only a hash, for which the identifier is unknown.
-        return limits_of(profile)
-    policies = policies_of(profile, identifier)
+def _limits_of_identifier(profile: Profile, text: str) -> list[tuple[int | None, float]]:
     # The first call in a process loads the overrides.
     get_limiter()
+    identifier = request_identifier(profile, text)
+    if conf.log_identifiers == "hash" and is_hash(text):
+        # The log has only a hash. The identifier is known if it has an override of its own.
+        own = override_snapshot.identifiers(profile.name)
+        known = next((one for one in own if keyed_hash(one) == text), None)
+        if known is None and profile.limit_for is not None:
+            return limits_of(profile)
+        identifier = identifier if known is None else known
+    policies = policies_of(profile, identifier)
     override = override_snapshot.find(profile.name, identifier)
     if override is not None:
         policies = override.change(profile, policies)[1] if override.counts else ()

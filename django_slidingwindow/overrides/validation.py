@@ -20,8 +20,8 @@ from ..rates import parse_limit, parse_rate
 from ..registry import registry
 from ..rejections.text import printable, restored
 
-# Keys and logs have the hash of a secret.
-_is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
+is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
+"""Return None if a text cannot be the hash that keys and logs have in place of an identifier."""
 _match_in_flight = re.compile(r"(\d{1,18}) in flight", re.ASCII).fullmatch
 
 
@@ -49,16 +49,19 @@ def stored_identifier(profile: Profile, text: str) -> str:
 
     The stored form is printable, spelled as in requests, and never a secret.
     """
+    # A long identifier is stored as in keys: its beginning and a hash.
+    return printable(unescape(escape(request_identifier(profile, text)))) if text else ""
+
+
+def request_identifier(profile: Profile, text: str) -> str:
+    """Return an identifier that a person writes or the admin shows as requests have it."""
     identifier = restored(text)
-    if not identifier:
-        return ""
     secrets = [axis for axis in profile.axis.split("+") if _hides(axis)]
     # A secret is hashed, unless it is a hash already. In a combination of axes, nothing shows which
     # part is a hash, so the identifier stays as it is.
-    if not secrets or (profile.axis in secrets and not _is_hash(identifier)):
+    if not secrets or (profile.axis in secrets and not is_hash(identifier)):
         identifier = canonical(profile.axis, identifier)
-    # A long identifier is stored as in keys: its beginning and a hash.
-    return printable(unescape(escape(identifier)))
+    return identifier
 
 
 def spellings(profile: Profile, stored: str) -> set[str]:

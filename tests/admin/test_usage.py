@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from django_slidingwindow import limits
+from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.inspection import spans
 from django_slidingwindow.rejections.text import printable
 from tests.support.rejection_factories import row
@@ -117,8 +118,11 @@ def test_chart_shows_the_identifiers_limit_when_a_function_returns_it(admin_clie
 
 @override_settings(SLIDING_WINDOW={"PROFILES": PROFILES, "LOG_IDENTIFIERS": "hash"})
 def test_chart_has_no_limit_line_when_identifiers_are_hashed(admin_client: Client) -> None:
-    usage_row(profile="planned", identifier="abc").save()
-    response = get(admin_client, profile="planned", identifier="abc")
+    stored = keyed_hash("acme")
+    usage_row(profile="planned", identifier=stored).save()
+    response = get(admin_client, profile="planned", identifier="acme")
+    assert [chart.limit for chart in response.context["charts"]] == [7]
+    response = get(admin_client, profile="planned", identifier=stored)
     assert [chart.limit for chart in response.context["charts"]] == [None]
     assert b"sw-limit" not in response.content
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from datetime import timezone as datetime_timezone
 from typing import Any
@@ -14,8 +17,9 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from django_slidingwindow.core.keys import escape, unescape
 from django_slidingwindow.guard import override_snapshot
-from django_slidingwindow.guard.identity import canonical
+from django_slidingwindow.guard.identity import canonical, keyed_hash
 from django_slidingwindow.guard.override import Override
 from django_slidingwindow.inspection import spans, usage
 from django_slidingwindow.inspection.spans import Span, last, minute_number
@@ -172,20 +176,75 @@ def test_limits_of_returns_the_limits_of_a_profile_or_an_identifier() -> None:
     nothing = read_profile("api", {"axis": "tenant", "tiers": {"free": None}, "tier": tier})
     assert usage.limits_of(nothing) == [(None, 60.0)]
     with override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"}):
+        assert usage.limits_of(dynamic, "acme") == [(5, 60), (100, 3600)]
         # The limit function needs the identifier, and the log has only its hash.
-        assert usage.limits_of(dynamic, "acme") == [(None, 60.0)]
+        assert usage.limits_of(dynamic, keyed_hash("acme")) == [(None, 60.0)]
 
 
-@pytest.mark.parametrize(("action", "expected"), [("limit", [(7, 60)]), ("exempt", [])])
-def test_limits_of_applies_the_override_of_an_identifier(action: str, expected: Any) -> None:
-    profile = Profile(name="api", axis="tenant", policies=(Policy(limit=10, window=60),))
+ONE_RATE = Profile(name="api", axis="tenant", policies=(Policy(limit=10, window=60),))
+
+
+@contextmanager
+def overridden(
+    action: str = "limit", *, identifiers: Iterable[str] = (), everybody: bool = False
+) -> Iterator[None]:
+    """Publish overrides of the profile `api`: 7 a minute, or another action."""
+    override = Override(action, ((7, 60.0),))
     overrides = override_snapshot.ProfileOverrides()
-    overrides.everybody = (Override(action, ((7, 60.0),)),)
+    overrides.update(dict.fromkeys(identifiers, (override,)))
+    overrides.everybody = (override,) if everybody else ()
     override_snapshot.publish(override_snapshot.Snapshot({"api": overrides}))
     try:
-        assert usage.limits_of(profile, "acme") == expected
+        yield
     finally:
         override_snapshot.publish(None)
+
+
+@pytest.mark.parametrize("log_identifiers", ["plain", "hash"])
+@pytest.mark.parametrize(("action", "expected"), [("limit", [(7, 60)]), ("exempt", [])])
+def test_limits_of_applies_the_override_of_a_profile(
+    action: str, expected: Any, log_identifiers: str
+) -> None:
+    settings = {"LOG_IDENTIFIERS": log_identifiers}
+    with override_settings(SLIDING_WINDOW=settings), overridden(action, everybody=True):
+        assert usage.limits_of(ONE_RATE, "acme") == expected
+        assert usage.limits_of(ONE_RATE, keyed_hash("acme")) == expected
+
+
+@pytest.mark.parametrize(
+    ("axis", "texts"),
+    [
+        ("tenant", ["acme"]),
+        ("ip", ["2001:db8::/64", "2001:db8::7", "2001:DB8:0::9"]),
+        ("header:X-Key", ["s3cret", keyed_hash("s3cret")]),
+        ("session", ["s3cret", keyed_hash("s3cret")]),
+    ],
+)
+def test_limits_of_finds_an_identifier_in_all_its_spellings(axis: str, texts: list[str]) -> None:
+    counted = canonical(axis, texts[0])
+    profile = replace(ONE_RATE, axis=axis)
+    dynamic = Profile(
+        name="api", axis=axis, limit_for=lambda who, request: "8/m" if who == counted else "9/m"
+    )
+    for text in texts:
+        assert usage.limits_of(dynamic, text) == [(8, 60)]
+        with overridden(identifiers=[counted]):
+            assert usage.limits_of(profile, text) == [(7, 60)]
+    assert usage.limits_of(dynamic, "other") == [(9, 60)]
+
+
+@override_settings(SLIDING_WINDOW={"LOG_IDENTIFIERS": "hash"})
+def test_limits_of_finds_the_override_of_a_hash() -> None:
+    dynamic = Profile(name="api", axis="tenant", limit_for=by_function)
+    long = "tenant-" * 40
+    shown = unescape(escape(long))
+    with overridden(identifiers=["acme", shown]):
+        for text in ("acme", keyed_hash("acme"), keyed_hash(shown)):
+            assert usage.limits_of(ONE_RATE, text) == [(7, 60)]
+        assert usage.limits_of(ONE_RATE, keyed_hash("other")) == [(10, 60)]
+        # The override says which identifier the hash stands for.
+        assert usage.limits_of(dynamic, keyed_hash("acme")) == [(7, 60), (100, 3600)]
+        assert usage.limits_of(dynamic, keyed_hash("other")) == [(None, 60)]
 
 
 @override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo")
