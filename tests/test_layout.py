@@ -60,7 +60,8 @@ TESTED_IN = {
     "replay/test_readers.py": "replay.filters replay.ordering",
     "stores/net/test_logins.py": "stores.net.async_settings stores.net.threads",
     "stores/net/test_pool.py": """
-        stores.net.async_connection stores.net.server stores.net.settings stores.net.readiness""",
+        stores.net.async_connection stores.net.pending_call stores.net.server stores.net.settings
+        stores.net.readiness""",
     "stores/net/test_routing.py": "stores.net.topology",
     "stores/test_cluster.py": "cluster core.multi_slot stores.factory",
     "stores/test_redis.py": "stores.errors stores.protocol",

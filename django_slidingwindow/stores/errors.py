@@ -63,7 +63,9 @@ def connecting(*failures: type[Exception]) -> Iterator[None]:
         yield
     except _OUTAGES:
         raise
-    except (RedisError, *failures) as error:
+    except Exception as error:
+        if not isinstance(error, (RedisError, *failures)):
+            raise
         text = f"could not connect ({type(error).__name__}: {error})"
         raise RedisConnectionError(text) from error
 

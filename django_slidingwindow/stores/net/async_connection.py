@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..errors import connecting, is_outage, of_incident
 from .async_settings import asynchronous
+from .pending_call import PendingCall
 from .readiness import watch
 from .settings import ConnectionSettings, seconds_left
 
@@ -33,45 +34,6 @@ _connected: set[Multiplexer] = set()
 # Numbers for incidents. All calls that fail with one connection, or with one attempt to connect,
 # have the same cause and so the same number.
 _incidents = itertools.count(1)
-
-
-class _Call:
-    """A call that waits for a number of replies."""
-
-    __slots__ = ("answer", "replies", "spare", "timer", "wanted")
-
-    def __init__(self, answer: asyncio.Future[list[Any]], wanted: int) -> None:
-        self.answer = answer
-        self.wanted = wanted
-        self.replies: list[Any] = []
-        self.timer: asyncio.TimerHandle | None = None
-        # The seconds that the server may take after the call has stopped waiting.
-        self.spare = 0.0
-
-    def stop(self) -> None:
-        """Stop the timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def answered(self) -> bool:
-        """Note that all replies have come; return False if the call had failed before that."""
-        self.stop()
-        if self.answer.done():
-            return self.answer.cancelled()
-        self.answer.set_result(self.replies)
-        return True
-
-    def fail(self, error: Exception) -> None:
-        self.stop()
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    def withdraw(self) -> None:
-        """End a call that was not sent."""
-        self.stop()
-        if not self.answer.cancel() and not self.answer.cancelled():
-            # Retrieve the exception, or asyncio logs that nobody did.
-            self.answer.exception()
 
 
 class Multiplexer:
@@ -102,14 +64,14 @@ class Multiplexer:
         self._reader: asyncio.Task[None] | None = None
         # The calls that wait for replies of the connection. Each connection has its own line, so
         # that its replies reach no other calls, even if a signal handler has interrupted `_drop`.
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[PendingCall] = deque()
         self._watch: Any = None
         self._closing: dict[Any, asyncio.Task[None]] = {}
         self._closer: AsyncGenerator[None, None] | None = None
 
     async def exchange(self, payload: bytes, replies: int, deadline: float) -> list[Any]:
         """Send a payload once and return the replies. A server's error is returned, not raised."""
-        call = _Call(self._loop.create_future(), replies)
+        call = PendingCall(self._loop.create_future(), replies)
         if deadline < math.inf:
             left = deadline - time.monotonic()
             call.spare = self._limit - left
@@ -137,7 +99,7 @@ class Multiplexer:
         else:
             self._drop(RedisConnectionError("the server is not used any more"))
 
-    def _write(self, payload: bytes, call: _Call) -> bool:
+    def _write(self, payload: bytes, call: PendingCall) -> bool:
         """Write the payload. Return False if nothing was sent and nothing will be.
 
         It does not wait until the buffer is empty, because the call waits for its reply anyway.
@@ -162,7 +124,7 @@ class Multiplexer:
         self._drop(RedisConnectionError("the connection was closed"))
         return False
 
-    async def _send_anew(self, payload: bytes, call: _Call, deadline: float) -> None:
+    async def _send_anew(self, payload: bytes, call: PendingCall, deadline: float) -> None:
         """Connect and write the payload, with two attempts, because nothing was sent before.
 
         If another call started the attempt and ran out of time, the attempt does not count.
@@ -237,7 +199,7 @@ class Multiplexer:
             self._closer = self._close_with_loop()
             await self._closer.__anext__()
 
-    async def _read(self, connection: Any, waiting: deque[_Call]) -> None:
+    async def _read(self, connection: Any, waiting: deque[PendingCall]) -> None:
         try:
             while True:
                 try:
@@ -260,7 +222,7 @@ class Multiplexer:
                 # `_drop` was interrupted before it could close this connection.
                 await disconnect(connection)
 
-    def _expire(self, call: _Call, at: float) -> None:
+    def _expire(self, call: PendingCall, at: float) -> None:
         """End a call whose time limit ended at `at`."""
         if self._loop.time() - at > _LAG:
             # Only once: the loop may be late in every round.
@@ -268,7 +230,7 @@ class Multiplexer:
         else:
             self._give_up(call)
 
-    def _give_up(self, call: _Call) -> None:
+    def _give_up(self, call: PendingCall) -> None:
         error = of_incident(RedisTimeoutError("no reply within the time limit"), self._incident)
         call.fail(error)
         if call in self._waiting:

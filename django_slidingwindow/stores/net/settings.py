@@ -113,7 +113,7 @@ class _Credentials:
 
 
 def _outage_if_it_fails(connect: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a `redis_connect_func` of the project, any exception of which is an outage."""
+    """Return a `redis_connect_func` of the project whose exceptions are outages."""
 
     def call(connection: Any) -> None:
         with connecting(Exception):

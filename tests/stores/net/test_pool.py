@@ -560,7 +560,7 @@ class TestMultiplexer:
         await asyncio.sleep(0)
         old = multiplexer._connection
         with monkeypatch.context() as patch:
-            patch.setattr(async_connection._Call, "fail", interrupted)
+            patch.setattr(async_connection.PendingCall, "fail", interrupted)
             with pytest.raises(InterruptedCheckError):
                 multiplexer._drop(RedisConnectionError("closed"))
         assert await multiplexer.exchange(pack(b"ECHO", b"mine"), 1, later(5)) == [b"mine"]
