@@ -37,7 +37,7 @@ if writes then
         from, size, oldest = from + 4, size - 1, newest
       end
       if size > 63 then reply = nil break end
-      value = pack('>BI7', 1, ticks) .. sub(stored, from) .. pack('>I4', newest)
+      value = pack('>BI7c0I4', 1, ticks, sub(stored, from), newest)
     else
       local capacity, tail, chunk
       if form ~= 2 or length <= 24 then reply = nil break end
