@@ -17,8 +17,9 @@ if writes then
   for i = 1, #KEYS do
     local key = KEYS[i]
     local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
-    local stored, ticks, life = call('GETRANGE', key, '0', '259'), floor(now / grain), window + grain - 1
-    local gone = floor((now - life) / grain)   -- the latest stamp that has left
+    local stored, life = call('GETRANGE', key, '0', '259'), window + grain - 1
+    -- The stamps up to `gone` have left. It may be a fraction.
+    local ticks, gone = (now - now % grain) / grain, (now - life) / grain
     local length, form, newest, oldest, size = #stored, 1, gone, ticks, 0
     if length % 4 > 0 or length == 4 then reply = nil break end
     if length > 0 then form, newest = unpack_at('>BI7', stored) end
