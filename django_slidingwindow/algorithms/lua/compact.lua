@@ -16,19 +16,20 @@ if writes then
   if KEYS[2] then seen, values, places, stay = {}, {}, {}, {} end
   for i = 1, #KEYS do
     local key = KEYS[i]
-    local _, limit, window, cost, flags, grain = unpack_at('>BI4I7I4BI7', ARGV[i + 1])
+    local limit, window, cost, flags, grain = unpack_at('>I4I7I4BI7', ARGV[i + 1], 2)
     local stored, life = call('GETRANGE', key, '0', '259'), window + grain - 1
     -- The stamps up to `gone` have left. It may be a fraction.
     local ticks, gone = (now - now % grain) / grain, (now - life) / grain
-    local length, form, newest, oldest, size = #stored, 1, gone, ticks, 0
+    local length, form, newest, oldest, size, capacity, tail = #stored, 1, gone, ticks, 0
     if length % 4 > 0 or length == 4 then reply = nil break end
-    if length > 0 then form, newest = unpack_at('>BI7', stored) end
+    if length == 260 then form, newest, oldest, capacity, tail, size = unpack_at('>BI7I4I4I4I4', stored)
+    elseif length > 0 then form, newest = unpack_at('>BI7', stored) end
     if cost ~= 1 or newest > ticks or seen and seen[key] then reply = nil break end
     -- The expiry stays if the last hit, which has set it, was in the same step.
     local last = newest * grain
     place, stays = false, last - last % EXPIRY_STEP == now - now % EXPIRY_STEP
     if newest <= gone then
-      value, stays = pack('>BI7', 1, ticks), false
+      value, stays, oldest, size = pack('>BI7', 1, ticks), false, ticks, 0
     elseif form == 1 then
       local from = 9
       size, oldest = length / 4 - 1, newest
@@ -40,13 +41,10 @@ if writes then
       if size > 63 then reply = nil break end
       value = pack('>BI7c0I4', 1, ticks, sub(stored, from), newest)
     else
-      local capacity, tail, chunk
-      if form ~= 2 or length <= 24 then reply = nil break end
-      oldest, capacity, tail, size = unpack_at('>I4I4I4I4', stored, 9)
-      if tail >= capacity or size == 0 or size > capacity or call('STRLEN', key) ~= 24 + 4 * capacity then
-        reply = nil
-        break
-      end
+      local chunk
+      if form ~= 2 or length < 260 then reply = nil break end
+      local sound = tail < capacity and size > 0 and size <= capacity and call('STRLEN', key) == 24 + 4 * capacity
+      if not sound then reply = nil break end
       oldest = newest - (newest - oldest) % 4294967296
       if oldest <= gone then
         -- Under steady traffic few hits have left: search from the tail on. After a pause few hits
