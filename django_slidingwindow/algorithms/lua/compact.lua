@@ -26,8 +26,7 @@ if writes then
     elseif length > 0 then form, newest = unpack_at('>BI7', stored) end
     if cost ~= 1 or newest > ticks or seen and seen[key] then reply = nil break end
     -- The expiry stays if the last hit, which has set it, was in the same step.
-    local last = newest * grain
-    place, stays = false, last - last % EXPIRY_STEP == now - now % EXPIRY_STEP
+    place, stays = false, newest * grain >= now - now % EXPIRY_STEP
     if newest <= gone then
       value, stays, oldest, size = pack('>BI7', 1, ticks), false, ticks, 0
     elseif form == 1 then
