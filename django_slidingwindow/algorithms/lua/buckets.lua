@@ -36,7 +36,7 @@ if writes and not KEYS[2] then
   if sound and cost == 1 and reset > 0 and newest <= current and created <= now then
     if count < limit and newest == current then
       call('HSET', key, 's', pack('>I7I4I7', current, total + 1, created) .. sub(value, 19))
-      if first then call('PEXPIRE', key, floor(reset / 1000) + 1) end
+      if first then call('PEXPIRE', key, math.floor(reset / 1000) + 1) end
       return pack('>Bi8BI4i8i8', 1, now, 1, limit - count - 1, 0, reset)
     elseif count == limit and count > 0 and flags == 0 then
       return pack('>Bi8BI4i8i8', 0, now, 0, 0, reset, reset)

@@ -4,15 +4,14 @@
 -- Times are in microseconds.
 -- Expiries are rounded up to this step, so that a busy key does not need a new one for every hit.
 local EXPIRY_STEP = 500000
-local call, floor, pack, unpack_at, sub = redis.call, math.floor, struct.pack, struct.unpack, string.sub
-local mode, writes, now = ARGV[1], true, nil
-if mode == 'w' or mode == 'r' then
-  writes = mode == 'w'
+local KEYS, ARGV, call, pack, unpack_at, sub = KEYS, ARGV, redis.call, struct.pack, struct.unpack, string.sub
+local mode, now = ARGV[1], nil
+local writes = mode == 'w'
+if writes or mode == 'r' then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
-  writes = sub(mode, 1, 1) == 'w'
-  now = tonumber(sub(mode, 2))
+  writes, now = sub(mode, 1, 1) == 'w', tonumber(sub(mode, 2))
 end
 
 --- usual
@@ -33,7 +32,7 @@ end
 --            hits
 -- Hits in the future mean that the clock has stepped back. look moves them to now and, in a script
 -- that writes, stores that. So no hit counts for longer than a window from now.
-local leaves, refused = {}, nil
+local floor, leaves, refused = math.floor, {}, nil
 
 -- Returns the milliseconds until a hit with this stamp has left.
 local function expiry(stamp, window)
