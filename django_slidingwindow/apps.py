@@ -36,7 +36,7 @@ class SlidingWindowConfig(AppConfig):
         current_limiter.on_first_use = _start_overrides
         override_snapshot.saved = _read_overrides
         post_save.connect(_announce_loaded, sender="django_slidingwindow.Override")
-        post_migrate.connect(_forget_overrides, sender=self)
+        post_migrate.connect(_invalidate_overrides, sender=self)
 
 
 def _start_refusals(request: Any, decision: Decision) -> None:
@@ -98,6 +98,9 @@ def _announce_loaded(raw: bool, using: str, **arguments: Any) -> None:
         _read_overrides(using)
 
 
-def _forget_overrides(**arguments: Any) -> None:
-    """Forget all overrides. Django sends `post_migrate` when a test has flushed its database."""
-    override_snapshot.publish(None)
+def _invalidate_overrides(**arguments: Any) -> None:
+    """Read the table of overrides again. A migration may have changed it, or the end of a test:
+    Django sends `post_migrate` after it has flushed the database of a test."""
+    from .overrides.watcher import watcher
+
+    watcher.invalidate()

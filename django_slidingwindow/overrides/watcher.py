@@ -111,6 +111,18 @@ class Watcher:
             self._read_at, self._error = self._clock(), ""
             return True
 
+    def invalidate(self) -> None:
+        """Read the table at the next look, even if its version is the same.
+
+        Until then, the overrides that were read last apply. In tests there are no looks, so the
+        overrides are dropped.
+        """
+        # Wait for a read that has begun: it may have begun before the table has changed.
+        with self._reading:
+            self._version = _UNREAD
+            if testing():
+                override_snapshot.publish(None)
+
     def status(self) -> Status:
         snapshot, read_at = override_snapshot.current, self._read_at
         return Status(

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import OperationalError, connection, connections, transaction
+from django.db.models import QuerySet
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -91,6 +93,29 @@ def test_second_look_reads_one_row() -> None:
     with CaptureQueriesContext(connection) as queries:
         assert watcher.refresh()
     assert len(queries) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_migrate_in_a_running_process_keeps_the_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    Override.objects.create(profile="one", action="block")
+    assert reason() == "block"
+    with monkeypatch.context() as patched:
+        patched.setattr(watching, "testing", lambda: False)
+        call_command("migrate", verbosity=0)
+        assert reason() == "block"
+    # A data migration has changed the table, but not its version.
+    QuerySet(Override).update(action="exempt")
+    assert watcher.refresh()
+    assert reason() == "exempt"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_overrides_are_read_again_after_the_database_was_flushed() -> None:
+    Override.objects.create(profile="one", action="block")
+    call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=False)
+    assert override_snapshot.current is None
+    Override.objects.create(profile="one", action="exempt")
+    assert reason() == "exempt"
 
 
 @pytest.mark.django_db
