@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:
     """Yield decisions to refund: the charges of this request in the requirement's profiles.
 
-    Afterwards, the state of the request has its decisions without these charges.
+    The state of the request gets its decisions without these charges.
     """
     state = state_of(request)
     if state is None:
@@ -40,13 +40,15 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
             if verdict.profile not in profiles or verdict.policy.inflight
         }
         refunded = receipt.part({verdict.key for verdict in decision.verdicts} - kept_keys)
-        yield decision.replace(receipt=refunded)
         for charges, _ in refunded.parts:
             for charge in charges:
                 given_back[charge.key] = given_back.get(charge.key, 0) + charge.cost
         after = _without(decision, given_back).replace(receipt=receipt.part(kept_keys))
+        # Before the refund, because an async request may be cancelled meanwhile: then the slots are
+        # freed by this receipt.
         state[position] = checked._replace(decision=after)
         state.show(request)
+        yield decision.replace(receipt=refunded)
 
 
 def _without(decision: Decision, costs: dict[str, int]) -> Decision:

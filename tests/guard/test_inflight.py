@@ -394,6 +394,10 @@ def test_request_succeeds_when_the_thread_cannot_be_started(
     assert in_flight(redis) == 0
 
 
+async def ahello(request: Any) -> HttpResponse:
+    return HttpResponse("hello")
+
+
 async def cancelled(redis: Redis) -> None:
     """Make a request in a task that is cancelled while the view runs."""
     running = asyncio.Event()
@@ -415,9 +419,9 @@ async def cancelled(redis: Redis) -> None:
     del request
 
 
-async def until_free(redis: Redis) -> None:
+async def until_free(redis: Redis, key: str = KEY) -> None:
     for _ in range(1000):
-        if in_flight(redis) == 0:
+        if in_flight(redis, key) == 0:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the slot is not free")
@@ -433,6 +437,32 @@ def test_cancelled_request_frees_its_slot_after_its_thread_has_ended(redis: Redi
             asking = asyncio.ensure_future(cancelled(redis))
             await asyncio.sleep(0)
         await asking
+
+    asyncio.run(ask())
+
+
+def test_request_that_is_cancelled_during_a_refund_frees_its_slot(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask() -> None:
+        refunding, refund = asyncio.Event(), limits.get_limiter().arefund
+
+        async def never(decision: Any) -> int:
+            refunding.set()
+            await asyncio.sleep(3600)
+            return await refund(decision)
+
+        monkeypatch.setattr(limits.get_limiter(), "arefund", never)
+        request = AsyncRequestFactory().get("/")
+        view = rate_limit("mixed", charge_when=lambda response: False)(ahello)
+        task = asyncio.ensure_future(view(request))
+        await refunding.wait()
+        assert in_flight(redis, MIXED) == 1
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await until_free(redis, MIXED)
+        del request
 
     asyncio.run(ask())
 
