@@ -23,6 +23,7 @@ def refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision
     if state is None:
         return
     names = state.profiles(request, requirement)
+    state.before_refunds += (state.decisions,)
     given_back: dict[str, int] = {}
     for position, checked in enumerate(state):
         decision = checked.decision

@@ -56,7 +56,8 @@ new_check: Callable[[type[Check], tuple[Any, ...]], Check] = tuple.__new__
 class RequestState(list[Check]):
     """The checks of one request."""
 
-    __slots__ = ()
+    before_refunds: tuple[tuple[Decision, ...], ...] = ()
+    """The decisions as they were before each refund."""
 
     def unmet(self, requirements: Requirements) -> list[Requirement]:
         """Return the requirements that were not checked yet."""

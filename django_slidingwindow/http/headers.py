@@ -83,8 +83,13 @@ def show(response: HttpResponseBase, request: HttpRequest) -> None:
     if stored.keys().isdisjoint(fields):
         stored.update(fields)
     elif not fields.items() <= stored.items():
-        # A decorator inside may have added the fields of earlier decisions.
-        earlier = [_fields(decisions[:count]) for count in range(1, len(decisions))]
+        # A decorator inside may have added the fields of earlier decisions, or of the same ones
+        # before a refund.
+        earlier = [
+            _fields(these[:count])
+            for these in (decisions, *state.before_refunds)
+            for count in range(1, len(these) + 1)
+        ]
         for key, field in fields.items():
             if key not in stored or any(stored[key] == before.get(key) for before in earlier):
                 stored[key] = field

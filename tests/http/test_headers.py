@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from functools import wraps
+from itertools import product
 
 import http_sf
 import pytest
@@ -20,7 +22,7 @@ from django_slidingwindow.exceptions import StoreError
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.current_limiter import limiters_from
 from django_slidingwindow.guard.requirements import Requirement, joined
-from django_slidingwindow.guard.state import STATE, Check, RequestState
+from django_slidingwindow.guard.state import STATE, Check, RequestState, state_of
 from django_slidingwindow.http import headers
 from django_slidingwindow.http import policy_names as naming
 from django_slidingwindow.policies import Policy, Profile
@@ -363,6 +365,45 @@ def test_own_field_is_written_again_when_there_is_a_later_decision():
     show(response, [decision(DAILY), decision(BURST)], request)
     assert list(parsed(response["RateLimit"])) == ["daily", "burst"]
     assert response["RateLimit-Limit"] == "100"
+
+
+def of_another_project(view):
+    """Decorate a view, so that a `rate_limit` above it makes a check of its own."""
+
+    @wraps(view)
+    def wrapper(request):
+        return view(request)
+
+    return wrapper
+
+
+KINDS = ["plain", "refund", "apart", "refund apart"]
+
+
+@pytest.mark.parametrize("kinds", list(product(KINDS, repeat=3)), ids=" / ".join)
+def test_fields_are_those_of_the_decisions_after_refunds(settings, kinds):
+    """For three decorators: with or without a refund, and beside each other or not."""
+    rates = {"one": "5/m", "two": "7/m", "three": "6/m"}
+    settings.SLIDING_WINDOW = {
+        "PROFILES": {name: {"axis": "ip", "rate": rate} for name, rate in rates.items()},
+        "HEADERS": ["draft", "legacy"],
+        "LOG": False,
+    }
+
+    def view(request):
+        return HttpResponse("ok")
+
+    for name, kind in zip(rates, kinds, strict=True):
+        refunds = (lambda response: False) if "refund" in kind else None
+        view = rate_limit(name, charge_when=refunds)(view)
+        if "apart" in kind:
+            view = of_another_project(view)
+    with limits_in_memory():
+        for _ in range(2):
+            request = RequestFactory().get("/")
+            response = view(request)
+            del response.headers["Content-Type"]
+            assert dict(response.headers) == headers.field_values(state_of(request).decisions)
 
 
 @pytest.mark.parametrize(
