@@ -22,7 +22,7 @@ def strictest(outcomes: Sequence[Outcome]) -> Outcome:
     ranks = [
         rank(
             one.allowed,
-            getattr(one, "observed", False),
+            one.observed if isinstance(one, Verdict) else _observed(one),
             one.remaining,
             one.retry_after,
             one.reset_after,
@@ -30,6 +30,11 @@ def strictest(outcomes: Sequence[Outcome]) -> Outcome:
         for one in outcomes
     ]
     return outcomes[ranks.index(min(ranks))]
+
+
+def _observed(decision: Decision) -> bool:
+    """Return whether nothing but observing profiles has admitted a request."""
+    return decision.allowed and all(verdict.observed for verdict in decision.verdicts)
 
 
 def rank(

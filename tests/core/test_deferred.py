@@ -268,6 +268,8 @@ class TestSeveralProfiles:
         watch = profile(limit=0, name="watch", mode="observe")
         decision = charge(limiter, watch, profile())
         assert (decision.allowed, decision.reason) == (True, decisions.OBSERVED)
+        # It does not limit the request, so the decision is about the other profile.
+        assert (decision.profile, decision.limit, decision.remaining) == ("later", 3, 2)
 
     def test_on_an_event_loop_as_well(self, limiter: Limiter) -> None:
         now, later = profile(limit=2, name="now", mode="enforce"), profile(limit=10)

@@ -94,6 +94,14 @@ def test_strictest_of_equal_admissions_resets_last() -> None:
     assert (decision.limit, decision.reset_after) == (6, 10.0)
 
 
+def test_strictest_decision_is_not_that_of_an_observing_profile() -> None:
+    enforced = decide(windows_of([100]), 1, CLOCK, 1, 99, 0, 9_000_000)
+    observed = decide(windows_of([5], mode="observe"), 1, CLOCK, 0, 0, 7_000_000, 9_000_000)
+    refused = decide(windows_of([100]), 0, CLOCK, 0, 0, 3_000_000, 9_000_000)
+    assert strictest([observed, enforced]) is enforced
+    assert strictest([observed, refused]) is refused
+
+
 def test_receipt_is_used_once_however_often_it_is_looked_at() -> None:
     decision = decide(windows_of([5]), 1, CLOCK, 1, 4, 0, 60_000_000)
     assert decision.receipt is not None

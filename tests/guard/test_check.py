@@ -177,6 +177,13 @@ def test_request_has_the_strictest_decision_so_far(check):
     assert request.rate_limit.profile == "closed"
 
 
+def test_observing_profile_is_less_strict_than_any_limit(check):
+    request = get()
+    check(request, [Requirement(("daily",))])
+    check(request, [Requirement(("watched",))])
+    assert request.rate_limit.profile == "daily"
+
+
 def test_decision_without_a_limit_is_the_least_strict(check, project):
     request = get(HTTP_X_TENANT="acme")
     check(request, [Requirement(("by_tenant",))])
