@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from django.core.cache.backends.base import default_key_func
@@ -69,10 +68,11 @@ def _cluster_options(alias: str, config: Mapping[str, Any]) -> Iterator[CheckMes
     factory = import_string(path) if path else None
     if not isinstance(factory, type) or not issubclass(factory, ClusterConnectionFactory):
         return
-    try:
-        first, *others = map(_address_options, locations(config))
-    except ValueError:  # a derived factory may use any address
+    addresses = locations(config)
+    known = [options for options in map(_address_options, addresses) if options is not None]
+    if len(known) < len(addresses):
         return
+    first, *others = known
     names = {
         name for other in others for name in {*first, *other} if first.get(name) != other.get(name)
     }
@@ -80,9 +80,17 @@ def _cluster_options(alias: str, config: Mapping[str, Any]) -> Iterator[CheckMes
         yield catalog.CLUSTER_OPTIONS(alias=alias, names=", ".join(sorted(names)))
 
 
-def _address_options(url: str) -> dict[str, Any]:
-    """Return the options of an address by name: scheme, username, password and its query."""
-    options: dict[str, Any] = {"scheme": url.partition(":")[0], **parse_url(url)}
+def _address_options(address: Any) -> dict[str, Any] | None:
+    """Return the options of an address by name: scheme, username, password and its query.
+
+    Return None if the address is not a URL: a project's connection factory may use any address.
+    """
+    if not isinstance(address, str):
+        return None
+    try:
+        options: dict[str, Any] = {"scheme": address.partition(":")[0], **parse_url(address)}
+    except ValueError:
+        return None
     for name in (*_OF_ONE_NODE, "connection_class"):
         options.pop(name, None)
     return options
@@ -96,7 +104,8 @@ def _shared_pools(
         # Other backends may have any kind of LOCATION, such as the path of a folder.
         if other == alias or other_config.get("BACKEND") != config["BACKEND"]:
             continue
-        if not set(locations(other_config)) & set(locations(config)):
+        shared = locations(other_config)
+        if not any(address in shared for address in locations(config)):
             continue
         mine, theirs = _options(config), _options(other_config)
         names = sorted(
@@ -149,10 +158,7 @@ def _pool_options(config: Mapping[str, Any]) -> dict[str, Any]:
     options = _options(config)
     pool = {"socket_timeout": options.get("SOCKET_TIMEOUT")}
     pool |= options.get("CONNECTION_POOL_KWARGS") or {}
-    # A connection factory of the project may use any address.
-    with suppress(ValueError, AttributeError):
-        pool |= parse_url(locations(config)[0])
-    return pool
+    return pool | (_address_options(locations(config)[0]) or {})
 
 
 def _options(config: Mapping[str, Any]) -> Mapping[str, Any]:

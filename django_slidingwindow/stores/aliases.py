@@ -111,8 +111,8 @@ def is_usable(alias: str) -> bool:
     return config is not None and fault_of(alias, config) is None
 
 
-def locations(config: Mapping[str, Any]) -> list[str]:
-    """Return the addresses of an entry of CACHES."""
+def locations(config: Mapping[str, Any]) -> list[Any]:
+    """Return the addresses of an entry of CACHES. With a project's own factory, of any type."""
     location = config.get("LOCATION") or []
     if isinstance(location, str):
         return location.split(",")

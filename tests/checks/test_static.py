@@ -340,16 +340,19 @@ def test_warns_when_addresses_of_a_cluster_have_different_options(
     [
         (["redis://me:a@a:1/0", "redis://me:a@b:2", "redis://me:a@c"], CLUSTER),
         (["a", "rediss://b"], CLUSTER),
+        ([("h", 6379), ["h", 6380], {"host": "h"}, b"redis://h"], CLUSTER),
+        ({"host": "h"}, CLUSTER),
         (["redis://a", "rediss://b"], "django_redis.pool.ConnectionFactory"),
         (["redis://a", "rediss://b"], None),
     ],
-    ids=["equal", "own addresses", "other factory", "no factory"],
+    ids=["equal", "own addresses", "not texts", "one of any type", "other factory", "no factory"],
 )
 def test_addresses_have_no_problem_when_equal_or_not_of_a_cluster(
-    found: Any, settings: Any, location: list[str], factory: str | None
+    found: Any, settings: Any, location: Any, factory: str | None
 ) -> None:
     options = {} if factory is None else {"CONNECTION_FACTORY": factory}
-    settings.CACHES = {"default": {**REDIS, "LOCATION": location, "OPTIONS": options}}
+    config = {**REDIS, "LOCATION": location, "OPTIONS": options}
+    settings.CACHES = {"default": config, "same": dict(config)}
     assert found() == []
 
 
