@@ -11,7 +11,7 @@ from .conf import conf
 from .core.caching import BoundedCache
 from .decisions import OBSERVED, Decision
 from .guard import current_limiter, override_snapshot
-from .guard.current_limiter import get_limiter
+from .guard.current_limiter import aget_limiter, get_limiter
 from .guard.identity import spelling
 from .guard.resolve import limits_for
 from .policies import Profile, parse_cost
@@ -55,7 +55,7 @@ def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
 
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Do what `check` does, without blocking the event loop."""
-    limiter = current_limiter.current or get_limiter()
+    limiter = current_limiter.current or await aget_limiter()
     windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
     decision = await limiter.acharge(windows)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
@@ -69,7 +69,7 @@ def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
 
 async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Do what `peek` does, without blocking the event loop."""
-    limiter = get_limiter()
+    limiter = await aget_limiter()
     return await limiter.apeek(await _awindows(limiter, profile, identifier, cost, conf.enabled))
 
 
@@ -90,7 +90,7 @@ async def aacquire(
     profile: str | Profile, identifier: str, cost: int = 1, timeout: float | None = None
 ) -> Decision:
     """Do what `acquire` does, without blocking the event loop."""
-    limiter = get_limiter()
+    limiter = await aget_limiter()
     windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
     decision = await limiter.aacquire(windows, timeout)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
@@ -113,7 +113,7 @@ def hold(profile: str | Profile, identifier: str, cost: int = 1) -> Iterator[Dec
 @asynccontextmanager
 async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> AsyncIterator[Decision]:
     """Do what `hold` does, without blocking the event loop."""
-    limiter, decision = get_limiter(), await acheck(profile, identifier, cost)
+    limiter, decision = await aget_limiter(), await acheck(profile, identifier, cost)
     try:
         yield decision
     finally:
@@ -149,7 +149,8 @@ def refund(decision: Decision) -> int:
 
 async def arefund(decision: Decision) -> int:
     """Do what `refund` does, without blocking the event loop."""
-    return await get_limiter().arefund(decision)
+    limiter = await aget_limiter()
+    return await limiter.arefund(decision)
 
 
 def reset(profile: str | Profile, identifier: str) -> int:
@@ -160,7 +161,7 @@ def reset(profile: str | Profile, identifier: str) -> int:
 
 async def areset(profile: str | Profile, identifier: str) -> int:
     """Do what `reset` does, without blocking the event loop."""
-    limiter = get_limiter()
+    limiter = await aget_limiter()
     windows = await _awindows(limiter, profile, identifier, 1, True, False)
     return await limiter.areset(windows.keys)
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
+from django.test import RequestFactory, override_settings
 
 from django_slidingwindow import limits, signals
 from django_slidingwindow.core.limiter import Limiter
 from django_slidingwindow.decisions import NO_LIMIT, Decision
 from django_slidingwindow.exceptions import StoreError
+from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard import current_limiter, limiter_factory
+from django_slidingwindow.guard.peek import apeek
+from django_slidingwindow.guard.requirements import joined, requirements_from
 from django_slidingwindow.policies import ALGORITHMS, Policy, Profile
 from django_slidingwindow.registry import register, unregister
 from django_slidingwindow.stores.memory import MemoryStore
@@ -407,6 +410,63 @@ def test_limiter_of_settings_that_have_changed_keeps_no_connection(redis: Redis)
     # Code that has a reference to the limiter can still use it.
     assert limiter.charge(limits._windows(limiter, profile(), "ann", 1, True)).remaining == 0
     limiter.close()
+
+
+REQUIREMENTS = joined(requirements_from(["ip_public"]))
+UNLIMITED = Decision(
+    allowed=True,
+    profile="ip_public",
+    policy=None,
+    limit=NO_LIMIT,
+    remaining=NO_LIMIT,
+    retry_after=0.0,
+    reset_after=0.0,
+    reason="unlimited",
+    source="allow",
+)
+
+
+async def hold_one() -> None:
+    async with limits.ahold("ip_public", "acme"):
+        pass
+
+
+async def check_and_refund_request() -> None:
+    request = RequestFactory().get("/")
+    await guard.acheck(request, REQUIREMENTS)
+    current_limiter._forget_limiter()
+    await guard.arefund(request, REQUIREMENTS[0])
+
+
+FIRST_CALLS: dict[str, Callable[[], Any]] = {
+    "acheck": lambda: limits.acheck("ip_public", "acme"),
+    "apeek": lambda: limits.apeek("ip_public", "acme"),
+    "aacquire": lambda: limits.aacquire("ip_public", "acme"),
+    "ahold": hold_one,
+    "arefund": lambda: limits.arefund(UNLIMITED),
+    "areset": lambda: limits.areset("ip_public", "acme"),
+    "request": check_and_refund_request,
+    "peek of a request": lambda: apeek(RequestFactory().get("/"), [REQUIREMENTS]),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_CALLS)
+def test_first_limiter_is_not_made_on_the_event_loop(name: str) -> None:
+    """Because this waits for the overrides."""
+    made: list[threading.Thread] = []
+
+    def make() -> Limiter:
+        made.append(threading.current_thread())
+        return Limiter(MemoryStore())
+
+    async def ask() -> threading.Thread:
+        await FIRST_CALLS[name]()
+        return threading.current_thread()
+
+    with current_limiter.limiters_from(make):
+        loop = asyncio.run(ask())
+    assert made
+    assert loop not in made
 
 
 def test_limiter_that_outlives_its_settings_elsewhere_keeps_no_connection(redis: Redis) -> None:

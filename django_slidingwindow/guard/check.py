@@ -53,7 +53,7 @@ async def acheck(request: HttpRequest, requirements: Requirements) -> Decision |
     unmet = requirements if state is None else joined(state.unmet(requirements))
     if not unmet or not conf.enabled:
         return _earlier_decision(request, requirements, state)
-    limiter = current_limiter.current or current_limiter.get_limiter()
+    limiter = current_limiter.current or await current_limiter.aget_limiter()
     binding = bind(unmet, limiter)
     if await binding.prepare(request):
         resolved = await in_thread(resolve, request, binding, state)
@@ -119,7 +119,8 @@ def refund(request: HttpRequest, requirement: Requirement) -> None:
 
 async def arefund(request: HttpRequest, requirement: Requirement) -> None:
     """Do what `refund` does, without blocking the event loop."""
-    await adrive(_refund(request, requirement), current_limiter.get_limiter().arefund)
+    limiter = await current_limiter.aget_limiter()
+    await adrive(_refund(request, requirement), limiter.arefund)
 
 
 def _refund(request: HttpRequest, requirement: Requirement) -> Generator[Decision, int, None]:

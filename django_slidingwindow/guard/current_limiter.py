@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..conf import on_change
+from ..profiles.user_code import in_thread
 
 if TYPE_CHECKING:
     from ..core.limiter import Limiter
@@ -26,6 +27,14 @@ def get_limiter() -> Limiter:
         with _lock:
             limiter = current = current or _make()
     return limiter
+
+
+async def aget_limiter() -> Limiter:
+    """Do what `get_limiter` does, without blocking the event loop.
+
+    The first call of a process waits for the overrides, and imports modules.
+    """
+    return await in_thread(get_limiter) if current is None else current
 
 
 @contextmanager

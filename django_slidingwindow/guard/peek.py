@@ -9,7 +9,7 @@ from ..conf import conf
 from ..decisions import Decision, Verdict
 from ..profiles.user_code import in_thread
 from .binding import bind
-from .current_limiter import get_limiter
+from .current_limiter import aget_limiter, get_limiter
 from .requirements import Requirements
 from .resolve import resolve
 
@@ -54,7 +54,7 @@ def peek(request: HttpRequest, requirements: Sequence[Requirements]) -> Peek:
 
 async def apeek(request: HttpRequest, requirements: Sequence[Requirements]) -> Peek:
     """Do what `peek` does, without blocking the event loop."""
-    limiter, resolved = get_limiter(), []
+    limiter, resolved = await aget_limiter(), []
     for each in requirements if conf.enabled else ():
         binding = bind(each, limiter)
         if await binding.prepare(request):
