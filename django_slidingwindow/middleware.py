@@ -48,8 +48,10 @@ class RateLimitMiddleware:
         self.async_mode = iscoroutinefunction(get_response)
         if self.async_mode:
             markcoroutinefunction(self)
-            # Django inspects the method itself to find out whether it is async.
-            self.process_view = self.aprocess_view  # type: ignore[assignment,method-assign]
+            # Django inspects the method itself to find out whether it is async. It runs a sync one,
+            # which only a subclass may have defined, in a thread.
+            if _definer(self, "process_view") in _definer(self, "aprocess_view").__mro__:
+                self.process_view = self.aprocess_view  # type: ignore[assignment,method-assign]
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.async_mode:
@@ -93,6 +95,11 @@ class RateLimitMiddleware:
         if decision is None or decision.allowed:
             return None
         return await responses.arefusal(request, decision)
+
+
+def _definer(middleware: RateLimitMiddleware, method: str) -> type:
+    """Return the class that has the method that runs for this middleware."""
+    return next(each for each in type(middleware).__mro__ if method in vars(each))
 
 
 def requirements_at(request: HttpRequest, view: Callable[..., Any]) -> Requirements:

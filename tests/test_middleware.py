@@ -500,6 +500,47 @@ def test_middleware_is_async_when_get_response_is():
     assert inspect.iscoroutinefunction(RateLimitMiddleware(aget_response).process_view)
 
 
+class Closed(RateLimitMiddleware):
+    """Closes one page. Its method is sync, so an ASGI server runs it in a thread."""
+
+    def process_view(self, request, view, args, kwargs):
+        if request.path == "/other/":
+            return HttpResponse("closed", status=403)
+        return super().process_view(request, view, args, kwargs)
+
+
+class AsyncClosed(RateLimitMiddleware):
+    async def process_view(self, request, view, args, kwargs):
+        if request.path == "/other/":
+            return HttpResponse("closed", status=403)
+        return await super().aprocess_view(request, view, args, kwargs)
+
+
+class Twins(Closed):
+    async def aprocess_view(self, request, view, args, kwargs):
+        if request.path == "/other/":
+            return HttpResponse("closed", status=403)
+        return await super().aprocess_view(request, view, args, kwargs)
+
+
+class Elsewhere:
+    def process_view(self, request, view, args, kwargs):
+        if request.path == "/other/":
+            return HttpResponse("closed", status=403)
+        return super().process_view(request, view, args, kwargs)
+
+
+class Mixed(Elsewhere, RateLimitMiddleware):
+    pass
+
+
+@pytest.mark.parametrize("name", ["Closed", "AsyncClosed", "Twins", "Mixed"])
+def test_process_view_of_a_subclass_runs(site, name):
+    site(rule(profiles="daily"), middleware=[f"{__name__}.{name}"])
+    assert site.statuses("/other/", "/plain/", "/async/", "/scan/") == [403, 200, 200, 404]
+    assert left("daily") == 96
+
+
 # Disabled
 
 
