@@ -24,6 +24,7 @@ from .admin_views.overrides import OverrideAdmin
 from .admin_views.search import WILDCARD, search
 from .conf import conf
 from .models import Override, Rejection
+from .overrides.validation import marked
 from .policies import SLOTS
 from .rejections.rows import OVERFLOW
 from .rejections.text import restored
@@ -151,7 +152,7 @@ class RejectionAdmin(_ModelAdmin):
         row: Rejection = context["original"]
         if _knows_identifier(row):
             context["override_links"] = pages.override_links(
-                self, request, row.profile, restored(row.identifier)
+                self, request, row.profile, marked(row.axis, restored(row.identifier))
             )
         return super().render_change_form(request, context, *args, **kwargs)
 

@@ -13,6 +13,7 @@ from ..decisions import BLOCK
 from ..durations import duration_exact, duration_rounded_up
 from ..inspection.windows import KeyState
 from ..models import Rejection
+from ..overrides.validation import marked
 from ..rejections.text import printable
 from .charts import meter
 from .formatting import number, rate, wait
@@ -105,7 +106,8 @@ def row_of(model_admin: ModelAdmin[Rejection], request: HttpRequest, state: KeyS
     links = []
     # A form without an identifier would be about all identifiers.
     if state.profile is not None and state.identifier:
-        links = override_links(model_admin, request, state.profile, state.identifier)
+        identifier = marked(state.axis, state.identifier)
+        links = override_links(model_admin, request, state.profile, identifier)
     return Row(
         state=state,
         key_url=url(model_admin, "key", key=state.key),

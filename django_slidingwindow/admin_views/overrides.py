@@ -53,7 +53,10 @@ class OverrideForm(_ModelForm):
         model = Override
         fields = ("profile", "identifier", "action", "limit", "until", "note")
         help_texts = {  # noqa: RUF012
-            "identifier": _("As the log and the live keys show it; empty for all identifiers."),
+            "identifier": _(
+                "As the log and the live keys show it, but with hash: before a hash; empty for all "
+                "identifiers."
+            ),
             "limit": _(
                 "For the action limit: a number, such as 500. If the profile has several windows, "
                 "a rate for each window to change, such as 40/s, 20000/d."

@@ -56,8 +56,8 @@ def override_links(
 ) -> list[dict[str, str]]:
     """Return text and URL of links to filled-in forms for a new override of a profile.
 
-    The list is empty if the user may not add overrides. `identifier` is the one that requests
-    have, not its printable form; empty for all identifiers.
+    The list is empty if the user may not add overrides. `identifier` is `marked`, and not in its
+    printable form; empty for all identifiers.
     """
     site = model_admin.admin_site
     if not site.is_registered(Override) or not request.user.has_perm(ADD_OVERRIDE):

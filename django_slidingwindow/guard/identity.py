@@ -87,11 +87,18 @@ def canonical(axis: str, identifier: str) -> str:
         return keyed_hash(identifier)
     if axis.startswith(HEADER):
         return keyed_hash(one_spelling(meta_key(axis.removeprefix(HEADER)), identifier))
-    if "+" in axis:
-        axes, parts = axis.split("+"), _split_identifiers(identifier)
-        if len(axes) == len(parts):
-            return join_identifiers(list(map(canonical, axes, parts)))
-    return identifier
+    return by_part(canonical, axis, identifier) if "+" in axis else identifier
+
+
+def by_part(change: Callable[[str, str], str], axis: str, identifier: str) -> str:
+    """Return an identifier of several axes with the part of each of them changed.
+
+    Return it as it is if the parts do not match the axes: it is shortened then, or was never one.
+    """
+    axes, parts = axis.split("+"), _split_identifiers(identifier)
+    if len(axes) != len(parts):
+        return identifier
+    return join_identifiers(list(map(change, axes, parts)))
 
 
 def _split_identifiers(joined: str) -> list[str]:

@@ -20,9 +20,10 @@ from ..guard import override_snapshot
 from ..guard.current_limiter import get_limiter
 from ..guard.identity import canonical, keyed_hash
 from ..models import Rejection, Usage
-from ..overrides.validation import is_hash, request_identifier
+from ..overrides.validation import is_hash, marked, request_identifier
 from ..policies import IN_FLIGHT, SLOTS, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column, logged_spellings
+from ..rejections.text import restored
 from .search import policies_of
 from .spans import Span, minute_number, newest_rows
 
@@ -243,7 +244,8 @@ def limits_of(profile: Profile, identifier: str | None = None) -> list[tuple[int
 def _limits_of_identifier(profile: Profile, text: str) -> list[tuple[int | None, float]]:
     # The first call in a process loads the overrides.
     get_limiter()
-    identifier = request_identifier(profile, text)
+    # The text may be a hash without a mark, as the log shows it.
+    identifier = request_identifier(profile.axis, marked(profile.axis, restored(text)))
     if conf.log_identifiers == "hash" and is_hash(text):
         # The log has only a hash. The identifier is known if it has an override of its own.
         own = override_snapshot.identifiers(profile.name)

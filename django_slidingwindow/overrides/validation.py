@@ -7,12 +7,12 @@ import re
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.utils.translation import gettext as _
 
-from ..core.keys import escape, unescape
+from ..core.keys import escape, escape_shortened, unescape
 from ..core.tiers import windows_of
 from ..decisions import LIMIT
 from ..durations import duration_exact
 from ..exceptions import PolicyError, Text, text_of
-from ..guard.identity import EVERYBODY, HEADER, canonical
+from ..guard.identity import EVERYBODY, HEADER, by_part, canonical
 from ..guard.override import Limits
 from ..guard.override_snapshot import ACTIONS
 from ..policies import IN_FLIGHT, Profile
@@ -20,6 +20,7 @@ from ..rates import parse_limit, parse_rate
 from ..registry import registry
 from ..rejections.text import printable, restored
 
+_MARK = "hash:"
 is_hash = re.compile(r"[0-9a-f]{32}").fullmatch
 """Return None if a text cannot be the hash that keys and logs have in place of an identifier."""
 _match_in_flight = re.compile(r"(\d{1,18}) in flight", re.ASCII).fullmatch
@@ -49,25 +50,52 @@ def stored_identifier(profile: Profile, text: str) -> str:
 
     The stored form is printable, spelled as in requests, and never a secret.
     """
+    written = restored(text)
+    if not written:
+        return ""
     # A long identifier is stored as in keys: its beginning and a hash.
-    return printable(unescape(escape(request_identifier(profile, text)))) if text else ""
-
-
-def request_identifier(profile: Profile, text: str) -> str:
-    """Return an identifier that a person writes or the admin shows as requests have it."""
-    identifier = restored(text)
-    secrets = [axis for axis in profile.axis.split("+") if _hides(axis)]
-    # A secret is hashed, unless it is a hash already. In a combination of axes, nothing shows which
-    # part is a hash, so the identifier stays as it is.
-    if not secrets or (profile.axis in secrets and not is_hash(identifier)):
-        identifier = canonical(profile.axis, identifier)
-    return identifier
+    identifier = unescape(escape(request_identifier(profile.axis, written)))
+    return printable(marked(profile.axis, identifier))
 
 
 def spellings(profile: Profile, stored: str) -> set[str]:
     """Return the identifiers of requests for which a stored identifier may stand."""
-    identifier = restored(stored)
-    return {identifier, canonical(profile.axis, identifier)}
+    written = restored(stored)
+    identifier = request_identifier(profile.axis, written)
+    # Requests never have the identifier as it is written if that is a secret.
+    secret = any(map(_hides, profile.axis.split("+")))
+    return {identifier} if secret else {identifier, written}
+
+
+def marked(axis: str, identifier: str) -> str:
+    """Return an identifier of requests as people write it: with a mark before the hash of a secret.
+
+    A secret may look like a hash. Without the mark, the override of a hash would also apply to a
+    client that sends the hash, which everybody knows who reads the log.
+    """
+    axes, parts = axis.split("+"), identifier.split("+")
+    if len(axes) != len(parts):
+        return identifier
+    return "+".join(
+        _MARK + part if _hides(each) and is_hash(part) else part
+        for each, part in zip(axes, parts, strict=True)
+    )
+
+
+def request_identifier(axis: str, written: str) -> str:
+    """Return the identifier that requests have: undo `marked`, and hash a secret without a mark."""
+    if "+" not in axis:
+        return _request_part(axis, written)
+    without_marks = written.replace(_MARK, "")
+    if escape_shortened(written) is not None and marked(axis, without_marks) == written:
+        # Its last part is cut, so it is not spelled again.
+        return without_marks
+    return by_part(_request_part, axis, written)
+
+
+def _request_part(axis: str, written: str) -> str:
+    found = written.removeprefix(_MARK)
+    return found if marked(axis, found) == written != found else canonical(axis, written)
 
 
 def _hides(axis: str) -> bool:

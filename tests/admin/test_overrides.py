@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from django_slidingwindow import limits
 from django_slidingwindow.admin import OverrideAdmin
+from django_slidingwindow.core.keys import identifier_in
 from django_slidingwindow.guard import override_snapshot
 from django_slidingwindow.models import Override
 from tests.support.rejection_factories import row
@@ -30,6 +31,7 @@ SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;%1B[31m%E2%80%AE"
 PROFILES: dict[str, Any] = {
     "api": {"axis": "tenant", "rate": "4/h"},
     "login": {"axis": "ip", "rates": ["2/m", "20/h"]},
+    "keys": {"axis": "header:X-API-Key", "rate": "4/h"},
     "plans": {
         "axis": "tenant",
         "tiers": {"free": "100/d", "internal": None},
@@ -290,6 +292,25 @@ def test_rejection_links_to_filled_in_forms_unless_identifiers_are_hashed(
     assert "(by an override)" in admin_client.get(url).content.decode()
     settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "LOG_IDENTIFIERS": "hash"}
     assert links(admin_client, url) == []
+
+
+@pytest.mark.parametrize("model", ["live key", "rejection"])
+def test_forms_block_the_secret_whose_hash_is_shown(admin_client: Client, model: str) -> None:
+    key = limits.check("keys", "s3cret").key
+    hashed = identifier_in(key)
+    if model == "live key":
+        url = f"{address('key', model='rejection')}?{urlencode({'key': key})}"
+    else:
+        saved = row(profile="keys", axis="header:X-API-Key", identifier=hashed)
+        saved.save()
+        url = address("change", saved.pk, model="rejection")
+    _limit, _exempt, block = links(admin_client, url)
+    initial = admin_client.get(block).context["adminform"].form.initial
+    assert initial["identifier"] == f"hash:{hashed}"
+    sent = filled(profile="keys", identifier=initial["identifier"])
+    assert admin_client.post(address("add"), sent).status_code == 302
+    assert limits.check("keys", "s3cret").reason == "block"
+    assert limits.check("keys", hashed).reason == "allowed"
 
 
 def test_profiles_page_links_to_forms_and_shows_tiers(admin_client: Client) -> None:

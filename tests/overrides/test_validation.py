@@ -9,11 +9,12 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_slidingwindow.core.keys import escape, unescape
+from django_slidingwindow.core.keys import escape, join_identifiers, unescape
 from django_slidingwindow.exceptions import PolicyError
-from django_slidingwindow.guard.identity import keyed_hash
+from django_slidingwindow.guard.identity import canonical, keyed_hash
 from django_slidingwindow.overrides.validation import (
     cleaned,
+    marked,
     parse_limits,
     spellings,
     stored_identifier,
@@ -157,16 +158,29 @@ def test_cleaned_accepts_the_only_identifier_of_a_global_profile(identifier: str
     assert cleaned("site", identifier, "block", "")[0] == identifier
 
 
+HASH = f"hash:{keyed_hash('s3cret')}"
+# A key that looks like a hash.
+HEX = "0123456789abcdef0123456789abcdef"
+
+
 @pytest.mark.parametrize(
     ("profile", "written", "stored"),
     [
         ("one", "203.0.113.9", "203.0.113.9"),
         ("one", "2001:DB8:0::17", "2001:db8::/64"),
         ("one", "2001:db8::/64", "2001:db8::/64"),
-        ("key", "s3cret", keyed_hash("s3cret")),
-        ("key", keyed_hash("s3cret"), keyed_hash("s3cret")),
-        ("session", "abc", keyed_hash("abc")),
-        ("both", f"203.0.113.9+{keyed_hash('a')}", f"203.0.113.9+{keyed_hash('a')}"),
+        ("key", "s3cret", HASH),
+        ("key", HASH, HASH),
+        ("key", HEX, f"hash:{keyed_hash(HEX)}"),
+        ("key", "hash:s3cret", f"hash:{keyed_hash('hash:s3cret')}"),
+        ("key", "a+b", f"hash:{keyed_hash('a+b')}"),
+        ("session", "abc", f"hash:{keyed_hash('abc')}"),
+        ("session", "ip:2001:DB8::17", "ip:2001:db8::/64"),
+        ("one", HASH, HASH),
+        ("both", f"203.0.113.9+{HASH}", f"203.0.113.9+{HASH}"),
+        ("both", "2001:db8::17+s3cret", f"2001:db8::/64+{HASH}"),
+        ("both", f"203.0.113.9+{HEX}", f"203.0.113.9+hash:{keyed_hash(HEX)}"),
+        ("both", f"a%2Bb+{HASH}", f"a%252Bb+{HASH}"),
         ("one", "a%0Ab", "a%0Ab"),
         ("one", "%ff", "%25ff"),
         ("one", "100%", "100%"),
@@ -179,6 +193,29 @@ def test_identifier_is_stored_in_one_spelling(profile: str, written: str, stored
     # The stored form may be shown and written again.
     assert stored_identifier(known, stored) == stored
     assert len(stored) <= 200
+
+
+@pytest.mark.parametrize("secret", ["s3cret", HEX, keyed_hash("s3cret"), HASH, "a+b%"])
+@pytest.mark.parametrize("kind", ["key", "session", "both", "long"])
+def test_override_applies_to_the_secret_and_not_to_its_hash(kind: str, secret: str) -> None:
+    """Whether it is written, or comes from the log or a live key."""
+    if kind == "long":
+        profile = Profile(name="long", axis="header:X-API-Key+tenant", policies=OWN.policies)
+    else:
+        profile = registry.get(kind)
+
+    def of_client(sent: str) -> str:
+        parts = {"ip": "203.0.113.9", "tenant": f"%2{'x%' * 100}"}
+        found = [parts.get(axis) or canonical(axis, sent) for axis in profile.axis.split("+")]
+        return join_identifiers(found) if len(found) > 1 else found[0]
+
+    shown = unescape(escape(of_client(secret)))
+    stored = stored_identifier(profile, printable(marked(profile.axis, shown)))
+    assert stored_identifier(profile, stored) == stored
+    assert spellings(profile, stored) == {shown}
+    assert shown != unescape(escape(of_client(keyed_hash(secret))))
+    if kind == "key" and secret != HASH:
+        assert stored_identifier(profile, secret) == stored
 
 
 OWN = Profile(name="own", axis="tenant", policies=(Policy(limit=1, window=1),))

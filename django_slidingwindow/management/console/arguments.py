@@ -111,7 +111,10 @@ def add_purge(parser: CommandParser) -> None:
 def add_override(parser: CommandParser) -> None:
     parser.add_argument("--profile", required=True, help="the profile to override")
     parser.add_argument(
-        "--id", dest="identifier", type=not_empty, help="only this identifier; without it, all"
+        "--id",
+        dest="identifier",
+        type=not_empty,
+        help="only this identifier (a hash with hash: before it); without it, all",
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(
