@@ -30,6 +30,7 @@ from ..signals import limit_checked
 _LIMITS_CALL = "a call of limits"
 _OFF = "Nothing is limited: ENABLED is False."
 _EXEMPT = "This request is not limited: the setting EXEMPT covers it."
+_EXEMPT_LATER = "The later limits of this request do not apply: the setting EXEMPT covers it."
 _EXEMPT_VIEW = "The rules of the middleware do not apply to this view: it has rate_limit_exempt."
 
 
@@ -104,9 +105,9 @@ _current: ContextVar[RateLimitPanel | None] = ContextVar("panel", default=None)
 def _notes_on(request: HttpRequest) -> list[str]:
     """Return why some limits, or all of them, do not apply to the request."""
     notes = [] if conf.enabled else [_OFF]
-    state = state_of(request)
-    if state is not None and state[0].exempt:
-        notes.append(_EXEMPT)
+    state = state_of(request) or RequestState()
+    if any(check.exempt for check in state):
+        notes.append(_EXEMPT if state[0].exempt else _EXEMPT_LATER)
     if request.resolver_match is not None and is_exempt(request.resolver_match.func):
         notes.append(_EXEMPT_VIEW)
     return notes

@@ -198,6 +198,17 @@ def test_panel_says_why_a_request_has_no_limits(url: str, options: Any, note: st
 
 
 @pytest.mark.usefixtures("toolbar")
+def test_panel_says_that_only_later_limits_do_not_apply() -> None:
+    """The view logs in a user that EXEMPT covers."""
+    with with_rules(EXEMPT=["staff"], RULES=[]):
+        response = Client().get("/logging-in/")
+        (check,) = stats_of(response)["checks"]
+        assert check["rows"][0]["profile"] == "narrow"
+        assert "The later limits of this request do not apply" in shown_of(response)
+        assert "is not limited" not in shown_of(response)
+
+
+@pytest.mark.usefixtures("toolbar")
 @pytest.mark.parametrize(
     ("url", "status", "outcome"),
     [

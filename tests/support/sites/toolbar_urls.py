@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.urls import include, path
 from ninja import NinjaAPI
@@ -38,6 +39,12 @@ def calling(request: Any) -> HttpResponse:
     other.start()
     other.join()
     return HttpResponse(PAGE)
+
+
+def logging_in(request: Any) -> HttpResponse:
+    request.user = User(pk=1, is_staff=True)
+    response: HttpResponse = rate_limit("key")(plain)(request)
+    return response
 
 
 class Orders(APIView):
@@ -77,6 +84,7 @@ urlpatterns = [
     path("key/", rate_limit("key")(plain)),
     path("free/", rate_limit("free")(plain)),
     path("refunded/", rate_limit("narrow", charge_when=lambda response: False)(plain)),
+    path("logging-in/", rate_limit("narrow")(logging_in)),
     path("exempt/", rate_limit_exempt(plain)),
     path("drf/", Orders.as_view()),
     path("drf/view/", Prices.as_view()),
