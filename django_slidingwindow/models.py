@@ -273,7 +273,8 @@ class Override(models.Model):
         )
 
     def save_base(self, *args: Any, **options: Any) -> None:
-        # Not `save`: fixtures are loaded with `save_base` only.
+        # `save` calls this with the alias that it has chosen. Django saves overrides of a fixture
+        # without either method: the app announces them.
         with _announce_change(options.get("using") or router.db_for_write(Override, instance=self)):
             super().save_base(*args, **options)
 
