@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import getpass
 from datetime import datetime, timedelta
+from datetime import timezone as zones
 from typing import Any
 
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from ..models import Override, OverrideQuerySet
 from ..rates import parse_window
@@ -75,13 +77,27 @@ def parse_until(text: str) -> datetime:
     if text.startswith("+"):
         return now + timedelta(seconds=parse_window(text[1:]))
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_moment(text)
     except ValueError:
         raise ValueError(f"{text!r} is neither a duration such as +2h nor a time") from None
-    if timezone.is_aware(now) and timezone.is_naive(moment):
-        moment = timezone.make_aware(moment)
-    elif timezone.is_naive(now) and timezone.is_aware(moment):
-        moment = timezone.make_naive(moment)
     if moment <= now:
         raise ValueError(f"{text!r} has passed")
     return moment
+
+
+def parse_moment(text: str) -> datetime:
+    """Return the time that ISO 8601 names: aware in UTC, or naive without USE_TZ.
+
+    Raise ValueError if it is not a time, or not one that databases can store.
+    """
+    moment = parse_datetime(text)
+    if moment is None:
+        raise ValueError(f"{text!r} is not a time")
+    try:
+        if timezone.is_naive(moment):
+            moment = timezone.make_aware(moment)
+        # Databases store UTC, in which a time of the year 1 may not exist.
+        moment = moment.astimezone(zones.utc)
+        return timezone.make_naive(moment) if timezone.is_naive(timezone.now()) else moment
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is out of range") from error

@@ -144,6 +144,7 @@ def test_since_accepts_times() -> None:
     naive = timezone.make_naive(minute(100)).isoformat()
     assert run("--profile", "api", "--since", naive)
     assert run("--profile", "api", "--since", minute(100).isoformat())
+    assert run("--profile", "api", "--since", minute(100).strftime("%Y-%m-%dT%H:%MZ"))
     with pytest.raises(CommandError):
         run("--profile", "api", "--since", "1h")
 
@@ -175,6 +176,7 @@ def test_usage_exits_1_or_2_when_it_fails(arguments: list[str], code: int, probl
         (["--profile", "api", "--since", "yesterday"], "neither a duration such as 7d nor a time"),
         (["--profile", "api", "--since", "2999-01-01"], "in the future"),
         (["--profile", "api", "--since", "0001-01-01T00:00+05:00"], "neither a duration"),
+        (["--profile", "api", "--since", "2026-13-01T00:00Z"], "neither a duration"),
         ([], "--profile"),
     ],
 )

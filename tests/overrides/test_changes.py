@@ -113,6 +113,8 @@ def test_action_applies_to_all_identifiers(action: str) -> None:
         (("--profile", "api", "--id", "", "--block"), "--id: the value is empty"),
         (("--profile", "api", "--block", "--until", "soon"), "neither a duration"),
         (("--profile", "api", "--block", "--until", "+soon"), "unit"),
+        (("--profile", "api", "--block", "--until", "2999-13-01T00:00Z"), "neither a duration"),
+        (("--profile", "api", "--block", "--until", "9999-12-31T23:59-12:00"), "neither"),
         (("--profile", "api", "--block", "--until", "2001-01-01T00:00"), "has passed"),
         (("--profile", "api", "--block", "--note", "x" * 201), "at most 200"),
     ],
@@ -169,6 +171,8 @@ def test_until_follows_the_time_zone_of_the_project(settings: Any) -> None:
     moment = datetime(2999, 1, 1, 11, tzinfo=timezone.utc)
     assert parse_until("2999-01-01T12:00") == moment
     assert parse_until("2999-01-01T11:00+00:00") == moment
+    assert parse_until("2999-01-01T11:00Z") == moment
     settings.USE_TZ = False
     assert parse_until("2999-01-01T11:00+00:00") == datetime(2999, 1, 1, 12)
+    assert parse_until("2999-01-01T11:00Z") == datetime(2999, 1, 1, 12)
     assert parse_until("2999-01-01T12:00") == datetime(2999, 1, 1, 12)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
-from datetime import timezone as zones
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.utils import timezone
 
 from ...inspection.spans import Span, now
 from ...inspection.usage import SHARES, Counts, busiest, read, trail, window_uses
+from ...overrides.changes import parse_moment
 from ...policies import LOG_ALL, Profile
 from ...rates import parse_window
 from ...registry import registry
@@ -54,14 +53,8 @@ def _parse_since(text: str) -> datetime:
         moment = end - timedelta(seconds=parse_window(text))
     except ValueError:
         try:
-            moment = datetime.fromisoformat(text)
-            if timezone.is_naive(moment):
-                moment = timezone.make_aware(moment)
-            # Databases store UTC, in which a time of the year 1 may not exist.
-            moment = moment.astimezone(zones.utc)
-            if timezone.is_naive(end):
-                moment = timezone.make_naive(moment)
-        except (ValueError, OverflowError):
+            moment = parse_moment(text)
+        except ValueError:
             problem = f"{text!r} is neither a duration such as 7d nor a time"
             raise ArgumentTypeError(problem) from None
     if moment >= end:
