@@ -90,9 +90,11 @@ def _profiles(
 ) -> tuple[str, ...] | Callable[[HttpRequest], Any]:
     if callable(keyword) and not names:
         return cast(Callable[[HttpRequest], Any], keyword)
-    if isinstance(keyword, str):
+    if keyword is None:
+        keyword = ()
+    elif isinstance(keyword, str):
         keyword = (keyword,)
-    found = (*names, *(keyword or ()))
+    found = (*names, *keyword) if isinstance(keyword, Iterable) else ()
     if not found or not all(isinstance(name, str) for name in found):
         raise TypeError('rate_limit needs names of profiles, such as rate_limit("ip_public")')
     return found

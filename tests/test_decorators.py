@@ -165,6 +165,9 @@ def test_view_is_not_limited_when_the_function_chooses_no_profile(make):
         ((lambda request: None,), {}),
         ((5,), {}),
         (("burst",), {"profile": [lambda request: None]}),
+        (("burst",), {"profile": lambda request: None}),
+        (("burst",), {"profile": 5}),
+        ((), {"profile": 0}),
     ],
 )
 def test_decorator_without_names_raises_at_import(args, kwargs):
