@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..conf import on_change
-from ..profiles.user_code import in_thread
 
 if TYPE_CHECKING:
     from ..core.limiter import Limiter
@@ -32,9 +32,10 @@ def get_limiter() -> Limiter:
 async def aget_limiter() -> Limiter:
     """Do what `get_limiter` does, without blocking the event loop.
 
-    The first call of a process waits for the overrides, and imports modules.
+    The first call of a process waits for the overrides, and imports modules. A forked child has
+    none of the threads of `sync_to_async`, but its event loop has threads of its own.
     """
-    return await in_thread(get_limiter) if current is None else current
+    return await asyncio.to_thread(get_limiter) if current is None else current
 
 
 @contextmanager
