@@ -31,8 +31,13 @@ _PROFILES = {
     "wide": {"axis": "ip", "limit": 100, "window": 60},
     "hourly": {"axis": "ip", "limit": 10_000, "window": 3_600},
     "everyone": {"axis": "global", "limit": 100_000_000, "window": 60},
+    "tenants": {"axis": "tenant", "limit": 100, "window": 60},
     "closed": {"axis": "ip", "limit": 0, "window": 60},
 }
+
+
+def tenant(request: HttpRequest) -> str:
+    return f"tenant of {request.META['REMOTE_ADDR']}"
 
 
 def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
@@ -47,6 +52,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
         SLIDING_WINDOW={
             "PREFIX": prefix,
             "PROFILES": _PROFILES,
+            "IDENTITIES": {"tenant": tenant},
             "RULES": [
                 {"path": "^/ruled$", "profiles": ["wide"]},
                 {"path": "^/ruled-closed$", "profiles": ["closed"]},
@@ -78,6 +84,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
         path("bare", view),
         path("floor", floor),
         path("limited", rate_limit("wide")(view)),
+        path("tenant", rate_limit("tenants")(view)),
         path("three", rate_limit("wide", "hourly", "everyone")(view)),
         path("closed", rate_limit("closed")(view)),
         path("ruled", view),
@@ -128,6 +135,7 @@ def set_up(url: str, prefix: str) -> dict[str, Callable[[int], float]]:
         "check, allowed": checks("wide"),
         "check, refused": checks("closed"),
         "decorator, allowed": requests(plain, "/limited"),
+        "decorator, tenant": requests(plain, "/tenant"),
         "decorator, three profiles": requests(plain, "/three"),
         "decorator, refused": requests(plain, "/closed"),
         "middleware, allowed": requests(ruled, "/ruled"),

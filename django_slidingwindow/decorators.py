@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.http import HttpRequest
@@ -23,7 +24,7 @@ from .guard.requirements import (
 from .guard.usages import calling_place, declare
 from .http import headers
 from .http import refusal as responses
-from .profiles.user_code import call, is_async
+from .profiles.user_code import is_async, synchronous
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -79,9 +80,11 @@ def _decorator(
         # partial of the bound method.
         if _bound_to(view) is None:
             declare(_name_of(view) or place, requirement)
-        limit = _limit_async if _is_async_view(view) else _limit
-        return cast(View, limit(view, requirement, charge_when))
+        if _is_async_view(view):
+            return cast(View, _limit_async(view, requirement, charge_when))
+        return cast(View, _limit(view, requirement, sync_charge_when))
 
+    sync_charge_when = None if charge_when is None else synchronous(charge_when)
     return decorate
 
 
@@ -89,7 +92,7 @@ def _profiles(
     names: tuple[str, ...], keyword: Any
 ) -> tuple[str, ...] | Callable[[HttpRequest], Any]:
     if callable(keyword) and not names:
-        return cast(Callable[[HttpRequest], Any], keyword)
+        return synchronous(keyword)
     if keyword is None:
         keyword = ()
     elif isinstance(keyword, str):
@@ -184,7 +187,7 @@ def _django_request(request: Any) -> HttpRequest:
 
 def _should_charge(charge_when: Callable[[Any], Any], response: Any) -> bool:
     try:
-        return bool(call(charge_when, response))
+        return bool(charge_when(response))
     except Exception:
         logger.exception(_CHARGE_WHEN_FAILED, charge_when)
         return True
@@ -194,7 +197,7 @@ async def _ashould_charge(charge_when: Callable[[Any], Any], response: Any) -> b
     # A sync function runs here, and not in a thread: it only looks at the response.
     try:
         found = charge_when(response)
-        return bool(await found if is_async(charge_when) else found)
+        return bool(await found if isawaitable(found) else found)
     except Exception:
         logger.exception(_CHARGE_WHEN_FAILED, charge_when)
         return True

@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..conf import NAME, conf, on_change
-from ..profiles.user_code import call, path_of
+from ..profiles.user_code import path_of, synchronous
 from .addresses import Network
 from .identity import load_user
 from .proxies import UnknownClientError, client_of, parse_network
@@ -48,7 +48,7 @@ class Exemptions:
             return network
         for function in self.functions:
             try:
-                if call(function, request):
+                if function(request):
                     return path_of(function)
             except Exception:
                 logger.exception("an exemption failed, so it does not apply: %r", function)
@@ -87,13 +87,13 @@ def exemptions() -> Exemptions | None:
     entries: list[Any] = list(conf.exempt)
     for entry in entries:
         if callable(entry):
-            functions.append(entry)
+            functions.append(synchronous(entry))
         elif not isinstance(entry, str):
             raise ImproperlyConfigured(f"{NAME}['EXEMPT'] has {entry!r}, which is not a string.")
         elif "/" in entry or ":" in entry or entry.replace(".", "").isdigit():
             networks.append(parse_network(entry, "EXEMPT"))
         elif entry != STAFF:
-            functions.append(import_string(entry))
+            functions.append(synchronous(import_string(entry)))
     if not entries:
         return None
     return Exemptions(networks, functions, STAFF in entries)

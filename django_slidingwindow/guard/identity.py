@@ -32,7 +32,7 @@ from django.utils.translation import get_language_from_path
 
 from ..conf import NAME, conf, on_change
 from ..core.keys import join_identifiers
-from ..profiles.user_code import call, in_thread
+from ..profiles.user_code import in_thread, synchronous
 from ..registry import near
 from .credentials import is_token, meta_key, one_spelling
 from .proxies import canonical_ip, counted_client
@@ -145,7 +145,7 @@ def _single_resolver(axis: str, anonymous: str) -> Resolver:
     own = conf.identities.get(axis)
     if own is not None:
         function = import_string(own) if isinstance(own, str) else own
-        return Resolver(partial(_call_own, function, spelling(axis)), blocks=True)
+        return Resolver(partial(_call_own, synchronous(function), spelling(axis)), blocks=True)
     if names_header(axis):
         return Resolver(partial(_header, meta_key(axis.removeprefix(HEADER))))
     if axis in ("user", "user_or_ip"):
@@ -204,7 +204,7 @@ def _call_own(
 
     `spell` is given if the function replaces a built-in axis.
     """
-    value = call(function, request)
+    value = function(request)
     if value is None:
         return None
     return str(value) if spell is None else spell(str(value))

@@ -9,6 +9,7 @@ from weakref import ref
 
 from ..core.caching import BoundedCache
 from ..policies import parse_cost
+from ..profiles.user_code import synchronous
 from .credentials import is_token
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _REQUIREMENTS = "_rate_limit_requirements"
 class Requirement(NamedTuple):
     """The profiles that count the requests of a view, a rule or a throttle.
 
-    The functions may be `async def`. Other functions may use the database: in an async check, they
-    run in a thread.
+    The functions are for sync code, as `synchronous` returns them. In an async check, they run in a
+    thread, because they may use the database.
     """
 
     profiles: tuple[str, ...] | Choice
@@ -82,7 +83,7 @@ def methods_from(methods: str | Iterable[str] | None) -> frozenset[str] | None:
 
 def cost_from(cost: Any) -> int | Callable[[HttpRequest], Any]:
     """Return the cost of a requirement, a number or a function. Raise ValueError if it is wrong."""
-    return cost if callable(cost) else parse_cost(cost)
+    return synchronous(cost) if callable(cost) else parse_cost(cost)
 
 
 def requirements_from(
@@ -99,7 +100,9 @@ def requirements_from(
                 f"a limit needs names of profiles, or functions that choose them, not {item!r}"
             )
     cost = cost_from(cost)
-    found: list[tuple[str, ...] | Choice] = [item for item in given if not isinstance(item, str)]
+    found: list[tuple[str, ...] | Choice] = [
+        synchronous(item) for item in given if not isinstance(item, str)
+    ]
     names = tuple(item for item in given if isinstance(item, str))
     if names:
         found.insert(0, names)

@@ -10,7 +10,6 @@ from .. import decisions as reasons
 from ..conf import conf
 from ..decisions import Decision
 from ..policies import parse_cost
-from ..profiles.user_code import call
 from . import override_snapshot
 from .binding import Binding, BoundProfile
 from .requirements import Choice
@@ -140,7 +139,7 @@ def _choose_all(
 
 def _choose(choice: Choice, request: HttpRequest, costs: dict[str, int]) -> tuple[str, ...]:
     try:
-        found = call(choice, request)
+        found = choice(request)
         if found is None:
             return ()
         return (found,) if isinstance(found, str) else tuple(found)
@@ -153,7 +152,7 @@ def _choose(choice: Choice, request: HttpRequest, costs: dict[str, int]) -> tupl
 
 def _cost(function: Callable[[HttpRequest], Any], request: HttpRequest) -> int:
     try:
-        return parse_cost(call(function, request))
+        return parse_cost(function(request))
     except Exception:
         logger.exception("the cost function of a rate limit failed, so the cost is 1: %r", function)
         return 1

@@ -22,7 +22,7 @@ from ..conf import NAME, conf, on_change
 from ..core.caching import BoundedCache
 from ..decisions import BLOCK, DENY, IDENTITY_ERROR, Decision
 from ..durations import count_rounded_up
-from ..profiles.user_code import acall, call
+from ..profiles.user_code import acall, synchronous
 from . import headers
 from .headers import client_seconds, violated, waits_for_slot
 
@@ -68,7 +68,7 @@ def refusal(request: HttpRequest, decision: Decision) -> HttpResponse:
     seconds = client_seconds(decision)
     response: HttpResponse | None = _data(request, decision, seconds)
     if response is None:
-        response = _response(call(_response_function(), request, decision))
+        response = _response(synchronous(_response_function())(request, decision))
     return _finish(response, seconds)
 
 

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from functools import wraps
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 Result = TypeVar("Result")
 
 
-# Results of `is_async`. Finding one takes longer than most of these functions do, and a request
-# calls several. Weak, so that a function that was created for one request can be deleted.
-_is_async: WeakKeyDictionary[Callable[..., Any], bool] = WeakKeyDictionary()
-
-
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether the function returns an awaitable."""
-    try:
-        return _is_async[function]
-    except (KeyError, TypeError):
-        found = iscoroutinefunction(function) or iscoroutinefunction(
-            getattr(type(function), "__call__", None)  # noqa: B004 -- an async __call__
-        )
-    # Some objects cannot be hashed, or have no weak references.
-    with suppress(TypeError):
-        _is_async[function] = found
-    return found
+    return iscoroutinefunction(function) or iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004 -- an async __call__
+    )
 
 
-def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of a function of the project. An `async def` runs in an event loop."""
-    return async_to_sync(function)(*args) if is_async(function) else function(*args)
+def synchronous(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function for sync code: an `async def` runs in an event loop.
+
+    An async check calls it in a thread, so that it runs in the event loop of the check.
+    """
+    if not is_async(function):
+        return function
+
+    @wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return async_to_sync(function)(*args)
+
+    return wrapper
 
 
 async def acall(function: Callable[..., Any], *args: Any) -> Any:
-    """Do what `call` does, without blocking the event loop. A sync function runs in a thread."""
+    """Return the result of a function of the project. A sync function runs in a thread."""
     return await (function(*args) if is_async(function) else in_thread(function, *args))
 
 
@@ -48,5 +45,7 @@ async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
 
 def path_of(function: Callable[..., Any]) -> str:
     """Return the dotted path of a function of the project, for people."""
+    # An object that `synchronous` has wrapped has no name that the wrapper could take over.
+    function = getattr(function, "__wrapped__", function)
     named: Any = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -12,7 +11,7 @@ from ..algorithms.penalties import Penalty
 from ..exceptions import PolicyError, Text, text_of
 from ..policies import ALGORITHMS, DEFERRED, NO_INFLIGHT_DEFERRED, NO_INFLIGHT_LEASE, Policy
 from ..rates import parse_limit, parse_rate, parse_window
-from .user_code import call, is_async
+from .user_code import synchronous
 
 INFLIGHT, HOLD = "inflight", "hold"
 """The keys of the policy for requests in flight."""
@@ -95,7 +94,7 @@ def read_resolution(value: Any) -> int:
 def _function(value: Any) -> Any:
     """Return the function that a value is or names; None if the value is something else."""
     if callable(value):
-        return _sync(value)
+        return synchronous(value)
     if not isinstance(value, str) or not _is_path(value):
         return None
     try:
@@ -110,22 +109,7 @@ def _function(value: Any) -> Any:
             "{path!r} is not a function that takes (identifier, request) and returns a rate.",
             path=value,
         )
-    return _sync(found)
-
-
-def _sync(function: Any) -> Any:
-    """Return a function for sync code: an `async def` runs in an event loop.
-
-    Async checks call it in a thread, so that it runs in the event loop of the check.
-    """
-    if not is_async(function):
-        return function
-
-    @wraps(function)
-    def wrapper(*args: Any) -> Any:
-        return call(function, *args)
-
-    return wrapper
+    return synchronous(found)
 
 
 def _is_path(text: str) -> bool:

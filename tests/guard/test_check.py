@@ -14,7 +14,7 @@ from django.test import RequestFactory
 from django_slidingwindow import decisions, limits, signals
 from django_slidingwindow.guard import check as guard
 from django_slidingwindow.guard.check import Requirement
-from django_slidingwindow.guard.requirements import joined, methods_from
+from django_slidingwindow.guard.requirements import joined, methods_from, requirements_from
 from django_slidingwindow.guard.state import state_of
 
 CLIENT = "203.0.113.9"
@@ -260,7 +260,7 @@ def test_choice_may_be_async(check):
     async def choose(request):
         return "daily"
 
-    assert check(get(), [Requirement(choose)]).profile == "daily"
+    assert check(get(), requirements_from([choose])).profile == "daily"
 
 
 def test_choice_is_made_once_for_a_requirement(check):
@@ -303,7 +303,7 @@ def test_cost_may_be_a_function_even_an_async_one(check):
         return 3
 
     check(get(), [Requirement(("daily",), cost=lambda request: 2)])
-    check(get(), [Requirement(("daily",), cost=three)])
+    check(get(), requirements_from(["daily"], cost=three))
     assert left("daily") == 95
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import markcoroutinefunction
 
-from django_slidingwindow.profiles.user_code import acall, call, is_async
+from django_slidingwindow.profiles.user_code import acall, is_async, path_of, synchronous
 
 
 def plain(word: str) -> str:
@@ -67,24 +65,23 @@ class Bare:
 def test_is_async_finds_every_kind_of_async_callable(
     function: Callable[..., Any], found: bool
 ) -> None:
-    # The second call reads the cache.
-    assert is_async(function) is is_async(function) is found
+    assert is_async(function) is found
 
 
 @pytest.mark.parametrize("function", [plain, awaited, Plain(), Bare(), Unhashable()])
 def test_sync_and_async_functions_are_called_from_sync_and_async_code(
     function: Callable[..., Any],
 ) -> None:
-    assert call(function, "word") == "word"
+    assert synchronous(function)("word") == "word"
     assert asyncio.run(acall(function, "word")) == "word"
 
 
-def test_function_that_was_created_for_a_request_is_not_kept() -> None:
-    def made(word: str) -> str:
-        return word
+def test_sync_function_is_used_as_it_is() -> None:
+    assert synchronous(plain) is plain
 
-    assert call(made, "word") == "word"
-    seen = weakref.ref(made)
-    del made
-    gc.collect()
-    assert seen() is None
+
+@pytest.mark.parametrize(
+    ("function", "path"), [(plain, "plain"), (awaited, "awaited"), (Awaited(), "Awaited")]
+)
+def test_path_of_names_the_function_of_the_project(function: Callable[..., Any], path: str) -> None:
+    assert path_of(synchronous(function)) == f"{__name__}.{path}"

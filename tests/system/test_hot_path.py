@@ -246,15 +246,15 @@ MOST_FUNCTIONS = {
     "refused check": 10,
     "leased check": 9,
     "decorator": 18,
-    "tenant": 20,
-    "limit by function": 28,
-    "profile and cost by function": 29,
-    "three profiles": 35,
+    "tenant": 18,
+    "limit by function": 27,
+    "profile and cost by function": 25,
+    "three profiles": 33,
     "refused": 27,
     "leased": 18,
-    "two decorators": 52,
+    "two decorators": 50,
     "middleware": 23,
-    "middleware and decorator": 59,
+    "middleware and decorator": 57,
 }
 
 
