@@ -65,16 +65,19 @@ def test_bounds_of_exact_logs_can_be_reached(stamps: list[int], candidate: Candi
 @settings(max_examples=60)
 @given(
     stamps=seconds,
-    policies=st.lists(
-        st.builds(
-            Policy,
-            limit=st.integers(0, 3),
-            window=st.sampled_from([0.5, 1, 1.5, 2, 3]),
-            algorithm=st.sampled_from(["compact", "buckets", "counter"]),
-            resolution=st.sampled_from([1, 2, 3]),
-        ),
-        min_size=1,
-        max_size=2,
+    policies=st.sampled_from([1, 2, 3]).flatmap(
+        # One resolution, as in a profile: policies with the same window share its hits.
+        lambda resolution: st.lists(
+            st.builds(
+                Policy,
+                limit=st.integers(0, 3),
+                window=st.sampled_from([0.5, 1, 1.5, 2, 3]),
+                algorithm=st.sampled_from(["compact", "buckets", "counter"]),
+                resolution=st.just(resolution),
+            ),
+            min_size=1,
+            max_size=2,
+        )
     ),
     count_rejected=st.booleans(),
 )

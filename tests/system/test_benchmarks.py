@@ -367,7 +367,7 @@ def test_two_checkouts_are_compared_case_by_case(capsys: pytest.CaptureFixture[s
     _, bare, floor, *lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"bare view +[\d.]+ ± 0\.0", bare), bare
     assert re.fullmatch(r"floor +-?[\d.]+ ± 0\.0", floor), floor
-    assert len(lines) == 7
+    assert len(lines) == 8
     for line in lines:
         # Two turns on a busy machine may be quicker than the bare view.
         numbers = r"( +-?[\d.]+ ± 0\.0){2} +[+-][\d.]+ ± 0\.0 %( +-?[\d.]+ x){2}"
