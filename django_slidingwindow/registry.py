@@ -87,13 +87,13 @@ class Registry:
         profiles = self._profiles
         profile = profiles.get(name)
         if profile is None:
-            config = self.configs().get(name)
-            if config is None:
+            configs = self.configs()
+            if name not in configs:
                 raise ImproperlyConfigured(
-                    f"unknown rate-limit profile {name!r}: {near(str(name), self.configs())}"
+                    f"unknown rate-limit profile {name!r}: {near(str(name), configs)}"
                 )
             # Not into `self._profiles`: if `reset` has replaced it meanwhile, this profile is old.
-            profile = profiles[name] = read_profile(name, config)
+            profile = profiles[name] = read_profile(name, configs[name])
         return profile
 
     def configs(self) -> dict[str, Any]:

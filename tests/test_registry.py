@@ -125,6 +125,14 @@ def test_get_suggests_a_known_name_when_a_name_is_unknown() -> None:
         registry.get("zzz")
 
 
+def test_get_says_what_is_wrong_with_a_profile_that_is_none() -> None:
+    with (
+        override_settings(SLIDING_WINDOW={"PROFILES": {"ip_public": None}}),
+        pytest.raises(ImproperlyConfigured, match=r"\['ip_public'\]: must be a dict"),
+    ):
+        registry.get("ip_public")
+
+
 def test_near_lists_similar_names_or_all_names() -> None:
     assert near("limt", ["limit", "rate"]) == "did you mean 'limit'?"
     assert near("ab", ["abc", "abd"]) == "did you mean 'abd' or 'abc'?"
