@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -86,7 +87,8 @@ def _requirements(
 
 
 def _response(request: HttpRequest, found: Peek, template_name: str | None) -> HttpResponse:
-    content = _content(found)
+    refusal = _longest_refusal(found)
+    content = _content(found, refusal)
     form = request.GET.get("format")
     if form not in _FORMATS:
         form = preferred_format(request)
@@ -94,7 +96,7 @@ def _response(request: HttpRequest, found: Peek, template_name: str | None) -> H
         context = {
             **content,
             "limits": [_with_texts(limit) for limit in content["limits"]],
-            "advice": next(map(advice, _refusals(found)), ""),
+            "advice": "" if refusal is None else advice(refusal),
         }
         if template_name is None:
             response = HttpResponse(_template().render(Context(context)))
@@ -107,30 +109,20 @@ def _response(request: HttpRequest, found: Peek, template_name: str | None) -> H
     return response
 
 
-def _content(found: Peek) -> dict[str, Any]:
-    waits = [client_seconds(decision) for decision in _refusals(found)]
+def _content(found: Peek, refusal: Decision | None) -> dict[str, Any]:
     return {
-        "allowed": not waits,
-        "retry_after": _longest(waits),
+        "allowed": refusal is None,
+        "retry_after": _retry_after(refusal),
         "source": found.decision.source if found.decision is not None else REDIS,
         "limits": [*_windows(found.windows, found.decision), *_blocks(found.decided)],
     }
 
 
-def _refusals(found: Peek) -> list[Decision]:
-    """Return the decisions that would refuse the caller's next request."""
-    decisions = [*found.decided, *([] if found.decision is None else [found.decision])]
-    return [decision for decision in decisions if not decision.allowed]
-
-
-def _longest(waits: Iterable[int | None]) -> int | None:
-    """Return the longest wait in seconds; None if one of them never ends."""
-    known = []
-    for wait in waits:
-        if wait is None:
-            return None
-        known.append(wait)
-    return max(known, default=0)
+def _longest_refusal(found: Peek) -> Decision | None:
+    """Return the refusal with the longest wait; None if the caller's next request passes."""
+    decisions = (*found.decided, found.decision)
+    refusals = [one for one in decisions if one is not None and not one.allowed]
+    return max(refusals, key=lambda one: client_seconds(one) or math.inf, default=None)
 
 
 def _windows(

@@ -330,6 +330,14 @@ def test_overrides_are_shown(made: Any) -> None:
     assert "trying again will not help" in html
 
 
+def test_advice_is_about_the_longest_wait(made: Any) -> None:
+    put("tenant", Override("block", until=override_snapshot.clock() + 20))
+    limits.check("burst", ADDRESS, cost=3)
+    assert 55 <= made(NAMES)["retry_after"] <= 60
+    html = ask(limits_view(NAMES), "?format=html").content.decode()
+    assert re.search(r"Please try again in (5[5-9]|60) seconds", html)
+
+
 @pytest.mark.parametrize(
     ("fallback", "allowed", "remaining"),
     [("local", True, [3, 100]), ("allow", True, [None, None]), ("deny", False, [None, None])],
