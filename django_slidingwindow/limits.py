@@ -48,7 +48,7 @@ LONGEST_DELAY = 1_800.0
 def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Charge `cost` hits to the identifier if the profile admits them."""
     limiter = current_limiter.current or get_limiter()
-    windows = _windows(limiter, profile, identifier, cost, conf.enabled)
+    windows = _windows(limiter, profile, identifier, cost)
     decision = limiter.charge(windows)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
@@ -56,7 +56,7 @@ def check(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
 async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Do what `check` does, without blocking the event loop."""
     limiter = current_limiter.current or await aget_limiter()
-    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
+    windows = await _awindows(limiter, profile, identifier, cost)
     decision = await limiter.acharge(windows)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
@@ -64,13 +64,13 @@ async def acheck(profile: str | Profile, identifier: str, cost: int = 1) -> Deci
 def peek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Return what `check` would return; charge nothing."""
     limiter = get_limiter()
-    return limiter.peek(_windows(limiter, profile, identifier, cost, conf.enabled))
+    return limiter.peek(_windows(limiter, profile, identifier, cost))
 
 
 async def apeek(profile: str | Profile, identifier: str, cost: int = 1) -> Decision:
     """Do what `peek` does, without blocking the event loop."""
     limiter = await aget_limiter()
-    return await limiter.apeek(await _awindows(limiter, profile, identifier, cost, conf.enabled))
+    return await limiter.apeek(await _awindows(limiter, profile, identifier, cost))
 
 
 def acquire(
@@ -81,7 +81,7 @@ def acquire(
     Refuse if that would take more than `timeout` seconds, or if waiting does not help.
     """
     limiter = get_limiter()
-    windows = _windows(limiter, profile, identifier, cost, conf.enabled)
+    windows = _windows(limiter, profile, identifier, cost)
     decision = limiter.acquire(windows, timeout)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
@@ -91,7 +91,7 @@ async def aacquire(
 ) -> Decision:
     """Do what `acquire` does, without blocking the event loop."""
     limiter = await aget_limiter()
-    windows = await _awindows(limiter, profile, identifier, cost, conf.enabled)
+    windows = await _awindows(limiter, profile, identifier, cost)
     decision = await limiter.aacquire(windows, timeout)
     return _logged(windows, identifier, cost, decision) if windows.template.logged else decision
 
@@ -156,13 +156,13 @@ async def arefund(decision: Decision) -> int:
 def reset(profile: str | Profile, identifier: str) -> int:
     """Delete the identifier's windows in this profile; return how many there were."""
     limiter = get_limiter()
-    return limiter.reset(_windows(limiter, profile, identifier, 1, True, False).keys)
+    return limiter.reset(_windows(limiter, profile, identifier, 1, as_configured=True).keys)
 
 
 async def areset(profile: str | Profile, identifier: str) -> int:
     """Do what `reset` does, without blocking the event loop."""
     limiter = await aget_limiter()
-    windows = await _awindows(limiter, profile, identifier, 1, True, False)
+    windows = await _awindows(limiter, profile, identifier, 1, as_configured=True)
     return await limiter.areset(windows.keys)
 
 
@@ -204,12 +204,11 @@ def _windows(
     profile: str | Profile,
     identifier: str,
     cost: int,
-    enabled: bool,
-    overridable: bool = True,
+    as_configured: bool = False,
 ) -> WindowSet:
     """Return the windows of an identifier; an empty set if limits are disabled.
 
-    `overridable` is False for a caller that needs the windows of the profile without overrides.
+    `as_configured` ignores overrides and the setting ENABLED.
     """
     if type(cost) is not int:
         cost = parse_cost(cost)
@@ -222,9 +221,9 @@ def _windows(
     _, _, found, spell, template = prepared
     if spell is not None:
         identifier = spell(identifier)
-    if not enabled:
+    if not as_configured and not conf.enabled:
         return limiter.template(found, (), cost).windows(identifier)
-    overrides = override_snapshot.current if overridable else None
+    overrides = None if as_configured else override_snapshot.current
     if overrides is None and template is not None:
         return template.windows(identifier)
     override, policies = limits_for(found, identifier, None, overrides)
@@ -250,11 +249,10 @@ async def _awindows(
     profile: str | Profile,
     identifier: str,
     cost: int,
-    enabled: bool,
-    overridable: bool = True,
+    as_configured: bool = False,
 ) -> WindowSet:
     """Do what `_windows` does, in a thread if a function of the project chooses the limit."""
     found = registry.get(profile) if isinstance(profile, str) else profile
     if found.limit_for is None:
-        return _windows(limiter, profile, identifier, cost, enabled, overridable)
-    return await in_thread(_windows, limiter, profile, identifier, cost, enabled, overridable)
+        return _windows(limiter, profile, identifier, cost, as_configured)
+    return await in_thread(_windows, limiter, profile, identifier, cost, as_configured)
