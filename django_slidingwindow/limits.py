@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import signals
 from .conf import conf
@@ -19,7 +20,7 @@ from .profiles.user_code import in_thread
 from .registry import registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
     from .core.limiter import Limiter
     from .core.windows import WindowSet, WindowTemplate
@@ -117,7 +118,7 @@ async def ahold(profile: str | Profile, identifier: str, cost: int = 1) -> Async
     try:
         yield decision
     finally:
-        await limiter.arelease(decision)
+        await _to_its_end(limiter.arelease(decision))
 
 
 def retry_delay(decision: Decision, attempt: int = 0, *, longest: float = LONGEST_DELAY) -> float:
@@ -150,7 +151,19 @@ def refund(decision: Decision) -> int:
 async def arefund(decision: Decision) -> int:
     """Do what `refund` does, without blocking the event loop."""
     limiter = await aget_limiter()
-    return await limiter.arefund(decision)
+    return await _to_its_end(limiter.arefund(decision))
+
+
+async def _to_its_end(giving_back: Coroutine[Any, Any, int]) -> int:
+    """Give back hits or slots, even if the caller is cancelled meanwhile; return their number."""
+    task = asyncio.ensure_future(giving_back)
+    _giving_back.add(task)
+    task.add_done_callback(_giving_back.discard)
+    return await asyncio.shield(task)
+
+
+# An event loop has only weak references to its tasks.
+_giving_back: set[asyncio.Future[int]] = set()
 
 
 def reset(profile: str | Profile, identifier: str) -> int:

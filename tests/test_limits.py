@@ -734,6 +734,24 @@ def test_slot_is_free_after_an_exception_and_hits_stay(call: Calls, redis: Redis
     assert [one.remaining for one in call.peek(both, "ada", 0).verdicts] == [4, 2]
 
 
+@pytest.mark.parametrize("refunded", [False, True])
+@pytest.mark.usefixtures("redis")
+async def test_slot_is_free_when_the_task_that_gives_it_back_is_cancelled(refunded: bool) -> None:
+    async def hold_and_cancel() -> None:
+        async with limits.ahold(slots(), "ada") as decision:
+            task = asyncio.current_task()
+            assert task is not None
+            # The next call sends its command before this happens, and cannot get the reply.
+            asyncio.get_running_loop().call_soon(task.cancel)
+            if refunded:
+                await limits.arefund(decision)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(hold_and_cancel())
+    # This call follows on the same connection.
+    assert (await limits.apeek(slots(), "ada")).remaining == 1
+
+
 def test_hold_takes_no_slot_without_inflight_or_when_limits_are_disabled(
     call: Calls, settings: Any, redis: Redis
 ) -> None:
