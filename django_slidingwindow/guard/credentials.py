@@ -25,7 +25,8 @@ def one_spelling(key: str, value: str) -> str:
 
     White space around a value means nothing (RFC 9110, 5.5). In `Authorization`, the scheme is
     case-insensitive, and any white space separates it from the credentials. The scheme Basic has
-    its credentials in base64, whose decoders skip characters that are not base64.
+    its credentials in base64, whose decoders skip characters that are not base64; some need no
+    padding.
     """
     if key not in _WITH_SCHEME:
         return value.strip()
@@ -33,7 +34,7 @@ def one_spelling(key: str, value: str) -> str:
     credentials = " ".join(words)
     if scheme.lower() == "basic":
         try:
-            decoded = a2b_base64(credentials.encode("ascii", "replace"))
+            decoded = a2b_base64(credentials.encode("ascii", "replace") + b"==")
         except ValueError:
             pass
         else:
