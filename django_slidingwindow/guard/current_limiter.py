@@ -51,7 +51,7 @@ def limiters_from(make: Callable[[], Limiter]) -> Iterator[None]:
         with _lock:
             current, _make = before
         if changes != _changes:
-            # The limiter from before is of settings that have changed since.
+            # The settings have changed since the earlier limiter was made.
             _forget_limiter()
 
 

@@ -11,9 +11,9 @@
 | `header:X-API-Key` | a keyed hash of the header |
 | any other, for example `tenant` | what the function in IDENTITIES returns |
 
-The profile's `anonymous` chooses what counts a request without user or session: its address, or
-nothing. Axes joined by "+" count each combination. If one of them has no identifier, the profile
-does not count the request.
+A request without user or session is counted by its address, or not at all: the profile's
+`anonymous` chooses. Axes joined by "+" count each combination. If one of them has no identifier,
+the profile does not count the request.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def canonical(axis: str, identifier: str) -> str:
 
 
 def by_part(change: Callable[[str, str], str], axis: str, identifier: str) -> str:
-    """Return an identifier of several axes with the part of each of them changed.
+    """Return an identifier of several axes with each part changed by `change(axis, part)`.
 
-    Return it as it is if the parts do not match the axes: it is shortened then, or was never one.
+    Return it unchanged if its parts do not match the axes, for example because it is shortened.
     """
     axes, parts = axis.split("+"), _split_identifiers(identifier)
     if len(axes) != len(parts):

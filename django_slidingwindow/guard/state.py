@@ -93,8 +93,8 @@ class RequestState(list[Check]):
                 names = requirement.profiles
                 if isinstance(names, tuple):
                     return names
-                # Without a choice, an earlier one has failed, and the request was denied in a
-                # profile without a name.
+                # The choice is missing if the choice of an earlier requirement has failed. The
+                # request was denied then, in a profile without a name.
                 return check.chosen.get(id(requirement), ("",))
         return ()
 

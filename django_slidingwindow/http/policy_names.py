@@ -50,7 +50,7 @@ def describe(policies: Sequence[tuple[str, Policy, int]]) -> list[Named]:
 
 
 def _suffix(policy: Policy) -> str:
-    """Return the end of a policy's name, which differs from those of its profile's others."""
+    """Return the end of a policy's name: it differs among the policies of a profile."""
     return "inflight" if policy.inflight else f"{policy.window_text}s"
 
 
