@@ -105,7 +105,7 @@ class WaitingLines:
                     if now >= ends:
                         break
                 if line.opens is not None and line.opens > now:
-                    yield Pause(min(line.opens - now, _LONGEST_PAUSE))
+                    yield Pause(_pause(windows, line.opens - now))
                 decision: Decision = yield Ask(windows)
                 if decision.allowed:
                     full = _full_for(windows, decision)
@@ -148,6 +148,14 @@ class WaitingLines:
 def _call_first(line: _WaitingLine) -> None:
     if not line.places[0].done():
         line.places[0].set_result(None)
+
+
+def _pause(windows: WindowSet, seconds: float) -> float:
+    """Return how long to wait before asking again, if there may be room after some seconds."""
+    # A window that counts refusals has no room for longer after each of them.
+    if any(rule.count_rejected for rule in windows.template.rules):
+        return seconds
+    return min(seconds, _LONGEST_PAUSE)
 
 
 def _full_for(windows: WindowSet, admission: Decision) -> float:

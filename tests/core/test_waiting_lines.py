@@ -310,6 +310,17 @@ def test_refusal_that_has_ended_still_causes_a_pause() -> None:
     flow.close()
 
 
+def test_first_does_not_ask_early_when_refusals_count() -> None:
+    clock, mine = Now(), checks("1/h", count_rejected=True)
+    clock.limiter.charge(clock.limiter.windows(mine))
+    clock.now = 60.0
+    first, pause = clock.begin(mine)
+    assert pause == Pause(3_600.0)
+    clock.now += pause.seconds
+    assert isinstance(first.send(None), Ask)
+    assert clock.end(first, mine).allowed
+
+
 async def test_turn_is_awaited_no_longer_than_its_seconds() -> None:
     turn = Turn(Future(), 0.01)
     take(turn)
