@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from .decisions import Decision, Verdict
 
 _METHODS = ("GET", "HEAD")
-_FORMATS = HTML, JSON = ("html", "json")
+HTML = "html"
+_FORMATS = (HTML, "json")
 
 
 def limits_view(
