@@ -70,7 +70,7 @@ def retry_after(headers: HTTPMessage | None) -> float | None:
     try:
         until, now = parsedate_to_datetime(text), parsedate_to_datetime(_text(headers, "Date"))
         return max(0.0, (until - now).total_seconds())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -34,6 +34,7 @@ NOW = "Tue, 17 Nov 2026 10:00:00 GMT"
         (message(Retry_After="Tue, 17 Nov 2026 10:01:00 GMT", Date=NOW), 60.0),
         (message(Retry_After="Tue, 17 Nov 2026 09:00:00 GMT", Date=NOW), 0.0),
         (message(Retry_After="Tue, 17 Nov 2026 10:01:00 GMT"), None),
+        (message(Retry_After=f"Tue, 17 Nov {10**20} 10:01:00 GMT", Date=NOW), None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(
