@@ -136,7 +136,7 @@ def unblock_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Ht
         raise PermissionDenied
     key = request.GET.get("key", "")
     try:
-        states = inspection.describe_all(key) or inspection.damaged(keys=[key])
+        states = inspection.describe_all(key)
         if request.method == "POST":
             deleted = [state for state in states if inspection.reset_key(state.key)]
             _record_unblocking(request, deleted)

@@ -21,6 +21,8 @@ from .search import ALL, Filters, Match, Search
 
 KEYS_A_PAGE = 1_000
 """The COUNT of a SCAN over all keys."""
+# Stands for the reading of a value that cannot be decoded.
+_DAMAGED = Reading(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
 
 Progress: TypeAlias = "Callable[[int, int], None]"
 """A function that takes the number of keys seen so far, and about how many the server has."""
@@ -132,11 +134,15 @@ def describe(key: str) -> KeyState | None:
 def describe_all(key: str) -> list[KeyState]:
     """Return the window of a key, and the windows of its profile's other policies.
 
-    Return an empty list if the window of the key is empty.
+    Damaged windows have 0 hits. Return an empty list if the window of the key is empty.
     """
     search = Search()
     for match in _matches([key], search):
-        states = _states(_matches(search.beside(match), search))
+        states = [
+            _state(match, reading or _DAMAGED, pttl, size)
+            for match, reading, pttl, size in _read(_matches(search.beside(match), search))
+            if pttl != -2
+        ]
         return states if states and states[0].key == key else []
     return []
 
@@ -148,9 +154,8 @@ def damaged(filters: Filters = ALL, *, keys: Iterable[str] | None = None) -> lis
     """
     search = Search(filters)
     pages = _pages(search, None) if keys is None else [_matches(keys, search)]
-    empty = Reading(hits=0, blocked=False, retry_after=0.0, reset_after=0.0)
     return [
-        _state(match, empty, pttl, size)
+        _state(match, _DAMAGED, pttl, size)
         for matches in pages
         for match, reading, pttl, size in _read(matches)
         if reading is None

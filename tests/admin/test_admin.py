@@ -891,6 +891,17 @@ class TestLive:
         admin_client.post(address("unblock"), query_params={"key": key})
         assert redis.keys() == []
 
+    def test_unblock_also_deletes_a_damaged_window_of_the_identifier(
+        self, admin_client: Client, redis: Any
+    ) -> None:
+        key = block()
+        damaged = key.replace(":c60", ":c3600")
+        redis.set(damaged, "rubbish")
+        response = admin_client.get(address("unblock"), {"key": key})
+        assert [r.state.key for r in response.context["rows"]] == [key, damaged]
+        admin_client.post(address("unblock"), query_params={"key": key})
+        assert redis.keys() == []
+
     def test_unblock_deletes_nothing_when_the_window_has_no_hits(
         self, admin_client: Client, redis: Any
     ) -> None:
