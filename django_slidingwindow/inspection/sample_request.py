@@ -14,6 +14,7 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
 from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils import translation
+from django.utils.encoding import iri_to_uri
 
 from ..guard.credentials import is_token
 
@@ -31,7 +32,7 @@ def request_of(
         raise ValueError(f"{method!r} is not a method such as GET.")
     if not path.startswith("/"):
         raise ValueError(f"the path must begin with a slash, and {path!r} does not.")
-    path_info, _, query = path.partition("?")
+    path_info, _, query = iri_to_uri(path).partition("?")
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method.upper(),
         "PATH_INFO": unquote_to_bytes(path_info).decode("latin-1"),

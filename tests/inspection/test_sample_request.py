@@ -35,6 +35,11 @@ def test_request_has_the_given_values() -> None:
     assert not hasattr(request, "user")
 
 
+def test_request_may_be_given_with_characters_that_a_browser_encodes() -> None:
+    request = request_of("GET", "/café 日本/?q=日本 #", ip="203.0.113.9")
+    assert (request.path_info, request.GET["q"]) == ("/café 日本/", "日本 #")
+
+
 @pytest.mark.parametrize("url", ["/de/page/", "/fr/page/", "/page/"])
 def test_request_resolves_a_path_that_begins_with_a_language(settings: Any, url: str) -> None:
     settings.LANGUAGE_CODE = "en"
