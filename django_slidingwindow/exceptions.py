@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext
+
 
 class Text(str):
     """An English text that remembers its template and values.
@@ -31,6 +33,18 @@ def text_of(error: Exception) -> str:
     """Return the message of an error, as a `Text` if it was raised with one."""
     message = error.args[0] if error.args else ""
     return message if isinstance(message, Text) else str(error)
+
+
+def translated(text: str) -> str:
+    """Translate a `Text` into the current language. Return any other text unchanged."""
+    if not isinstance(text, Text):
+        return text
+    template = gettext(text.template)
+    values = {
+        name: translated(value) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return template.format(**values) if values else template
 
 
 def gettext_noop(text: str) -> str:

@@ -9,7 +9,6 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext, pgettext
 
 from ..durations import duration_exact, duration_rounded_up
-from ..exceptions import Text
 from ..inspection.spans import local
 from ..models import Rejection
 from ..policies import SLOTS
@@ -17,18 +16,6 @@ from ..policies import SLOTS
 
 def number(value: int) -> str:
     return number_format(value, force_grouping=True)
-
-
-def translated(text: str) -> str:
-    """Translate a `Text` into the current language. Return any other text unchanged."""
-    if not isinstance(text, Text):
-        return text
-    template = gettext(text.template)
-    values = {
-        name: translated(value) if isinstance(value, str) else value
-        for name, value in text.values.items()
-    }
-    return template.format(**values) if values else template
 
 
 def wait(seconds: float | None) -> str:

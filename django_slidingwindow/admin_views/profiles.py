@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from ..conf import conf
 from ..durations import duration_exact
+from ..exceptions import translated
 from ..guard.rules import read_rule, rule_problems
 from ..guard.usages import usages
 from ..inspection.profiles import (
@@ -28,7 +29,7 @@ from ..models import Rejection
 from ..policies import Policy
 from ..rejections.text import printable
 from . import what_if
-from .formatting import number, rate, translated
+from .formatting import number, rate
 from .pages import override_links, page, require_view, url
 from .summary import hits_by_profile
 from .times import today

@@ -14,13 +14,13 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext, pgettext_lazy
 
-from ..exceptions import PolicyError, text_of
+from ..exceptions import PolicyError, text_of, translated
 from ..inspection.search import configured
 from ..inspection.spans import last
 from ..inspection.what_if import Affected, Bounds, WhatIf, what_if
 from ..models import Rejection
 from ..policies import LOG_ALL, Policy, Profile
-from .formatting import minute, number, rate, translated
+from .formatting import minute, number, rate
 from .pages import url
 from .times import RECENT
 from .usage import SPANS

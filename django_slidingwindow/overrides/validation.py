@@ -11,7 +11,7 @@ from ..core.keys import escape, escape_shortened, unescape
 from ..core.tiers import windows_of
 from ..decisions import LIMIT
 from ..durations import duration_exact
-from ..exceptions import PolicyError, Text, text_of
+from ..exceptions import PolicyError, text_of, translated
 from ..guard.identity import EVERYBODY, HEADER, by_part, canonical
 from ..guard.override import Limits
 from ..guard.override_snapshot import ACTIONS
@@ -125,11 +125,6 @@ def parse_limits(text: str) -> Limits:
     return tuple(limits)
 
 
-def _translated(text: str) -> str:
-    """Return the text of a problem in the current language."""
-    return _(text.template).format(**text.values) if isinstance(text, Text) else text
-
-
 def _limit_problem(profile: Profile, text: str) -> str:
     """Return why a profile cannot have this limit; empty if it can."""
     if not text:
@@ -137,7 +132,7 @@ def _limit_problem(profile: Profile, text: str) -> str:
     try:
         limits = parse_limits(text)
     except PolicyError as error:
-        return _translated(text_of(error))
+        return translated(text_of(error))
     windows = windows_of(profile)
     if windows is None:
         # A function returns the rates, so the profile may have any window.

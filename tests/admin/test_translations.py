@@ -18,9 +18,7 @@ from django.utils.translation import to_language
 
 from django_slidingwindow import limits
 from django_slidingwindow.admin_views import formatting
-from django_slidingwindow.exceptions import Text
 from django_slidingwindow.models import Rejection
-from django_slidingwindow.registry import profile_problems
 from tests.support.rejection_factories import row
 
 pytestmark = pytest.mark.django_db
@@ -169,28 +167,3 @@ def test_message_after_unblocking_counts_windows(
     headers = {"Accept-Language": "fr"}
     response = admin_client.post(addresses["unblock"], headers=headers, follow=True)
     assert "2 fenêtres ont été supprimées." in response.content.decode()
-
-
-class TestTranslated:
-    def test_translated_also_translates_nested_texts(self) -> None:
-        config = {"axis": "ip", "rate": "1/m", "skope": "a", "mode": "watch"}
-        with translation.override("de"):
-            found = [formatting.translated(text) for _, text in profile_problems("a", config)]
-        assert found == [
-            "unbekannter Schlüssel: meinten Sie 'scope'?",
-            "'watch' ist keiner von enforce, observe, deferred.",
-        ]
-
-    def test_translated_keeps_values(self) -> None:
-        text = Text(
-            "limit {value!r} is out of range: use 0 to {highest:,}.", value=-1, highest=9_999
-        )
-        with translation.override("pt-br"):
-            assert (
-                formatting.translated(text) == "limit -1 está fora do intervalo: use de 0 a 9,999."
-            )
-
-    def test_translated_keeps_plain_text(self) -> None:
-        with translation.override("de"):
-            assert formatting.translated("Search") == "Search"
-            assert formatting.translated(Text("No module named '{x}'")) == "No module named '{x}'"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,3 +229,10 @@ def test_identifier_in_the_admin_finds_its_requests(identifier: str) -> None:
     assert len(stored) <= 200
     found = spellings(OWN, stored)
     assert identifier in found or unescape(escape(identifier)) in found
+
+
+def test_problem_of_a_limit_is_translated_as_a_whole() -> None:
+    with translation.override("de"), pytest.raises(ValidationError) as raised:
+        cleaned("one", "", "limit", "many")
+    (problem,) = raised.value.message_dict["limit"]
+    assert "enthält kein '/': eine Rate ist eine ganze Zahl" in problem
