@@ -103,7 +103,10 @@ class OverrideProfileFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
-        return queryset if value is None else queryset.filter(profile=printable(value))
+        if value is None:
+            return queryset
+        # No row has a NUL, and PostgreSQL raises an error for it.
+        return queryset.none() if "\0" in value else queryset.filter(profile=value)
 
 
 class OverrideAdmin(_ModelAdmin):

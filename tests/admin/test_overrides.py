@@ -158,6 +158,16 @@ def test_end_now_warns_when_all_have_ended(admin_client: Client) -> None:
     assert not LogEntry.objects.exists()
 
 
+def test_list_can_be_filtered_by_a_profile_whose_name_looks_escaped(
+    admin_client: Client, settings: Any
+) -> None:
+    name = "100%ab\u202e"
+    settings.SLIDING_WINDOW = {"PROFILES": {name: {"axis": "ip", "rate": "4/h"}}}
+    admin_client.post(address("add"), filled(profile=name))
+    response = admin_client.get(address("changelist"), {"profile": name})
+    assert [one.profile for one in response.context["cl"].result_list] == [name]
+
+
 def test_list_applies_the_filters_and_escapes_text(admin_client: Client) -> None:
     Override.objects.create(profile="api", identifier=HOSTILE, action="block")
     Override.objects.create(profile="login", action="limit", limit="9/m", until=timezone.now())
@@ -171,6 +181,7 @@ def test_list_applies_the_filters_and_escapes_text(admin_client: Client) -> None
     assert found("?state=ended") == ["login"]
     assert found("?profile=api") == ["api"]
     assert found("?q=script") == ["api"]
+    assert found("?profile=api%00") == []
     page = admin_client.get(address("changelist")).content.decode()
     assert SHOWN in page
     assert "<script>alert(1)" not in page
