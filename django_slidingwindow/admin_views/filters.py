@@ -17,7 +17,7 @@ from ..inspection.profiles import profiles
 from ..inspection.spans import Span
 from ..models import Rejection
 from ..rejections.rows import OVERFLOW, column
-from .times import RECENT, parse_span
+from .times import SPANS, parse_span
 
 REASONS = {
     decisions.LIMIT: _("over the limit"),
@@ -89,10 +89,9 @@ class TimeFilter(admin.SimpleListFilter):
     parameter_name = "when"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
-        names = {"1h": _("Past hour"), "24h": _("Past 24 hours"), "7d": _("Past 7 days")}
-        choices: list[tuple[str, Any]] = [(value, names[value]) for value in RECENT]
+        choices: list[tuple[str, Any]] = list(SPANS.items())
         chosen = self.value()
-        if chosen is not None and chosen not in RECENT:
+        if chosen is not None and chosen not in SPANS:
             # The day or hour of the drill-down. Themes that show filters as a form need the choice.
             day, _at, hour = chosen.partition("T")
             choices.append((chosen, f"{day} {hour}:00" if hour else day))

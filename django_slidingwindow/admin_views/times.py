@@ -6,6 +6,7 @@ from datetime import date, datetime, time, timedelta
 from datetime import timezone as zones
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from ..inspection.spans import Span, last, local, now
 
@@ -13,6 +14,8 @@ from ..inspection.spans import Span, last, local, now
 _YEARS = range(1970, 9_999)
 RECENT = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 """The lengths of the spans that end now."""
+SPANS = {"1h": _("Past hour"), "24h": _("Past 24 hours"), "7d": _("Past 7 days")}
+"""The names of these spans."""
 
 
 def parse_span(text: str) -> Span:

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext
+from django.utils.translation import ngettext, pgettext
 
 from ..durations import duration_exact
 from ..inspection.search import configured
@@ -39,14 +39,8 @@ from .charts import Chart, Series, share
 from .formatting import number, rate
 from .pages import page, require_view, url
 from .summary import columns_of, label_of
-from .times import RECENT
+from .times import RECENT, SPANS
 
-SPANS = {
-    "1h": gettext_lazy("Past hour"),
-    "24h": gettext_lazy("Past 24 hours"),
-    "7d": gettext_lazy("Past 7 days"),
-}
-"""The names of the spans in `RECENT`, as in the time filter of the rejection log."""
 DEFAULT_SPAN = "24h"
 _MINUTE = 60
 

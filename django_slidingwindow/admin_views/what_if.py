@@ -22,8 +22,7 @@ from ..models import Rejection
 from ..policies import LOG_ALL, Policy, Profile
 from .formatting import minute, number, rate
 from .pages import url
-from .times import RECENT
-from .usage import SPANS
+from .times import RECENT, SPANS
 
 MAX_RATES = 4
 _DEFAULT_SPAN = "7d"
