@@ -13,7 +13,7 @@ from .text import in_encoding
 Record: TypeAlias = "Mapping[str, Any]"
 # The longest text that widens its column.
 _MAX_WIDTH = 60
-GOOD, WARN, BAD, DIM = TONES = ("good", "warn", "bad", "dim")
+GOOD, WARN, BAD, DIM = ("good", "warn", "bad", "dim")
 
 
 @dataclass(frozen=True, slots=True)
