@@ -192,8 +192,8 @@ OVERRIDES = Layout(
         Column("profile", field("profile"), 20),
         Column("identifier", _stored("identifier", "(all)"), 24),
         Column("override", _override, 14),
-        Column("until", lambda r: Cell(r["until"] or "-"), 25),
-        Column("by", lambda r: Cell(harmless(r["created_by"] or "-")), 10),
+        Column("until", field("until", or_dash), 25),
+        Column("by", field("created_by", or_dash), 10),
         Column("note", field("note")),
     ]
 )
