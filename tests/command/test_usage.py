@@ -173,7 +173,8 @@ def test_usage_exits_1_or_2_when_it_fails(arguments: list[str], code: int, probl
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--profile", "api", "--since", "yesterday"], "neither a duration such as 7d nor a time"),
+        (["--profile", "api", "--since", "yesterday"], "neither a duration such as 7d"),
+        (["--profile", "api", "--since", "500d"], "such as 7d, at most 400d, nor a time"),
         (["--profile", "api", "--since", "2999-01-01"], "in the future"),
         (["--profile", "api", "--since", "0001-01-01T00:00+05:00"], "neither a duration"),
         (["--profile", "api", "--since", "2026-13-01T00:00Z"], "neither a duration"),

@@ -55,7 +55,7 @@ def _parse_since(text: str) -> datetime:
         try:
             moment = parse_moment(text)
         except ValueError:
-            problem = f"{text!r} is neither a duration such as 7d nor a time"
+            problem = f"{text!r} is neither a duration such as 7d, at most 400d, nor a time"
             raise ArgumentTypeError(problem) from None
     if moment >= end:
         raise ArgumentTypeError(f"{text!r} is in the future")
