@@ -11,6 +11,7 @@ from django.urls import ResolverMatch
 
 from ..conf import conf
 from ..core.caching import BoundedCache
+from ..guard.exemptions import Exemptions, exemptions
 from ..guard.identity import resolver
 from ..guard.proxies import FORWARDED
 from ..guard.requirements import is_exempt, requirements_of
@@ -44,9 +45,13 @@ class LoggedRequests:
     def applies(self, profile: str, fields: Fields) -> bool:
         """Whether the middleware would charge the profile for this request.
 
-        Profiles that a function chooses are left out: a log may lack what the function reads.
+        Functions that choose profiles or exempt requests are not asked: a log may lack what they
+        read.
         """
         request = self.request(fields)
+        exempt = exemptions()
+        if exempt is not None and Exemptions(exempt.networks, (), False).covers(request):
+            return False
         match = request.resolver_match
         if match is None:
             found = requirements_for(request)

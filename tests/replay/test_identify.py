@@ -145,3 +145,11 @@ def test_by_rules_keeps_requests_that_rules_or_views_charge(
         keeps = by_rules(profile("ip"), NAMES)
         # Twice: the second time, the path is in the cache.
         assert [keeps(0, {"request": request_line}) for _ in range(2)] == [applies] * 2
+
+
+@pytest.mark.parametrize(("address", "applies"), [("192.0.2.7", False), ("203.0.113.9", True)])
+def test_by_rules_leaves_out_exempt_networks(address: str, applies: bool) -> None:
+    exempt = [lambda request: request.gone, "192.0.2.0/24", "staff"]
+    with override_settings(ROOT_URLCONF=__name__, SLIDING_WINDOW={"EXEMPT": exempt}):
+        keeps = by_rules(profile("ip"), NAMES)
+        assert keeps(0, {"ip": address, "request": "GET /search/ HTTP/1.1"}) is applies
