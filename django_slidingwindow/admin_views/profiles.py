@@ -27,6 +27,7 @@ from ..inspection.profiles import (
 )
 from ..models import Rejection
 from ..policies import Policy
+from ..rejections.rows import column
 from ..rejections.text import printable
 from . import what_if
 from .formatting import number, rate
@@ -118,7 +119,7 @@ def profiles_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> H
         Row(
             state=state,
             places=places.get(state.name, []),
-            hits=hits.get(state.name, 0),
+            hits=hits.get(column(state.name, "profile"), 0),
             log_url=url(model_admin, "changelist", profile=state.name),
             live_url=url(model_admin, "live", profile=state.name),
             usage_url=url(model_admin, "usage", profile=state.name),

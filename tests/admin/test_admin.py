@@ -1034,6 +1034,14 @@ class TestProfiles:
         assert self.rows(admin_client)["login"].hits == 7
         assert self.rows(admin_client)["watched"].hits == 0
 
+    def test_page_shows_refusals_of_a_profile_whose_name_the_log_escapes(
+        self, admin_client: Client
+    ) -> None:
+        profiles = {"100%ab": {"axis": "ip", "rate": "1/m"}}
+        with override_settings(SLIDING_WINDOW={"PROFILES": profiles}):
+            save(profile="100%25ab", hits=3)
+            assert self.rows(admin_client)["100%ab"].hits == 3
+
     def test_links_open_the_log_and_live_keys(self, admin_client: Client, redis: Any) -> None:
         one = self.rows(admin_client)["login"]
         assert admin_client.get(one.log_url).status_code == 200
