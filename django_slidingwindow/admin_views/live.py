@@ -95,11 +95,12 @@ def key_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> HttpRe
             chart = _hits_chart(state, inspection.hits(key))
         elif damaged := inspection.damaged(keys=[key]):
             (state,) = damaged
-            problem = _("The stored value is damaged: reset this window.")
+            problem = _damaged_text()
         else:
             problem = _("There is no such window: it has no hits.")
-    except StoreError:
-        problem = _no_reply_text()
+    except StoreError as error:
+        # A window that checks can read may still lack something that its chart needs.
+        problem = _no_reply_text() if error.outage else _damaged_text()
     parts = parse_key(key, conf.prefix)
     return page(
         model_admin,
@@ -217,6 +218,10 @@ def _hits_chart(state: KeyState, hits: list[tuple[float, int]]) -> Chart:
         end=pgettext("rate limit", "now"),
         series=[Series(name=pgettext("rate limit", "hits"), values=values)],
     )
+
+
+def _damaged_text() -> str:
+    return _("The stored value is damaged: reset this window.")
 
 
 def _no_reply_text() -> str:

@@ -211,4 +211,5 @@ def hits(match: Match) -> list[tuple[float, int]]:
     try:
         return DECODERS[algorithm](value, match.policy, now)
     except (LookupError, ValueError) as error:
-        raise StoreError("damaged value: reset this window", outage=False) from error
+        text = f"damaged value, reset this window: {match.key}"
+        raise StoreError(text, outage=False) from error

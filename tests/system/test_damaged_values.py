@@ -398,12 +398,19 @@ def test_damaged_window_can_be_reset_by_the_command(
 
 
 @pytest.mark.usefixtures("profiles")
-def test_hits_of_a_window_that_lacks_a_field_are_an_error(redis_server: RedisServer) -> None:
+def test_hits_of_a_window_that_lacks_a_field_are_an_error(
+    redis_server: RedisServer, admin_client: Any
+) -> None:
     """A check reads only the fields that it needs, but the tools read all of them."""
     key = spoil(redis_server, "buckets", lambda value: value + value[:7] + MORE[7:])
     assert inspection.describe(key) is not None
     with pytest.raises(StoreError, match="damaged value"):
         inspection.hits(key)
+    with pytest.raises(CommandError, match="damaged value, reset this window") as raised:
+        call_command("slidingwindow", "show", key)
+    assert key in str(raised.value)
+    page = admin_client.get(reverse("admin:django_slidingwindow_rejection_key"), {"key": key})
+    assert "The stored value is damaged: reset this window." in page.content.decode()
 
 
 @pytest.mark.usefixtures("profiles")
