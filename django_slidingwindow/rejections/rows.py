@@ -85,7 +85,9 @@ class Group(NamedTuple):
 
     def _identity(self) -> tuple[str, str, str]:
         """Return axis, identifier and scope; empty where they are not known."""
-        parts = parse_key(self.key, conf.prefix)
+        # The key's own prefix: the setting may have changed since the refusal.
+        prefix = self.key.partition(":{")[0].rpartition(":")[0]
+        parts = parse_key(self.key, prefix)
         if parts is not None:
             return parts.axis, logged_identifier(parts.identifier), parts.scope
         try:

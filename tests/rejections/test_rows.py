@@ -46,6 +46,15 @@ def test_row_holds_identifier_policy_and_times() -> None:
     assert (found.client, found.user_agent) == ("", "")
 
 
+def test_row_keeps_its_identifier_when_the_prefix_changes() -> None:
+    ((group, tally),) = refusals(request(), refusal(), NOW)
+    before = group.row(tally)
+    with override_settings(SLIDING_WINDOW={"PREFIX": "shop:limits"}):
+        after = group.row(tally)
+    assert (after.axis, after.identifier, after.scope) == ("ip", "203.0.113.9", "login")
+    assert after.digest == before.digest
+
+
 def test_refusal_is_one_hit_when_several_policies_refuse() -> None:
     decision = refusal(verdict(policy=HOUR, retry_after=900.0), verdict(), verdict(observed=True))
     found = row(decision)
