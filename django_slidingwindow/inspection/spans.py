@@ -9,6 +9,8 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from ..rejections.rows import stamp_of
+
 MOST_ROWS = 300_000
 """The most rows that a page or a command reads."""
 
@@ -51,10 +53,7 @@ def last(length: timedelta) -> Span:
 
 def minute_number(moment: datetime) -> int:
     """Return the number of minutes from the epoch to a time as the log stores it."""
-    if timezone.is_naive(moment):
-        # The log does not follow the time zone that a view activates.
-        moment = timezone.make_aware(moment, timezone.get_default_timezone())
-    return int(moment.timestamp() // 60)
+    return int(stamp_of(moment) // 60)
 
 
 def newest_rows(rows: QuerySet[Any], span: Span) -> tuple[QuerySet[Any], Span]:

@@ -16,6 +16,7 @@ from ..guard.override import Override as Active
 from ..guard.override_snapshot import ACTIONS, ProfileOverrides, Snapshot
 from ..models import Override, OverrideVersion
 from ..registry import registry
+from ..rejections.rows import stamp_of
 from .validation import parse_limits, spellings
 
 _COLUMNS = ("profile", "identifier", "action", "limit", "until")
@@ -49,7 +50,7 @@ def snapshot_of(rows: Iterable[tuple[str, str, str, str, datetime | None]]) -> S
         except (ImproperlyConfigured, PolicyError):
             continue
         snapshot.size += 1
-        active = Active(action, limits, None if until is None else until.timestamp())
+        active = Active(action, limits, None if until is None else stamp_of(until))
         overrides = snapshot.setdefault(name, ProfileOverrides())
         if not stored:
             overrides.everybody += (active,)

@@ -209,3 +209,12 @@ def moment(stamp: float) -> datetime:
     if timezone.is_naive(timezone.now()):
         return timezone.make_naive(found, timezone.get_default_timezone())
     return found
+
+
+def stamp_of(time: datetime) -> float:
+    """Return a time from the database as a Unix timestamp: the opposite of `moment`."""
+    if timezone.is_naive(time):
+        # Not `time.timestamp()` alone, which fails for the last day of the year 9999. Nor the
+        # current time zone: the database does not follow the one that a view activates.
+        time = timezone.make_aware(time, timezone.get_default_timezone())
+    return time.timestamp()

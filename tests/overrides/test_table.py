@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+import zoneinfo
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -44,6 +45,15 @@ def test_snapshot_has_the_rows_in_force_newest_first() -> None:
     assert limit.limits == ((500, None),)
     assert [one.action for one in snapshot["one"].everybody] == ["observe"]
     assert snapshot.size == 3
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_snapshot_has_an_override_until_the_last_day_of_time(settings: Any, zone: str) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, zone
+    end = datetime(9999, 12, 31, 23, 59, 59)
+    Override.objects.create(profile="one", action="block", until=end)
+    (block,) = read_snapshot(database())["one"].everybody
+    assert block.until == end.replace(tzinfo=zoneinfo.ZoneInfo(zone)).timestamp()
 
 
 def test_snapshot_leaves_out_rows_that_are_not_valid() -> None:
