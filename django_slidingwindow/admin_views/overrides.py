@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import MAXYEAR, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -74,8 +74,12 @@ class OverrideForm(_ModelForm):
 
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
-        if until is not None and until <= timezone.now() and "until" in self.changed_data:
-            raise forms.ValidationError(_("This time has passed."))
+        if until is not None and "until" in self.changed_data:
+            if until <= timezone.now():
+                raise forms.ValidationError(_("This time has passed."))
+            if until.year == MAXYEAR:
+                # In some time zones its last day is in the year 10000, which Python cannot show.
+                raise forms.ValidationError(forms.DateTimeField.default_error_messages["invalid"])
         return until
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, datetime, timedelta
 from datetime import timezone as zones
 from typing import Any
 
@@ -72,7 +72,10 @@ def record(override: Override) -> dict[str, Any]:
 
 
 def parse_until(text: str) -> datetime:
-    """Return the time that "+2h" or ISO 8601 names. Raise ValueError if it is neither or past."""
+    """Return the time that "+2h" or ISO 8601 names.
+
+    Raise ValueError if it is neither, or if an override cannot end then.
+    """
     now = timezone.now()
     if text.startswith("+"):
         return now + timedelta(seconds=parse_window(text[1:]))
@@ -82,6 +85,9 @@ def parse_until(text: str) -> datetime:
         raise ValueError(f"{text!r} is neither a duration such as +2h nor a time") from None
     if moment <= now:
         raise ValueError(f"{text!r} has passed")
+    if moment.year == MAXYEAR:
+        # In some time zones its last day is in the year 10000, which Python cannot show.
+        raise ValueError(f"{text!r} is too late: leave it out if the override does not end")
     return moment
 
 

@@ -200,6 +200,7 @@ def test_list_applies_the_filters_and_escapes_text(admin_client: Client) -> None
         ({"action": "limit", "limit": "5/d"}, "limit"),
         ({"profile": "login", "action": "limit", "limit": "5"}, "limit"),
         ({"until_0": "2001-01-01", "until_1": "00:00"}, "until"),
+        ({"until_0": "9999-12-31", "until_1": "23:59"}, "until"),
         ({"identifier": "x" * 201}, "identifier"),
         ({"note": "x" * 201}, "note"),
         ({"identifier": "a\x00b"}, "identifier"),

@@ -116,6 +116,7 @@ def test_action_applies_to_all_identifiers(action: str) -> None:
         (("--profile", "api", "--block", "--until", "2999-13-01T00:00Z"), "neither a duration"),
         (("--profile", "api", "--block", "--until", "9999-12-31T23:59-12:00"), "neither"),
         (("--profile", "api", "--block", "--until", "2001-01-01T00:00"), "has passed"),
+        (("--profile", "api", "--block", "--until", "9999-12-31T23:59Z"), "too late: leave it out"),
         (("--profile", "api", "--block", "--note", "x" * 201), "at most 200"),
     ],
 )
