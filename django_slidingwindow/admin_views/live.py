@@ -23,7 +23,7 @@ from ..inspection.profiles import profiles
 from ..inspection.search import Filters
 from ..inspection.windows import KeyState
 from ..models import Rejection
-from ..rejections.rows import column, logged_identifier
+from ..rejections.rows import column, ends_of, logged_identifier
 from ..rejections.text import printable
 from .charts import Chart, Series
 from .filters import axes
@@ -194,7 +194,7 @@ def _history_key(state: KeyState) -> str:
     """Return the key for the history. The identifier is hashed if LOG_IDENTIFIERS is "hash"."""
     if conf.log_identifiers != "hash":
         return printable(state.key)
-    before, after = state.key.partition("{")[0], state.key.rpartition("}")[2]
+    before, after = ends_of(state.key)
     return printable(f"{before}{{{logged_identifier(state.identifier)}}}{after}")
 
 

@@ -59,7 +59,7 @@ class Group(NamedTuple):
         override = BLOCK if self.reason == BLOCK else ""
         # Without the key: it may contain an identifier that the log must only store as a hash.
         group = self._replace(minute=0, key="")
-        digest = digest_of((axis, identifier, is_shortened(self.key), scope, *group))
+        digest = digest_of((*ends_of(self.key), identifier, is_shortened(self.key), *group))
         return Rejection(
             minute=moment(self.minute * 60),
             digest=digest,
@@ -195,6 +195,11 @@ def logged_spellings(text: str, canonical: str) -> list[str]:
 def column(text: str, name: str) -> str:
     """Return a text as a column of the log stores it: printable, and cut to the column's length."""
     return printable(text)[: _LENGTHS[name]]
+
+
+def ends_of(key: str) -> tuple[str, str]:
+    """Return the parts of a key, or of its beginning, before and after the identifier."""
+    return key.partition("{")[0], key.rpartition("}")[2]
 
 
 def digest_of(values: tuple[object, ...]) -> uuid.UUID:

@@ -10,7 +10,7 @@ from ..conf import conf
 from ..core.keys import any_key, identifier_in, is_shortened
 from ..guard.state import STATE
 from ..models import Usage
-from .rows import column, digest_of, logged_identifier, moment, view_of
+from .rows import column, digest_of, ends_of, logged_identifier, moment, view_of
 
 if TYPE_CHECKING:
     from ..core.windows import WindowSet
@@ -36,7 +36,7 @@ class UsageGroup(NamedTuple):
     def row(self, tally: UsageTally) -> Usage:
         """Return the unsaved row."""
         identifier, others = logged_identifier(identifier_in(self.stem)), not self.stem
-        identity = (identifier, is_shortened(self.stem), others)
+        identity = (*ends_of(self.stem), identifier, is_shortened(self.stem), others)
         return Usage(
             minute=moment(self.minute * 60),
             digest=digest_of((*identity, self.profile, self.view)),

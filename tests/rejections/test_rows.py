@@ -196,6 +196,7 @@ def test_row_cuts_long_texts_to_their_columns() -> None:
         {"profile": "other"},
         {"policy": HOUR},
         {"key": "throttle:ip:{198.51.100.1}:login:c60"},
+        {"key": "another:ip:{203.0.113.9}:login:c60"},
         {"view": "other/"},
         {"method": "POST"},
         {"reason": "fallback"},

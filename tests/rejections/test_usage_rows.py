@@ -27,6 +27,7 @@ from django_slidingwindow.policies import Policy, Profile
 from django_slidingwindow.rejections import recorder, upsert
 from django_slidingwindow.rejections.buffer import LogBuffer
 from django_slidingwindow.rejections.usage_rows import UsageGroup, UsageTally
+from django_slidingwindow.rejections.writer import LogWriter
 from django_slidingwindow.testing import limits_in_memory
 from tests.support.databases import on_every_database
 
@@ -298,6 +299,16 @@ def test_requests_beyond_the_bound_share_a_row(settings: Any) -> None:
         ("", True, "", 3, 9),
     ]
     assert len({row.digest for row in rows}) == 3
+
+
+@on_every_database
+def test_rows_differ_when_a_profile_changes_its_scope(log_database: str) -> None:
+    writer = LogWriter(Usage, LogBuffer(100))
+    for scope in ("one", "two"):
+        group = UsageGroup(1, "audited", f"throttle:ip:{{192.0.2.1}}:{scope}", "orders/")
+        writer.buffer.add(group, UsageTally(1, 1))
+    assert writer.write()
+    assert Usage.objects.using(log_database).count() == 2
 
 
 def test_usage_cannot_displace_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
