@@ -12,6 +12,10 @@ from ..guard.state import STATE
 from ..models import Usage
 from .rows import column, digest_of, ends_of, logged_identifier, moment, view_of
 
+# The largest cost that a request adds to a row, so that the sum fits into the column. A request
+# that no limit refuses may have any cost.
+_MAX_COST = 10**12
+
 if TYPE_CHECKING:
     from ..core.windows import WindowSet
 
@@ -82,5 +86,5 @@ def admissions(
         counted_before = earlier and any(check.counted.get(profile.name) for check in earlier)
         hits = 0 if counted_before else 1
         group = UsageGroup(minute, profile.name, key.rpartition(":")[0], view)
-        found.append((group, UsageTally(hits, cost)))
+        found.append((group, UsageTally(hits, min(cost, _MAX_COST))))
     return found

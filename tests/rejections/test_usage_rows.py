@@ -107,6 +107,12 @@ def test_async_requests_are_counted() -> None:
     assert usage() == [("audited", "127.0.0.1", "orders/", 1, 2)]
 
 
+def test_huge_cost_is_counted_as_a_smaller_one() -> None:
+    for cost in (10**400, 2**63, 1):
+        assert rate_limit("watched", cost=cost)(view)(request()).status_code == 200
+    assert usage() == [("watched", "127.0.0.1", "orders/", 3, 2 * 10**12 + 1)]
+
+
 def test_profile_counts_nothing_when_it_does_not_log_all() -> None:
     rate_limit("plain")(view)(request())
     limits.check("plain", "192.0.2.1")
