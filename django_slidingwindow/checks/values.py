@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from ..registry import near
 from . import catalog
 
 _MIN_HASH_KEY = 16
+_MAX_NUMBER = sys.float_info.max
 
 
 class Value(NamedTuple):
@@ -49,7 +51,17 @@ def _some_of(*choices: str) -> Value:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    # A comparison, because `math.isfinite` raises an error for a whole number beyond all floats.
+    return type(value) in (int, float) and -_MAX_NUMBER <= value <= _MAX_NUMBER  # type: ignore[operator]
+
+
+def _is_secret(value: object) -> bool:
+    if isinstance(value, str):
+        try:
+            value = value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+    return isinstance(value, bytes) and bool(value)
 
 
 _DICT = Value(lambda value: isinstance(value, Mapping), "a dict")
@@ -83,10 +95,7 @@ VALUES: Mapping[str, Value] = {
         lambda value: isinstance(value, str) and bool(re.fullmatch(r"[\w.:-]+", value, re.ASCII)),
         "letters, digits and any of . : _ -",
     ),
-    "HASH_KEY": Value(
-        lambda value: value is None or (isinstance(value, (str, bytes)) and bool(value)),
-        "a string, bytes or None",
-    ),
+    "HASH_KEY": Value(lambda value: value is None or _is_secret(value), "a string, bytes or None"),
     "LATENCY_BUDGET": _SECONDS,
     "IDENTITY_ERROR": _one_of("deny", "allow"),
     "EXEMPT": _LIST._replace(wanted="a list of networks and dotted paths"),
