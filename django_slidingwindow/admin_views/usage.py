@@ -94,7 +94,9 @@ def usage_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Http
     """Show the usage of a profile, or of one of its identifiers."""
     require_view(model_admin, request)
     known = sorted(configured(), key=lambda profile: (profile.log != LOG_ALL, profile.name))
-    name = request.GET.get("profile", "") or known[0].name
+    # Without a valid profile, show what is wrong with the first one.
+    names = [one.name for one in known] or [*registry.configs()]
+    name = request.GET.get("profile", "") or names[0]
     identifier = request.GET.get("identifier", "").strip()
     when = request.GET.get("when", "")
     when = when if when in SPANS else DEFAULT_SPAN
@@ -112,7 +114,7 @@ def usage_view(model_admin: ModelAdmin[Rejection], request: HttpRequest) -> Http
         "usage",
         title=pgettext("rate limit", "Usage"),
         subtitle=printable(restored(identifier)),
-        profiles=[one.name for one in known],
+        profiles=names,
         chosen=name,
         identifier=identifier,
         spans=list(SPANS.items()),

@@ -18,6 +18,7 @@ from django.utils import timezone
 from django_slidingwindow import limits
 from django_slidingwindow.guard.identity import keyed_hash
 from django_slidingwindow.inspection import spans
+from django_slidingwindow.registry import registry
 from django_slidingwindow.rejections.text import printable
 from tests.support.rejection_factories import row
 from tests.support.usage_factories import usage_row
@@ -143,6 +144,12 @@ def test_page_shows_the_problem_when_the_profile_is_unknown(admin_client: Client
     response = get(admin_client, profile="apo")
     assert response.status_code == 200
     assert "did you mean &#x27;api&#x27;?" in response.content.decode()
+
+
+def test_page_shows_the_problem_when_no_profile_is_valid(admin_client: Client) -> None:
+    invalid = {name: {"axis": "ip"} for name in registry.configs()}
+    with override_settings(SLIDING_WINDOW={"PROFILES": invalid}):
+        assert "needs exactly one of" in get(admin_client).context["problem"]
 
 
 def test_page_says_which_data_is_missing(
