@@ -20,7 +20,7 @@ from ..registry import registry
 from .explanation import Explanation, ProfileState, RuleState, WindowState
 from .forecast import Forecast
 from .identification import client, how_found
-from .places import INSIDE, THROTTLE, Place, UnknownThrottlesError, places
+from .places import INSIDE, THROTTLE, Place, UnknownPlacesError, places
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -79,8 +79,8 @@ def explain(request: HttpRequest, given: Mapping[str, str] | None = None) -> Exp
             explanation.profiles += _profiles(request, place, check, given, explanation.exempt)
             decision = forecast.decision(place.requirements)
             explanation.refused = decision is not None and not decision.allowed
-    except UnknownThrottlesError as error:
-        explanation.unknown.append(f"The throttles of the view are unknown: {error}.")
+    except UnknownPlacesError as error:
+        explanation.unknown.append(f"The limits inside the view are unknown: {error}.")
     if not explanation.refused:
         decision = forecast.strictest
     explanation.decision = None if decision is None else _decision(decision)

@@ -38,14 +38,14 @@ class Place(NamedTuple):
     requirements: Requirements
 
 
-class UnknownThrottlesError(Exception):
-    """A view of Django REST framework cannot list its throttles without a real request."""
+class UnknownPlacesError(Exception):
+    """The places inside a class-based view cannot be found without a real request."""
 
 
 def places(request: HttpRequest) -> Iterator[Place]:
     """Yield the places that may check a request. Several places may have the same requirements.
 
-    Raise UnknownThrottlesError if a view cannot list its throttles.
+    Raise UnknownPlacesError if a class-based view needs a real request.
     """
     match = request.resolver_match
     if has_middleware():
@@ -96,7 +96,11 @@ def _instance(request: HttpRequest, match: ResolverMatch) -> Any:
     view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
     if view_class is None:
         return None
-    instance = view_class(**getattr(view, "view_initkwargs", getattr(view, "initkwargs", {})))
+    options = getattr(view, "view_initkwargs", getattr(view, "initkwargs", {}))
+    try:
+        instance = view_class(**options)
+    except Exception as error:
+        raise UnknownPlacesError(f"the view could not be created: {error}") from error
     # `get_throttles` of a Django REST framework view may read these.
     instance.request, instance.args, instance.kwargs = request, match.args, match.kwargs
     if hasattr(view, "actions"):
@@ -114,7 +118,7 @@ def _places_of_class(request: HttpRequest, instance: Any) -> Iterator[Place]:
         try:
             throttled = drf.requirements_in(instance)
         except Exception as error:
-            raise UnknownThrottlesError(f"get_throttles failed: {error}") from error
+            raise UnknownPlacesError(f"get_throttles failed: {error}") from error
         yield Place(THROTTLE, throttled)
     yield Place(INSIDE, joined(all_requirements(_handler(request, instance))))
 

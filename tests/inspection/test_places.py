@@ -10,6 +10,7 @@ import pytest
 from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse
 from django.urls import path
+from django.views import View
 from ninja import NinjaAPI
 from rest_framework.decorators import action
 from rest_framework.response import Response
@@ -85,6 +86,11 @@ class Secretive(APIView):
         raise LookupError("ask again with a real request")
 
 
+class Picky(View):
+    def __init__(self, **options: Any) -> None:
+        raise LookupError("ask again with a real request")
+
+
 api = NinjaAPI(urls_namespace="places", throttle=[ninja.ProfileThrottle("inner")])
 api.add_decorator(ninja.throttled, mode="view")
 
@@ -114,6 +120,7 @@ urlpatterns = [
     *[path(f"{name}/", view) for name, view in VIEWS.items()],
     path("numbered/<int:number>/", Numbered.as_view()),
     path("secretive/", Secretive.as_view()),
+    path("picky/", Picky.as_view()),
     path("inside/", Inside.as_view()),
     path("later/", rate_limit("later", "leased")(seen)),
     path("api/", api.urls),
@@ -191,7 +198,9 @@ def test_places_skip_frameworks_that_are_not_imported(monkeypatch: pytest.Monkey
 
 def test_explanation_lists_what_is_unknown() -> None:
     doubts = "\n".join(asked("/secretive/").unknown)
-    assert "throttles of the view are unknown: get_throttles failed: ask again" in doubts
+    assert "limits inside the view are unknown: get_throttles failed: ask again" in doubts
+    doubts = "\n".join(asked("/picky/").unknown)
+    assert "limits inside the view are unknown: the view could not be created: ask again" in doubts
     doubts = "\n".join(asked("/later/").unknown)
     assert "later is deferred" in doubts
     assert "leased is leased" in doubts
