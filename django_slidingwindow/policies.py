@@ -88,7 +88,6 @@ class Policy:
         if self.lease and self.inflight:
             raise PolicyError("lease {problem}", problem=NO_INFLIGHT_LEASE)
         object.__setattr__(self, "lease_seconds", self._lease_seconds())
-
         # Computed once, because every check looks up what is prepared for its policies.
         # Only of numbers: policies are pickled, and the hash of a string differs between processes.
         kind = ord(LETTERS[self.algorithm])
@@ -99,6 +98,8 @@ class Policy:
         if not self.lease:
             return 0.0
         wanted = self.lease_seconds or min(self.window * _DEFAULT_LEASE_SHARE, _MAX_DEFAULT_LEASE)
+        if not (isinstance(wanted, (int, float)) and wanted > 0):
+            raise PolicyError(f"lease_seconds {wanted!r} is not a positive number.")
         return microseconds(min(wanted, self.window * _MAX_LEASE_SHARE)) / 1_000_000
 
     def __hash__(self) -> int:
@@ -133,9 +134,8 @@ class Policy:
     @property
     def label(self) -> str:
         """A short name for people: 120/60s, or 5 in flight."""
-        if self.inflight:
-            return f"{self.limit} in flight"
-        return f"{self.limit}/{self.window_text}s"
+        limit = self.limit
+        return f"{limit} in flight" if self.inflight else f"{limit}/{self.window_text}s"
 
 
 # What a function for the limit may return: a rate, a number (the profile has the window), several

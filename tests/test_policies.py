@@ -316,6 +316,12 @@ def test_policy_raises_when_a_lease_is_wrong(lease: Any) -> None:
         Policy(limit=1, window=1, lease=lease)
 
 
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1m"])
+def test_policy_raises_when_a_lease_does_not_last(seconds: Any) -> None:
+    with pytest.raises(PolicyError, match=r"lease_seconds .* is not a positive number"):
+        Policy(limit=1, window=60, lease=1, lease_seconds=seconds)
+
+
 def test_policy_raises_when_the_counter_has_a_lease() -> None:
     with pytest.raises(PolicyError, match="counter"):
         Policy(limit=1, window=1, algorithm="counter", lease=1)
