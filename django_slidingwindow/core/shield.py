@@ -175,11 +175,11 @@ class Shield:
                 self._unreported.pop(key, None)
 
     def clear(self) -> None:
+        """Drop all refusals. Penalties will still count those that were not reported yet."""
         with self._lock:
             self.forgotten += 1
             self.refusals.clear()
             self._questions.clear()
-            self._unreported.clear()
 
     def has_unreported(self, keys: Iterable[str]) -> bool:
         """Whether refusals were replayed that one of these penalties has not counted yet."""

@@ -361,9 +361,15 @@ def test_the_shield_keeps_the_refusals_of_few_identifiers() -> None:
             limiter.charge(windows)
     kept = [shield.has_unreported([f"throttle:ip:{{{who}}}:login:p600"]) for who in "abc"]
     assert kept == [False, True, True]
-    shield.clear()
-    assert not shield.has_unreported(["throttle:ip:{c}:login:p600"])
+    assert shield.take_unreported("throttle:ip:{c}:login:p600") == (0,)
     assert shield.take_unreported("throttle:ip:{c}:login:p600") == ()
+
+
+def test_refusals_of_the_shield_count_after_an_override_has_cleared_it(site: Site) -> None:
+    decided = [site.check() for _ in range(4)]
+    assert [one.source for one in decided] == ["redis"] * 2 + ["shield"] * 2
+    site.shield.clear()
+    assert site.check().reason == decisions.PENALTY
 
 
 # Without the store
