@@ -222,8 +222,8 @@ class MemoryStore(SingleNode):
         window.clear()
 
     def _tidy(self, charged: int, now: int) -> None:
-        if self._unswept >= self.swept_after:
-            self._unswept = 0
+        while self._unswept >= self.swept_after:
+            self._unswept -= self.swept_after
             self._sweep(now)
         windows = self._windows
         while len(windows) > charged and (

@@ -193,6 +193,13 @@ def test_queue_of_windows_to_sweep_does_not_grow(clock: Clock) -> None:
     assert len(store._turns) < 30
 
 
+def test_queue_does_not_grow_if_a_check_has_many_windows(clock: Clock) -> None:
+    store, rules = MemoryStore(clock=clock, max_keys=10), (WindowRule(policy(), 1),) * 12
+    for number in range(100):
+        store.run(Evaluate(tuple(f"{number} {i}" for i in range(12)), rules, True))
+    assert len(store._turns) < 50
+
+
 def test_large_cost_takes_no_more_memory_than_a_small_one(clock: Clock) -> None:
     store, of = MemoryStore(clock=clock), policy(limit=10**8)
     tracemalloc.start()
