@@ -26,8 +26,8 @@ from .results import decision_of, together
 from .waiting_lines import Ask
 from .windows import WindowSet
 
-# The most windows with unsent charges, and the most windows that are remembered.
-_MAX_PENDING, _MAX_KNOWN = 10_000, 50_000
+# The most windows that are remembered.
+_MAX_KNOWN = 50_000
 # Seconds after which a window that refuses is read again: another process may have reset it.
 _READ_AGAIN = 1.0
 
@@ -62,7 +62,6 @@ class Deferred:
         near: NearLimit,
         interval: float,
         clock: Callable[[], float],
-        max_pending: int = _MAX_PENDING,
     ) -> None:
         """`without_store` decides during an outage; `report` is called with each decision.
 
@@ -84,7 +83,6 @@ class Deferred:
             near=near,
             interval=interval,
             clock=clock,
-            max_windows=max_pending,
         )
         self.flush = self._outbox.flush
 

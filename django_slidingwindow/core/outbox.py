@@ -16,6 +16,8 @@ from .callbacks import Sent
 from .health import Health
 from .near_limit import NearLimit
 
+# The most windows with unsent charges.
+_MAX_WINDOWS = 10_000
 # Calls in one round trip.
 _CALLS = 500
 # Enough for as many windows as may wait, with a Redis 200 ms away.
@@ -63,7 +65,6 @@ class Outbox:
         near: NearLimit,
         interval: float,
         clock: Callable[[], float],
-        max_windows: int,
     ) -> None:
         """`interval`: seconds between two batches; `sent` is called after each.
 
@@ -77,7 +78,6 @@ class Outbox:
         self._near = near
         self._interval = interval
         self._clock = clock
-        self._max_windows = max_windows
         self._background = Background(
             self.flush,
             name="django_slidingwindow.deferred",
@@ -109,10 +109,10 @@ class Outbox:
         """Return the pending charge of a window; None if the outbox is full."""
         pending = self._pending.get(key)
         if pending is None:
-            if len(self._pending) >= self._max_windows:
+            if len(self._pending) >= _MAX_WINDOWS:
                 return None
             pending = self._pending[key] = PendingCharge()
-            half_full = 2 * len(self._pending) > self._max_windows
+            half_full = 2 * len(self._pending) > _MAX_WINDOWS
             self._background.wake(0.0 if half_full else self._interval)
         return pending
 

@@ -15,6 +15,7 @@ import pytest
 
 from django_slidingwindow import decisions, limits
 from django_slidingwindow.core import deferred as deferred_module
+from django_slidingwindow.core import outbox as outbox_module
 from django_slidingwindow.core.background import Background
 from django_slidingwindow.core.breaker import CLOSED, OPEN
 from django_slidingwindow.core.callbacks import Callbacks, Sent
@@ -469,7 +470,7 @@ class TestTroubles:
         asleep: None,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setitem(deferred_module.Deferred.__init__.__kwdefaults__, "max_pending", 2)
+        monkeypatch.setattr(outbox_module, "_MAX_WINDOWS", 2)
         limiter = limiter_of(store, time, sent)
         for identifier in ("a", "b", "c", "a"):
             assert charge(limiter, profile(), identifier=identifier).allowed
@@ -482,7 +483,7 @@ class TestTroubles:
     def test_hits_are_given_back_even_if_too_many_windows_wait(
         self, store: Store, time: Time, asleep: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(deferred_module.Deferred.__init__.__kwdefaults__, "max_pending", 1)
+        monkeypatch.setattr(outbox_module, "_MAX_WINDOWS", 1)
         limiter = limiter_of(store, time)
         decision = charge(limiter, profile())
         limiter.deferred.flush()
