@@ -53,7 +53,7 @@ class PenaltyWindow:
 
     __slots__ = ("ends", "expires", "key", "known", "offences", "stamps")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, policy: Policy) -> None:
         self.key = key
         self.known = 0  # set by the store: the size that its total includes
         self.clear()

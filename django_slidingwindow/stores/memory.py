@@ -26,8 +26,8 @@ from .protocol import (
     WindowRules,
 )
 
-_WINDOWS: dict[str, type[Counter | Slots]] = {"counter": Counter, SLOTS: Slots}
-"""Classes by algorithm. Penalties have their own class; all other algorithms use `Log`."""
+_WINDOWS: dict[str, Any] = {"counter": Counter, SLOTS: Slots, PENALTY: PenaltyWindow}
+"""Classes by algorithm. All other algorithms use `Log`."""
 
 _Charge: TypeAlias = "tuple[View, Policy, int, int]"
 """A window as it was seen, its policy, the hits to add, and the oldest hits to drop."""
@@ -130,26 +130,23 @@ class MemoryStore(SingleNode):
             rule.cost > 0 and view.count + rule.cost > rule.policy.limit
             for rule, view in zip(rules, views, strict=True)
         ]
-        watch = None
+        watch, full = None, refuses
         if has_penalty(rule.policy for rule in rules):
             watch = PenaltyWatch(keys, rules, views, refuses)
-            rules, refuses = tuple(watch.rules), watch.refuses
+            rules, refuses, full = tuple(watch.rules), watch.refuses, watch.full
         admitted = all(
             rule.observed or not refused for rule, refused in zip(rules, refuses, strict=True)
         )
         stored = _stored_hits(keys, rules, refuses, admitted)
         reply = [int(admitted), now]
         charges: dict[str, _Charge] = {}
-        for key, rule, view, refused in zip(keys, rules, views, refuses, strict=True):
+        for i, (key, rule, view) in enumerate(zip(keys, rules, views, strict=True)):
             added, cap = stored.get(key, (0, None))
             dropped = 0
             if cap is not None:
                 added, dropped = view.stored(added, cap)
-            if watch is None:
-                reply += _window_reply(view, rule, refused, added, dropped)
-            else:
-                i = (len(reply) - 2) // 4
-                reply += watch.row(i, _window_reply(view, rule, watch.full[i], added, dropped))
+            row = _window_reply(view, rule, full[i], added, dropped)
+            reply += row if watch is None else watch.row(i, row)
             # Policies with the same key share its hits, so the key is charged once.
             if added:
                 charges.setdefault(key, (view, rule.policy, added, dropped))
@@ -181,7 +178,7 @@ class MemoryStore(SingleNode):
         window = self._windows.get(key)
         if window is None:
             # `_keep` stores it if it is charged.
-            window = _new_window(key, policy)
+            window = _WINDOWS.get(policy.algorithm, Log)(key, policy)
         else:
             self._windows.move_to_end(key)
         return window.look(now, policy, writes)
@@ -240,12 +237,6 @@ class MemoryStore(SingleNode):
                 self._forget(window)
             else:
                 self._turns.append(window)
-
-
-def _new_window(key: str, policy: Policy) -> Any:
-    if policy.algorithm == PENALTY:
-        return PenaltyWindow(key)
-    return _WINDOWS.get(policy.algorithm, Log)(key, policy)
 
 
 def _stored_hits(
