@@ -143,25 +143,16 @@ class KeyParts(NamedTuple):
 
 def parse_key(key: str, prefix: str) -> KeyParts | None:
     """Return the parts of a key; None if this app did not make it."""
-    try:
-        return _parse_key(key, prefix)
-    except UnicodeDecodeError:
-        return None
-
-
-def _parse_key(key: str, prefix: str) -> KeyParts | None:
     match = _key_pattern(prefix).fullmatch(key)
     if match is None:
         return None
     axis, identifier, scope, letter, window = match.groups()
-    return KeyParts(
-        axis=unescape(axis),
-        identifier=unescape(identifier),
-        scope=unescape(scope),
-        algorithm=_NAMES[letter],
-        window=float(window),
-        shortened=_HASHED in identifier,
-    )
+    shortened = _HASHED in identifier
+    try:
+        axis, identifier, scope = map(unescape, (axis, identifier, scope))
+    except UnicodeDecodeError:
+        return None
+    return KeyParts(axis, identifier, scope, _NAMES[letter], float(window), shortened)
 
 
 # A search parses a million keys one by one.
