@@ -53,13 +53,8 @@ class Log:
 
         Return None, without any change, if the general path has to decide.
         """
-        stamps, totals, first, base, span = (
-            self.stamps,
-            self.totals,
-            self.start,
-            self.base,
-            self.span,
-        )
+        stamps, totals, span = self.stamps, self.totals, self.span
+        first, base = self.start, self.base
         newest, total = stamps[-1], totals[-1]
         if newest > now or not self.exact:
             return None
@@ -233,11 +228,8 @@ class Counter:
         this = min(cost, view.this) if number == view.number else 0
         before = min(cost, view.before) if number == view.number - 1 else 0
         if this or before:
-            self.number, self.before, self.this = (
-                view.number,
-                view.before - before,
-                view.this - this,
-            )
+            self.number = view.number
+            self.before, self.this = view.before - before, view.this - this
         return this + before
 
 
