@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..durations import duration_exact, rate_exact
@@ -41,11 +40,6 @@ class Penalty(Policy):
         """The penalty in words, such as "3 / 10 min, then 1 min, 10 min"."""
         steps = ", ".join(map(duration_exact, self.steps))
         return f"{rate_exact(self.limit, self.window)}, then {steps}"
-
-
-def has_penalty(policies: Iterable[Policy]) -> bool:
-    """Whether one of the policies is a penalty."""
-    return any(policy.algorithm == PENALTY for policy in policies)
 
 
 class PenaltyWindow:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..algorithms.in_memory import Counter, Log, View, Window
-from ..algorithms.penalties import PenaltyWindow, has_penalty
+from ..algorithms.penalties import PenaltyWindow
 from ..algorithms.slots import Slots, Taken
 from ..decisions import LOCAL
 from ..policies import PENALTY, SLOTS, Policy
@@ -131,7 +131,7 @@ class MemoryStore(SingleNode):
             for rule, view in zip(rules, views, strict=True)
         ]
         watch, full = None, refuses
-        if has_penalty(rule.policy for rule in rules):
+        if any(rule.policy.algorithm == PENALTY for rule in rules):
             watch = PenaltyWatch(keys, rules, views, refuses)
             rules, refuses, full = tuple(watch.rules), watch.refuses, watch.full
         admitted = all(
