@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeAlias
 
-from ..decisions import LEASE, Charge, Decision
+from ..decisions import LEASE, Decision
 from ..exceptions import StoreError
 from ..stores.protocol import Call, Evaluate, Refund, Reply, Store
 from .callbacks import Callbacks
@@ -49,7 +49,7 @@ class Lender:
     ) -> None:
         """`background`: a thread returns units when their leases end."""
         self._store = store
-        self._leases = leases
+        self.leases = leases
         self._outcomes = outcomes
         self._health = health
         self._breaker = health.breakers
@@ -68,14 +68,14 @@ class Lender:
         rules = template.rules
         if len(keys) == 1:
             policy, cost = rules[0][:2]
-            taken = self._leases.take(keys[0], policy, cost)
+            taken = self.leases.take(keys[0], policy, cost)
             if taken is None:
                 return self._ask(windows, TakenUnits())
             decision = leased(windows, *taken)
         else:
             held = TakenUnits()
             for i in template.leased:
-                taken = self._leases.take(keys[i], rules[i].policy, rules[i].cost)
+                taken = self.leases.take(keys[i], rules[i].policy, rules[i].cost)
                 if taken is not None:
                     held[i] = lease_reply(*taken)
             if len(held) < len(keys):
@@ -137,23 +137,15 @@ class Lender:
     def seen_from_here(self, windows: WindowSet) -> WindowSet:
         """Return the windows with the costs that leases do not cover, for a peek."""
         template, keys = windows
-        held = {i: self._leases.units(keys[i], template.rules[i].policy) for i in template.leased}
+        held = {i: self.leases.units(keys[i], template.rules[i].policy) for i in template.leased}
         if not any(held.values()):
             return windows
         costs = [max(0, rule.cost - held.get(i, 0)) for i, rule in enumerate(template.rules)]
         return WindowSet(template.with_costs(costs), keys)
 
-    def give_back(self, charges: tuple[Charge, ...], stamp: int) -> tuple[Charge, ...]:
-        """Put units back into their leases; return the charges that only the store can refund."""
-        return self._leases.give_back(charges, stamp)
-
-    def forget(self, keys: Sequence[str]) -> None:
-        """Drop the leases of windows that are reset."""
-        self._leases.forget(keys)
-
     def return_ended(self) -> None:
         """Return the units of leases that have ended."""
-        self._give(self._leases.over())
+        self._give(self.leases.over())
 
     def close(self) -> None:
         """Return all units."""
@@ -210,14 +202,14 @@ class Lender:
 
     def _charge(self, windows: WindowSet, within: float | None) -> Generator[Call, Any, Reply]:
         """Charge windows in one call, and keep the leases that it got."""
-        asked = self._leases.ask(windows)
+        asked = self.leases.ask(windows)
         try:
             call = Evaluate(windows.keys, windows.template.rules, True, within, asked.ahead)
             reply: Reply = yield call
         except BaseException:
-            self._leases.failed(windows, asked)
+            self.leases.failed(windows, asked)
             raise
-        self._leases.answered(windows, asked, reply)
+        self.leases.answered(windows, asked, reply)
         self._watch()
         if self._near.listeners.receivers:
             self._near.charged(windows, reply, asked.ahead)
@@ -225,7 +217,7 @@ class Lender:
 
     def _put_back(self, windows: WindowSet, held: TakenUnits) -> None:
         for charges, stamp in held.charges(windows):
-            self._leases.give_later(charges, stamp)
+            self.leases.give_later(charges, stamp)
             self._watch()
 
     def _watch(self) -> None:
@@ -233,7 +225,7 @@ class Lender:
         if self._background:
             self._returner.watch()
         if self._ended is not None:
-            for ended in self._leases.finished():
+            for ended in self.leases.finished():
                 self._ended(*ended)
 
     def _give(self, returns: Sequence[Return]) -> None:

@@ -31,7 +31,7 @@ class Release:
     ) -> None:
         """`freed` is called when slots are given back: see `Callbacks`."""
         self._store = store
-        self._lender = lender
+        self._leases = lender.leases
         self._local = local
         self._shield = shield
         self._health = health
@@ -62,7 +62,7 @@ class Release:
                 taken += self._count(decision, charges, self._local.run(Refund(charges, stamp)))
                 continue
             node = self._store.node(charges[0].key)
-            left = self._lender.give_back(charges, stamp)
+            left = self._leases.give_back(charges, stamp)
             taken += sum([charge.cost for charge in charges if charge not in left])
             try:
                 # During an outage the hits stay charged until they expire: that counts too many
@@ -90,14 +90,14 @@ class Release:
         if not every:
             return 0
         self._local.run(Reset(every))
-        self._lender.forget(every)
+        self._leases.forget(every)
         found = 0
         try:
             for positions in self._store.groups(every) or [list(range(len(every)))]:
                 found += (yield Reset(tuple(every[i] for i in positions)))[0]
         finally:
             # Once more: a check may have leased units just before the window was reset.
-            self._lender.forget(every)
+            self._leases.forget(every)
             self._shield.reset(every)
             self._deferred.forget(every)
         return found

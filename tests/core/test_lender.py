@@ -387,7 +387,7 @@ def test_leases_are_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_leases_that_have_ended_take_no_memory(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     limiter, profile = site.process(), leased(limit=100_000, lease=1, lease_seconds=30)
-    due = limiter._lender._leases
+    due = limiter._lender.leases
     sources(limiter, profile, calls=600)
     assert len(due._due) < 100
     # Nor do those that made room for others.
