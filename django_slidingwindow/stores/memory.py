@@ -146,7 +146,7 @@ class MemoryStore(SingleNode):
             if cap is not None:
                 added, dropped = view.stored(added, cap)
             row = _window_reply(view, rule, full[i], added, dropped)
-            reply += row if watch is None else watch.row(i, row)
+            reply += row if watch is None else watch.row(i, row, admitted)
             # Policies with the same key share its hits, so the key is charged once.
             if added:
                 charges.setdefault(key, (view, rule.policy, added, dropped))

@@ -42,12 +42,15 @@ class PenaltyWatch:
                 self.rules[i] = rule._replace(cost=0)
         self._apply()
 
-    def row(self, position: int, reply: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    def row(
+        self, position: int, reply: tuple[int, int, int, int], admitted: bool
+    ) -> tuple[int, int, int, int]:
         """Return the fields of a window's reply. `reply` has the fields without penalties."""
         if position in self._penalties:
             return self._penalties[position].row()
         view, rule = self._watchers.get(position), self.rules[position]
-        enforced = rule.cost > 0 and not rule.observed
+        # A block that begins now concerns windows with room only if the request is refused.
+        enforced = rule.cost > 0 and not rule.observed and not admitted
         if view is None or not view.blocks or not (enforced or self.refuses[position]):
             return reply
         _, _, retry, reset = reply

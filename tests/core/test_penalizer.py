@@ -372,6 +372,21 @@ def test_refusals_of_the_shield_count_after_an_override_has_cleared_it(site: Sit
     assert site.check().reason == decisions.PENALTY
 
 
+@pytest.mark.parametrize("make", [lambda: None, Store])
+def test_refusal_of_an_observing_profile_blocks_the_next_request(
+    make: Callable[[], Any], redis: Redis
+) -> None:
+    site, strict = Site(make()), Penalty(limit=0, window=600, steps=(60.0,))
+    login = profile(penalty=strict)
+    options = {"scope": "login", "mode": "observe", "penalty": strict}
+    decision = site.check(login, profile("trial", Policy(limit=0, window=10), **options))
+    assert decision.reason == decisions.OBSERVED
+    assert [verdict.allowed for verdict in decision.verdicts] == [True, False]
+    assert site.limiter.refund(decision) == 1
+    assert site.check(login).reason == decisions.PENALTY
+    site.limiter.close()
+
+
 # Without the store
 
 

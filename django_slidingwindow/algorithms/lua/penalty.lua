@@ -104,7 +104,8 @@ if p then
     elseif p.stamps[1] then
       reset = p.stamps[1] + p.window - now
     end
-  elseif left > 0 and (s.enforced or s.kept or s.refuses) then
+  -- A block that begins now concerns windows with room only if the request is refused.
+  elseif left > 0 and (vetoed and s.enforced or s.kept or s.refuses) then
     admits, remaining = 0, 0
     if retry >= 0 then retry = math.max(retry, left) end
   end
