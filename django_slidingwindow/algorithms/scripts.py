@@ -35,11 +35,9 @@ def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False)
     """
     penalties = PENALTY in algorithms
     sections = {name: _sections(name) for name in algorithms if name != PENALTY}
-    extra: dict[str, str] = {}
-    for name in ["lease"] * leases + [PENALTY] * penalties:
-        comments = extra.get("", "")
-        extra |= _sections(name, _EXTRA_SECTION)
-        extra[""] = comments + extra[""]
+    added = [_sections(name, _EXTRA_SECTION) for name in ["lease"] * leases + [PENALTY] * penalties]
+    comments = "".join([parts.pop("") for parts in added])
+    extra = {name: code for parts in added for name, code in parts.items()}
 
     def block(place: re.Match[str]) -> str:
         bodies = [(LETTERS[name], parts[place[1]]) for name, parts in sections.items()]
@@ -52,7 +50,7 @@ def script(evaluator: str, algorithms: tuple[str, ...], *, leases: bool = False)
         start += sections[algorithms[0]].get("usual", "")
     source = (
         f"-- django_slidingwindow {evaluator}, version {SCRIPT_VERSION}: {', '.join(algorithms)}\n"
-        + extra.get("", "")
+        + comments
         + start
         + end
         + "".join(parts[""] + parts["functions"] for parts in sections.values())
