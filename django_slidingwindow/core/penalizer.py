@@ -62,14 +62,17 @@ class Penalizer:
         return self._report(windows) if apart else None
 
     def _report(self, windows: WindowSet) -> Flow:
+        start = self._outcomes.begin()
         for key, rule in zip(windows.keys, self._reporting(windows), strict=True):
             if rule.unreported:
                 call = Evaluate((key,), (rule._replace(cost=0, watches=0),), True)
                 try:
                     yield from self._health.look(self._store.node(key), call)
-                except StoreError:
+                except StoreError as error:
                     # The call may have run, so it is not sent again.
-                    continue
+                    if error.outage:
+                        # It may have used up the time of the check.
+                        return self._outcomes.without_store(windows, start, error)
         decision: Decision = yield Ask(windows)
         return decision
 

@@ -487,6 +487,20 @@ def test_a_report_that_fails_does_not_fail_the_check() -> None:
     assert site.check(other, LOGIN).reason == decisions.LIMIT
 
 
+def test_check_ends_with_a_report_that_is_not_answered(
+    charge: Callable[[Site, WindowSet], Decision],
+) -> None:
+    store = Store(split=True)
+    site = Site(store)
+    other = profile("other", Policy(limit=100, window=60), penalty=None)
+    for _ in range(4):
+        site.check()
+    store.fails = lambda call: AWAY
+    store.calls.clear()
+    assert charge(site, site.windows(other, LOGIN)).source == decisions.LOCAL
+    assert len(store.calls) == 1
+
+
 def test_leased_units_are_put_back_if_a_penalty_blocks(site: Site) -> None:
     leased = profile("leased", Policy(limit=1_000, window=60, lease=10), penalty=None)
     for _ in range(3):
