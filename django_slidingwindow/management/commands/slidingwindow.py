@@ -13,7 +13,7 @@ from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import Error
 
 from ...durations import duration_exact
 from ...exceptions import StoreError
@@ -252,7 +252,7 @@ def _command_errors() -> Iterator[None]:
     except StoreError as error:
         problem = "Redis is away" if error.outage else "Redis refused the command"
         raise CommandError(f"{problem}: {harmless(error)}", returncode=AWAY) from error
-    except DatabaseError as error:
+    except Error as error:
         raise CommandError(f"The database failed: {harmless(error)}", returncode=AWAY) from error
     except (ImproperlyConfigured, NotImplementedError) as error:
         raise CommandError(harmless(error), returncode=INVALID) from error
