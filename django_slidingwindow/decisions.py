@@ -19,6 +19,7 @@ EXEMPT = "exempt"  # an override exempts the identifier
 BLOCK = "block"  # refused by an override
 PENALTY = "penalty"  # refused because of too many refusals before
 OBSERVED_PENALTY = "observe_penalty"  # of a verdict, in log and metrics: PENALTY, but observed
+ONLY_OBSERVED = (OBSERVED, OBSERVED_PENALTY)  # in the log: these requests were admitted
 
 # Sources of a decision.
 REDIS = "redis"

@@ -1,5 +1,6 @@
 """The summary above the list: refusals over time by profile, and the most refused identifiers.
 
+Requests that a profile only observed were admitted, so they are shown apart from the refusals.
 Its cost is bounded for any size of the table: it reads only the newest rows of a span of time.
 """
 
@@ -16,6 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from ..decisions import ONLY_OBSERVED
 from ..inspection.spans import Span, local, newest_rows
 from ..models import Rejection
 from .charts import COLORS, Chart, Series, share
@@ -54,6 +56,7 @@ class Summary:
     chart: Chart
     offenders: Sequence[Offender]
     total: int
+    """The number of refusals."""
     since: datetime | None
     """The start of the part that is shown; None if the whole span is shown."""
 
@@ -65,12 +68,13 @@ class Summary:
 def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
     """Return the summary of these rows in this span of time."""
     within, shown = newest_rows(rows, span)
-    counts = within.values_list("minute", "profile").annotate(total=Sum("hits"))
-    chart = _chart(list(counts), span)
+    groups = within.values_list("minute", "profile", "reason").annotate(total=Sum("hits"))
+    counts = list(groups)
+    total = sum(hits for *_group, reason, hits in counts if reason not in ONLY_OBSERVED)
     return Summary(
-        chart=chart,
-        offenders=_offenders(within),
-        total=sum(series.total for series in chart.series),
+        chart=_chart(counts, total, span),
+        offenders=_offenders(_refused(within)),
+        total=total,
         since=None if shown == span else shown.start,
     )
 
@@ -78,8 +82,12 @@ def summarize(rows: QuerySet[Rejection], span: Span) -> Summary:
 def hits_by_profile(span: Span) -> tuple[dict[str, int], Span]:
     """Return the refusals of each profile, and the span in which they were counted."""
     within, shown = newest_rows(Rejection.objects.all(), span)
-    counts = within.values_list("profile").annotate(total=Sum("hits"))
+    counts = _refused(within).values_list("profile").annotate(total=Sum("hits"))
     return dict(counts), shown
+
+
+def _refused(rows: QuerySet[Rejection]) -> QuerySet[Rejection]:
+    return rows.exclude(reason__in=ONLY_OBSERVED)
 
 
 def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
@@ -96,18 +104,21 @@ def _offenders(within: QuerySet[Rejection]) -> list[Offender]:
     ]
 
 
-def _chart(counts: Sequence[tuple[datetime, str, int]], span: Span) -> Chart:
+def _chart(counts: Sequence[tuple[datetime, str, str, int]], total: int, span: Span) -> Chart:
     starts, step = columns_of(span)
     columns: dict[str, list[int]] = defaultdict(lambda: [0] * len(starts))
-    for minute, profile, hits in counts:
-        columns[profile][bisect_right(starts, minute) - 1] += hits
+    observed = [0] * len(starts)
+    for minute, profile, reason, hits in counts:
+        values = observed if reason in ONLY_OBSERVED else columns[profile]
+        values[bisect_right(starts, minute) - 1] += hits
     names = sorted(columns, key=lambda name: -sum(columns[name]))
-    series = [Series(name=name, values=columns[name]) for name in names[: COLORS - 1]]
-    others = names[COLORS - 1 :]
-    if others:
-        values = [sum(columns[name][i] for name in others) for i in range(len(starts))]
+    most = COLORS - 1 - any(observed)
+    series = [Series(name=name, values=columns[name]) for name in names[:most]]
+    if names[most:]:
+        values = [sum(columns[name][i] for name in names[most:]) for i in range(len(starts))]
         series.append(Series(name=pgettext("rate limit", "others"), values=values))
-    total = sum(one.total for one in series)
+    if any(observed):
+        series.append(Series(name=_("only observed"), values=observed))
     return Chart(
         id="sw-rejections",
         title=_("Rejections over time, by profile"),

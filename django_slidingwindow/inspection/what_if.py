@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from django.db.models import Q, Sum
 
-from ..decisions import FALLBACK, LIMIT, OBSERVED, OBSERVED_PENALTY
+from ..decisions import FALLBACK, LIMIT, OBSERVED, ONLY_OBSERVED
 from ..models import Rejection, Usage
 from ..policies import LOG_ALL, SLOTS, Policy, Profile, rates_of
 from ..rejections.rows import OVERFLOW, column
@@ -33,7 +33,6 @@ _MINUTE = 60
 MOST_AFFECTED = 10
 # The rows of requests over a rate. Overflow rows have neither limit nor algorithm.
 _OVER_A_RATE = Q(reason__in=(LIMIT, FALLBACK, OBSERVED, OVERFLOW)) & ~Q(algorithm=SLOTS)
-_ONLY_OBSERVED = Q(reason__in=(OBSERVED, OBSERVED_PENALTY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,9 @@ def what_if(profile: Profile, policies: Sequence[Policy], span: Span) -> WhatIf:
         found = _from_counts(profile, policies, counts)
     else:
         found = _from_refusals(profile, policies, span)
-    refused = Rejection.objects.filter(profile=name).exclude(_OVER_A_RATE | _ONLY_OBSERVED)
+    refused = Rejection.objects.filter(profile=name).exclude(
+        _OVER_A_RATE | Q(reason__in=ONLY_OBSERVED)
+    )
     others, _ = newest_rows(refused, found.span)
     return replace(found, for_other_reasons=others.aggregate(sum=Sum("hits"))["sum"] or 0)
 

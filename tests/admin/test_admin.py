@@ -22,7 +22,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from django_slidingwindow import limits
+from django_slidingwindow import decisions, limits
 from django_slidingwindow.admin_views import export, formatting, live, summary, times
 from django_slidingwindow.core.keys import escape
 from django_slidingwindow.exceptions import StoreError
@@ -411,6 +411,19 @@ class TestSummary:
         series = get(admin_client).context["cl"].summary.chart.series
         assert len(series) == 8
         assert (series[-1].name, series[-1].total) == ("others", 93 + 92 + 91 + 90 + 89)
+
+    def test_observed_requests_are_apart_from_the_refused_ones(self, admin_client: Client) -> None:
+        for i in range(9):
+            save(profile=f"p{i}", identifier="refused")
+        for reason in (decisions.OBSERVED, decisions.OBSERVED_PENALTY):
+            save(profile="p0", identifier="admitted", reason=reason, hits=50)
+        found = get(admin_client).context["cl"].summary
+        assert found.total == 9
+        assert [o.identifier for o in found.offenders] == ["refused"] * summary.OFFENDERS
+        assert [series.total for series in found.chart.series] == [1] * 6 + [3, 100]
+        assert found.chart.series[-1].name == "only observed"
+        found = get(admin_client, "changelist", "?reason=observe").context["cl"].summary
+        assert (found.total, len(found.offenders), len(found.chart.series)) == (0, 0, 1)
 
     def test_summary_is_partial_when_the_log_is_busy(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -1031,6 +1044,7 @@ class TestProfiles:
         save(profile="login", hits=3)
         save(profile="login", hits=4, method="POST")
         save(profile="login", hits=50, minute=timezone.now() - timedelta(days=2))
+        save(profile="watched", reason=decisions.OBSERVED)
         assert self.rows(admin_client)["login"].hits == 7
         assert self.rows(admin_client)["watched"].hits == 0
 
