@@ -179,7 +179,8 @@ def test_greenlets_end_by_their_budget_and_lose_no_connection(tls: bool) -> None
         command += [server.url, str(server.process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["interrupted"] > 100
+    # How many depends on the speed of the machine.
+    assert found["interrupted"] > 20
     assert found["after interruptions"] == ["redis"]
     assert found["frozen"] == ["local"]
     # The budget is 0.5 s, and Redis is frozen for up to 3.
