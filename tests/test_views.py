@@ -40,6 +40,7 @@ PROFILES: dict[str, Any] = {
     "unlimited": {"axis": "ip", "rate": lambda identifier, request: None},
     "nobody": {"axis": "header:X-Api-Key", "rate": "5/h"},
     "busy": {"axis": "ip", "inflight": 3, "hold": "2m"},
+    "guarded": {"axis": "ip", "rate": "1/m", "penalty": {"after": "0/m", "steps": ["1h"]}},
 }
 NAMES = ["burst", "tenant", "watching"]
 
@@ -195,6 +196,15 @@ def test_remaining_includes_hits_that_this_process_has_leased(made: Any) -> None
     peeked = limits.peek("leased", ADDRESS, cost=0)
     assert limit["remaining"] == peeked.remaining
     assert limit["retry_after"] == 0
+
+
+def test_penalty_is_not_a_limit_of_its_own(made: Any) -> None:
+    (limit,) = made("guarded")["limits"]
+    assert (limit["name"], limit["limit"], limit["remaining"]) == ("guarded", 1, 1)
+    for _ in range(2):
+        limits.check("guarded", ADDRESS)
+    (limit,) = made("guarded")["limits"]
+    assert (limit["remaining"], limit["retry_after"]) == (0, 3600)
 
 
 def test_callers_see_only_their_own_limits(made: Any) -> None:

@@ -91,9 +91,10 @@ def _peeked_windows(windows: WindowSet, peeked: Decision) -> Iterator[PeekedWind
         verdicts[verdict.profile, verdict.policy, verdict.key] = verdict, left
     template, keys = windows
     shown: set[tuple[str, Policy, str]] = set()
-    for (profile, policy), rule, key in zip(template.named, template.rules, keys, strict=True):
+    for i in template.shown:
+        (profile, policy), key = template.named[i], keys[i]
         window = profile, policy, key
         # A function may choose a profile that is named as well.
-        if not rule.observed and window not in shown:
+        if not template.rules[i].observed and window not in shown:
             shown.add(window)
             yield PeekedWindow(profile, policy, *verdicts.get(window, (None, None)))
