@@ -229,7 +229,8 @@ def _windows(profile: Profile, check: Check) -> Iterator[WindowState]:
         for verdict in check.decision.verdicts
     }
     template, keys = check.windows
-    for (name, policy), rule, key in zip(template.named, template.rules, keys, strict=True):
+    for i in template.shown:
+        (name, policy), key = template.named[i], keys[i]
         if name == profile.name:
             verdict = verdicts.get((name, policy, key))
             yield WindowState(
@@ -238,7 +239,7 @@ def _windows(profile: Profile, check: Check) -> Iterator[WindowState]:
                 window=policy.window,
                 algorithm=policy.algorithm,
                 allowed=None if verdict is None else verdict.allowed,
-                observed=rule.observed,
+                observed=template.rules[i].observed,
                 remaining=None if verdict is None else verdict.remaining,
                 retry_after=None if verdict is None else verdict.retry_after,
                 reset_after=None if verdict is None else verdict.reset_after,
