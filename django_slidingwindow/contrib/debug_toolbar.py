@@ -10,7 +10,7 @@ The panel is connected to `limit_checked` only while the toolbar records a reque
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
@@ -119,32 +119,38 @@ def _checks_of(request: HttpRequest, reports: list[_Report]) -> list[dict[str, A
     shown = []
     state = state_of(request) or RequestState()
     for check in state:
-        report = _report_of(check, rest)
-        if report is not None:
+        found = _reports_of(check, rest)
+        for report in found:
             rest.remove(report)
         if check.counted:
             why = _why(check, state, request)
-            shown.append(_shown(check.decision, report, check.counted, why))
+            shown.append(_shown(check.decision, found, check.counted, why))
     for report in rest:
         name = report.decision.profile
-        shown.append(_shown(report.decision, report, {name: ("", 0)}, {name: _LIMITS_CALL}))
+        shown.append(_shown(report.decision, [report], {name: ("", 0)}, {name: _LIMITS_CALL}))
     return shown
 
 
-def _report_of(check: Check, reports: list[_Report]) -> _Report | None:
-    """Return the report about a check of the request; None if there is none."""
+def _reports_of(check: Check, reports: list[_Report]) -> list[_Report]:
+    """Return the reports about a check of the request."""
     if check.decision is None:
-        return None
+        return []
     for report in reports:
         if report.decision is check.decision:
-            return report
-    # A refund has replaced the decision by another one about the same windows.
-    keys = _keys_of(check.decision)
-    return next((report for report in reports if keys and keys == _keys_of(report.decision)), None)
+            return [report]
+    # A refund has replaced the decision by another one about the same windows. If some of the
+    # windows are deferred, they have a report of their own.
+    found, left = [], _keys_of(check.decision)
+    for report in reports:
+        keys = _keys_of(report.decision)
+        if keys and keys <= left:
+            found.append(report)
+            left -= keys
+    return found
 
 
-def _keys_of(decision: Decision) -> list[str]:
-    return [verdict.key for verdict in decision.verdicts]
+def _keys_of(decision: Decision) -> set[str]:
+    return {verdict.key for verdict in decision.verdicts}
 
 
 def _why(check: Check, state: RequestState, request: HttpRequest) -> dict[str, str]:
@@ -158,7 +164,7 @@ def _why(check: Check, state: RequestState, request: HttpRequest) -> dict[str, s
 
 def _shown(
     decision: Decision | None,
-    report: _Report | None,
+    reports: Sequence[_Report],
     counted: Mapping[str, Counted | None],
     why: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -168,13 +174,14 @@ def _shown(
     rows += [_plain_row(name, counted[name], decision) for name in counted if name not in seen]
     for row in rows:
         row["why"] = why.get(row["profile"], "")
-    seconds = report.seconds if report else None
+    durations = [report.seconds for report in reports if report.seconds is not None]
+    errors = [report.error for report in reports if report.error]
     return {
         "source": decision.source if decision else "",
         "reason": decision.reason if decision else "",
         "refused": decision is not None and not decision.allowed,
-        "ms": None if seconds is None else 1000 * seconds,
-        "error": str(report.error) if report and report.error else "",
+        "ms": 1000 * sum(durations) if durations else None,
+        "error": str(errors[0]) if errors else "",
         "rows": rows,
     }
 

@@ -40,6 +40,7 @@ LIMITS: dict[str, Any] = {
         "partner": {"axis": "tenant", "rate": "5/m"},
         "members": {"axis": "user", "rate": "5/m", "anonymous": "skip"},
         "key": {"axis": "header:X-API-Key", "rate": "5/m"},
+        "later": {"axis": "ip", "rate": "9/m", "mode": "deferred"},
         "free": {"axis": "ip", "rate": lambda identifier, request: None},
         "broken": {"axis": "tenant", "rate": "5/m"},
     },
@@ -88,6 +89,16 @@ def shown_of(response: Any) -> str:
     query = {"request_id": response.headers["djdt-request-id"], "panel_id": "RateLimitPanel"}
     content: str = Client().get("/__debug__/render_panel/", query).json()["content"]
     return unescape(content)
+
+
+@pytest.mark.usefixtures("toolbar")
+def test_panel_shows_one_check_of_deferred_and_other_profiles() -> None:
+    with with_rules(RULES=[{"path": "^/", "profiles": ["later", "site"]}]):
+        stats = stats_of(Client().get("/"))
+    (check,) = stats["checks"]
+    assert {row["profile"] for row in check["rows"]} == {"later", "site"}
+    assert check["ms"] == stats["ms"] > 0
+    assert stats["asked"] == 1
 
 
 @pytest.mark.usefixtures("toolbar")
