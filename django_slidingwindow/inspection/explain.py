@@ -272,7 +272,7 @@ def _uncertainties(explanation: Explanation) -> Iterator[str]:
         profile = registry.get(state.profile)
         if profile.deferred:
             yield f"{state.profile} is deferred: a process decides by what it knew before."
-        if any(policy.lease for policy in profile.policies):
+        if profile.lease or any(policy.lease for policy in profile.policies):
             yield f"{state.profile} is leased: hits that processes hold count as used here."
     decision = explanation.decision
     if decision is not None and (decision["source"], decision["reason"]) in _BY_FALLBACK:

@@ -36,6 +36,7 @@ PROFILES: dict[str, Any] = {
     "wide": {"axis": "ip", "rate": "20/h"},
     "later": {"axis": "ip", "rate": "20/h", "mode": "deferred"},
     "leased": {"axis": "ip", "rate": "2000/h", "lease": 10},
+    "chosen": {"axis": "ip", "rate": lambda identifier, request: "2000/h", "lease": 10},
 }
 
 
@@ -122,7 +123,7 @@ urlpatterns = [
     path("secretive/", Secretive.as_view()),
     path("picky/", Picky.as_view()),
     path("inside/", Inside.as_view()),
-    path("later/", rate_limit("later", "leased")(seen)),
+    path("later/", rate_limit("later", "leased", "chosen")(seen)),
     path("api/", api.urls),
 ]
 pytestmark = [pytest.mark.urls(__name__), pytest.mark.usefixtures("redis")]
@@ -204,6 +205,7 @@ def test_explanation_lists_what_is_unknown() -> None:
     doubts = "\n".join(asked("/later/").unknown)
     assert "later is deferred" in doubts
     assert "leased is leased" in doubts
+    assert "chosen is leased" in doubts
     assert "authenticates by itself, and only if the request gets there: inner, users." in (
         "\n".join(asked("/throttled/").unknown)
     )
