@@ -198,9 +198,12 @@ class Search:
 
     @cached_property
     def _profiles_by_scope(self) -> dict[tuple[str, str], list[Profile]]:
-        """The profiles by axis and scope, which are what their keys have in common."""
+        """The profiles by axis and scope, which are what their keys have in common.
+
+        Those that only observe come last: a shared window is shown with a limit that refuses.
+        """
         found: dict[tuple[str, str], list[Profile]] = {}
-        for profile in self._profiles:
+        for profile in sorted(self._profiles, key=lambda profile: profile.observed):
             found.setdefault((profile.axis, profile.scope), []).append(profile)
         return found
 

@@ -420,6 +420,17 @@ def test_scan_shows_the_requested_profile_when_profiles_share_a_scope():
         assert only().profile == "free"
 
 
+def test_blocked_window_is_found_when_a_profile_that_observes_shares_it():
+    shared = {
+        "trial": {"axis": "tenant", "rate": "1/h", "scope": "plan", "mode": "observe"},
+        "paid": {"axis": "tenant", "rate": "2/h", "scope": "plan"},
+    }
+    with override_settings(SLIDING_WINDOW={**PATIENT, "PROFILES": shared}):
+        hit("paid", "acme", 2)
+        assert only(blocked=True).profile == "paid"
+        assert only(profile="trial").blocked is False
+
+
 def test_scan_returns_every_key_over_all_pages():
     for number in range(300):
         limits.check("compact", f"t{number}")
