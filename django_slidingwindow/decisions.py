@@ -168,7 +168,8 @@ class _Fields(NamedTuple):
     reason: str
     source: str
     key: str
-    """The key of the window that decided; "" if no window did."""
+    """The key of the window that decided. DENY and BLOCK check no window: the key of one that would
+    have been checked. "" if there is none."""
     answer: Answer
     """Makes the verdicts and the receipt on first access: that takes longer than the rest of a
     check, and few callers need them."""

@@ -82,6 +82,7 @@ def _denied(windows: WindowSet, position: int, wait: float) -> Decision:
         reset_after=wait,
         reason=DENY,
         source=DENY,
+        key=windows.keys[position],
     )
 
 

@@ -378,6 +378,13 @@ class TestFallback:
         assert decision.reason == decisions.DENY
         assert decision.retry_after == pytest.approx(0.1)
 
+    def test_deny_names_the_window_that_it_did_not_check(self, store: Store) -> None:
+        limiter = Limiter(store)
+        away(store)
+        checks = [profile_check(name=name, fallback=name) for name in ("allow", "deny")]
+        windows = limiter.windows(checks)
+        assert limiter.charge(windows).key == windows.keys[1]
+
     @pytest.mark.parametrize(
         ("ways", "outcome"),
         [

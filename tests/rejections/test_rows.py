@@ -85,9 +85,10 @@ def test_refusals_include_each_observing_policy_over_its_limit() -> None:
     assert [(r.limit, r.reason) for r in rows(decision)] == [(5, "observe"), (20, "observe")]
 
 
-def test_row_has_no_identifier_when_denied() -> None:
+def test_row_has_the_identifier_when_denied() -> None:
     decision = refusal(
         profile="ip_public",
+        key="throttle:ip:{203.0.113.9}:ip_public:c60",
         policy=POLICY,
         reason=decisions.DENY,
         source=decisions.DENY,
@@ -95,7 +96,7 @@ def test_row_has_no_identifier_when_denied() -> None:
         verdicts=(),
     )
     found = row(decision)
-    assert (found.axis, found.identifier, found.scope) == ("ip", "", "ip_public")
+    assert (found.axis, found.identifier, found.scope) == ("ip", "203.0.113.9", "ip_public")
     assert (found.limit, found.retry_after, found.reason) == (5, 2.0, "deny")
 
 
