@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf import conf
+from ...decisions import IDENTITY_ERROR
 from ...durations import rate_exact
 from ...inspection.explain import explain
 from ...inspection.profiles import profiles
@@ -87,6 +88,8 @@ def run(output: Output, options: dict[str, Any]) -> None:
         after = "no retry can pass" if again is None else f"a retry can pass in {wait(again)}"
         if decision["waits_for_slot"]:
             after = "a retry can pass when a request in flight ends"
+        elif decision["reason"] == IDENTITY_ERROR:
+            after = "it is unknown when a retry can pass"
         by = f"{decision['profile']} ({decision['reason']})" if decision["profile"] else "a choice"
         text = f"Refused with {decision['status']} by {harmless(by)}: {after}."
         raise CommandError(text, returncode=FAILED)
