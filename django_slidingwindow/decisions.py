@@ -97,6 +97,11 @@ class Receipt:
             return False
 
     @property
+    def used(self) -> bool:
+        """Whether the charges, or a part of them, were given back."""
+        return not self._unused
+
+    @property
     def holds_slots(self) -> bool:
         """Whether there are slots to give back."""
         return bool(self._unused and self.slots)

@@ -12,6 +12,7 @@ from ..conf import conf
 from ..core.breaker import LAST_DELAY, THRESHOLD, most_probes
 from ..decisions import DENY, LOCAL
 from ..durations import duration_rounded_up
+from ..policies import SLOTS
 from ..registry import registry
 from .exercise import AFTER, BEFORE, DURING, FALLBACKS, Result, Sent
 from .observer import SeenCheck
@@ -96,12 +97,13 @@ def _share(result: Result) -> Promise:
     limits: dict[str, tuple[int, float]] = {}
     for check in _fallback_checks(result):
         decision = check.decision
-        if decision.source != LOCAL:
+        receipt = decision.receipt
+        # Hits that were given back have made room for others.
+        if decision.source != LOCAL or (receipt is not None and receipt.used):
             continue
         for verdict in decision.verdicts:
-            if not verdict.observed and verdict.policy.algorithm != "counter":
+            if not verdict.observed and verdict.policy.algorithm not in ("counter", SLOTS):
                 limits[verdict.key] = verdict.limit, verdict.policy.window
-        receipt = decision.receipt
         for charges, _ in receipt.parts if decision.allowed and receipt else ():
             for charge in charges:
                 hits[charge.key].append((check.ended, charge.cost))

@@ -26,6 +26,7 @@ PROFILES: dict[str, Any] = {
     "few": {"axis": "ip", "limit": 4, "window": 3600},
     "allowed": {"axis": "ip", "limit": 100, "window": 3600, "fallback": "allow"},
     "denied": {"axis": "ip", "limit": 100, "window": 3600, "fallback": "deny"},
+    "busy": {"axis": "ip", "inflight": 2},
     "leased": {"axis": "ip", "limit": 4000, "window": 3600, "lease": 100},
 }
 pytestmark = [pytest.mark.urls("tests.support.sites.drill_urls"), pytest.mark.django_db]
@@ -133,6 +134,13 @@ def test_leased_hits_admit_requests_during_the_outage() -> None:
     assert found["ok"], found
     sources = {source for phase in found["phases"] for source in phase["sources"]}
     assert {decisions.LEASE, decisions.LOCAL, decisions.REDIS} <= sources
+
+
+@pytest.mark.parametrize("path", ["/busy/", "/failures/"])
+def test_hits_that_are_given_back_break_no_promise(path: str) -> None:
+    found = drill(path)
+    assert found["ok"], found
+    assert phases(found)[DURING]["admitted"] == 12
 
 
 def test_budget_leaves_out_the_time_of_the_view(settings: SettingsWrapper) -> None:

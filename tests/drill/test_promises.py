@@ -14,7 +14,7 @@ from django_slidingwindow.drill.observer import Observer, SeenCheck
 from django_slidingwindow.drill.outage import BLACKHOLE, BREAKER, Outage
 from django_slidingwindow.drill.promises import Promise, promises
 from django_slidingwindow.exceptions import StoreError
-from django_slidingwindow.policies import Policy
+from django_slidingwindow.policies import SLOTS, Policy
 from tests.support.docs_pages import code_in, table
 
 CALL = Call(method="GET", path="/page/", host="localhost")
@@ -152,8 +152,26 @@ def test_share_counts_costs_but_not_refusals() -> None:
     assert judged("share", result(*refusals)).kept is True
 
 
+def test_share_does_not_count_hits_that_were_given_back() -> None:
+    many = [check(START + i) for i in range(10)]
+    for one in many:
+        assert one.decision.receipt is not None
+        one.decision.receipt.use()
+    assert judged("share", result(*many)).kept is None
+    stayed = [check(START + i) for i in range(LIMIT)]
+    found = judged("share", result(*many, *stayed))
+    assert (found.kept, found.evidence) == (True, "3 of 3 in key")
+    assert judged("share", result(*many, *stayed, check())).kept is False
+
+
 @pytest.mark.parametrize(
-    "changes", [{"source": decisions.ALLOW}, {"algorithm": "counter"}, {"observed": True}]
+    "changes",
+    [
+        {"source": decisions.ALLOW},
+        {"algorithm": "counter"},
+        {"algorithm": SLOTS},
+        {"observed": True},
+    ],
 )
 def test_share_is_judged_only_for_exact_local_windows(changes: dict[str, Any]) -> None:
     found = judged("share", result(*[check(START + i, **changes) for i in range(10)]))

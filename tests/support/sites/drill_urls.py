@@ -57,6 +57,8 @@ urlpatterns = [
     path("few/", rate_limit("few")(page)),
     path("allowed/", rate_limit("allowed")(page)),
     path("denied/", rate_limit("denied")(page)),
+    path("busy/", rate_limit("busy")(page)),
+    path("failures/", rate_limit("few", charge_when=lambda response: False)(page)),
     path("leased/", rate_limit("leased")(page)),
     path("slow/", rate_limit("many")(slow)),
     path("late/", late),
