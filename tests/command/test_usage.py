@@ -178,6 +178,7 @@ def test_usage_exits_1_or_2_when_it_fails(arguments: list[str], code: int, probl
         (["--profile", "api", "--since", "2999-01-01"], "in the future"),
         (["--profile", "api", "--since", "0001-01-01T00:00+05:00"], "neither a duration"),
         (["--profile", "api", "--since", "2026-13-01T00:00Z"], "neither a duration"),
+        (["--profile", "api", "--id", ""], "the value is empty"),
         ([], "--profile"),
     ],
 )

@@ -19,6 +19,7 @@ from ..console.choice import JSON
 from ..console.exits import FAILED
 from ..console.outputs import Output
 from ..console.text import counted
+from ..console.values import not_empty
 
 EXAMPLE = """\
 examples:
@@ -32,7 +33,10 @@ def add_arguments(parser: CommandParser) -> None:
     parser.epilog = EXAMPLE
     parser.add_argument("--profile", required=True, help="the profile to measure")
     parser.add_argument(
-        "--id", dest="identifier", help="list each minute of this identifier instead"
+        "--id",
+        dest="identifier",
+        type=not_empty,
+        help="list each minute of this identifier instead",
     )
     parser.add_argument(
         "--since",
