@@ -177,6 +177,14 @@ def test_refusal_names_the_profile_when_its_identity_fails(caplog: Any) -> None:
     )
 
 
+def test_profile_without_a_limit_for_the_identifier_does_not_count(settings: Any) -> None:
+    profiles = {"partner": {"axis": "ip", "rate": lambda identifier, request: None}}
+    rules = [{"path": "^/", "profiles": "partner"}]
+    settings.SLIDING_WINDOW = {**settings.SLIDING_WINDOW, "PROFILES": profiles, "RULES": rules}
+    (profile,) = found("GET", "/plain/")["profiles"]
+    assert (profile["counts"], profile["why"]) == (False, "it has no limit for this identifier")
+
+
 def test_refusal_names_the_choice_when_it_fails(settings: Any) -> None:
     settings.ROOT_URLCONF = (path("chosen/", rate_limit(profile=tenant)(orders)),)
     code, text = fails("GET", "/chosen/")
@@ -191,6 +199,10 @@ def test_explain_applies_overrides_in_the_database(monkeypatch: pytest.MonkeyPat
     code, text = fails("GET", "/orders/", "--tenant", "acme")
     assert (code, text) == (1, "Refused with 429 by api (block): no retry can pass.")
     assert found("GET", "/orders/", "--tenant", "globex")["refused"] is False
+    Override.objects.create(profile="api", identifier="initech", action="exempt")
+    profiles = found("GET", "/orders/", "--tenant", "initech")["profiles"]
+    whys = {profile["profile"]: profile["why"] for profile in profiles}
+    assert whys["api"] == "an override exempts the identifier"
     monkeypatch.setattr(watcher, "refresh", lambda: False)
     unknown = found("GET", "/orders/", "--tenant", "globex")["unknown"]
     assert unknown[-1].startswith("The overrides could not be read")

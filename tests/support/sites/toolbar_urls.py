@@ -83,7 +83,7 @@ urlpatterns = [
     path("broken/", rate_limit("broken")(plain)),
     path("key/", rate_limit("key")(plain)),
     path("free/", rate_limit("free")(plain)),
-    path("refunded/", rate_limit("narrow", charge_when=lambda response: False)(plain)),
+    path("refunded/", rate_limit("narrow", charge_when=lambda response: False)(calling)),
     path("logging-in/", rate_limit("narrow")(logging_in)),
     path("exempt/", rate_limit_exempt(plain)),
     path("drf/", Orders.as_view()),
