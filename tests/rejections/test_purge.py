@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
+from django.db import InterfaceError, connection, connections
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -194,5 +194,15 @@ def test_purge_exits_3_when_the_database_fails():
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {Rejection._meta.db_table} RENAME TO elsewhere")
     with pytest.raises(CommandError, match="The database failed: ") as caught:
+        run()
+    assert caught.value.returncode == 3
+
+
+def test_purge_exits_3_when_the_connection_is_lost(monkeypatch):
+    def fail(*args, **options):
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr(purging, "purge", fail)
+    with pytest.raises(CommandError, match="The database failed: connection already") as caught:
         run()
     assert caught.value.returncode == 3
